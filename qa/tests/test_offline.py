@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Set
+from typing import Callable, Dict, List, Set
 
 import pytest
 
@@ -107,6 +107,58 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     release_all(cluster, tmp_path)
     held = {osd for pg in cluster.pgs() for osd in pg['acting']}
     assert held == {*range(1, 8), *added}
+
+
+def test_piped_commands_stop_at_a_failed_pin_and_wait_for_space(
+        cluster_factory: Callable[..., Cluster], release: str) -> None:
+    cluster = cluster_factory(release, osds=8, hosts=4)
+    cluster.pool_create('p', 32)
+    cluster.fill('p', 500, 65536)
+    cluster.ceph('balancer', 'off')
+    cluster.wait_clean(60)
+    lines = planned(cluster, 'drain', 'osd.0').splitlines()
+    first = next(at for at, line in enumerate(lines) if 'pg-upmap' in line)
+    lines.insert(first + 1, 'ceph osd pg-upmap-items 99.0 0 1')
+    failed = pipe(cluster, '\n'.join(lines))
+    assert failed.returncode and 'norebalance stays set' in failed.stderr
+    assert 'norebalance' in cluster.osd_dump()['flags_set'] and len(upmaps(cluster)) == 1
+    live = ['--live', '-c', str(cluster.conf_path)]
+    cluster.wait(lambda: pinned_from(cluster, live), 60, 'all others to be pinned')
+    cluster.mon('osd unset', key='norebalance')
+    pinned = upmaps(cluster)
+    assert remapped(cluster) == 0 and len(pinned) > 2
+
+    cluster.flush_pg_stats()
+    script = plan('plan', *live, '--osd-max-backfills', '8')
+    released = set(json.loads(plan('plan', *live, '--format', 'json'))['remove'])
+    assert released
+    cluster.mon('osd set-nearfull-ratio', ratio=0.0001)
+    cluster.wait(lambda: all('nearfull' in row['state'] for row in cluster.osd_dump()['osds']
+                             if row['osd']), 60, 'OSDs to be nearfull')
+    with subprocess.Popen(['sh', '-c', script], env=environment(cluster),
+                          stderr=subprocess.PIPE, universal_newlines=True) as shell:
+        try:
+            assert shell.stderr is not None
+            said = [shell.stderr.readline() for _ in range(3)]
+            assert any('nearfull' in line for line in said), said
+            assert upmaps(cluster) == pinned
+            cluster.mon('osd set-nearfull-ratio', ratio=0.85)
+            shell.communicate(timeout=patient(240))
+        finally:
+            shell.kill()
+    assert shell.returncode == 0 and not upmaps(cluster) & released and remapped(cluster) == 0
+
+
+def pipe(cluster: Cluster, text: str) -> 'subprocess.CompletedProcess[str]':
+    return subprocess.run(['sh'], input=text, env=environment(cluster), check=False,
+                          timeout=patient(150), stderr=subprocess.PIPE, universal_newlines=True)
+
+
+def pinned_from(cluster: Cluster, live: List[str]) -> bool:
+    """Whether the commands of "pin" have pinned all that is remapped."""
+    cluster.flush_pg_stats()
+    assert pipe(cluster, plan('pin', *live)).returncode == 0
+    return all(row['up'] == row['acting'] for row in cluster.pgs())
 
 
 def release_all(cluster: Cluster, directory: Path) -> None:

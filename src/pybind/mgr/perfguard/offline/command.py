@@ -25,7 +25,7 @@ from ..tables import plural
 from .live import LiveCluster, connected
 from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json, held_back,
                    plan_pins, reasons_json, trouble)
-from .scripts import Script, commands, listing, script
+from .scripts import CommandBatch, Script, commands, listing, script
 from .sources import BadInput, Dumps, Maps, Terminal, Source
 
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
@@ -218,7 +218,7 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     if args.format != 'json':
         _explain('stays remapped', plan.unpinnable)
     return _printed(args, maps, plan.as_json(),
-                    Script([list(commands(maps.osdmap, plan.entries))]))
+                    Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
 
 
 def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
@@ -242,7 +242,9 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         'batches': [[move.pgid for move in batch] for batch in found],
         **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
         'left_out': reasons_json(plan.left)},
-        Script([list(commands(maps.osdmap, each)) for each in entries]))
+        Script([CommandBatch(list(commands(maps.osdmap, each)),
+                             frozenset(osd for move in batch for osd in move.targets))
+                for batch, each in zip(found, entries)]))
 
 
 def _heed(command: str, why: str) -> None:
@@ -326,7 +328,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
         **_forecast_json(moves, maps), **pins.as_json()},
-        Script([lines], hold=True, held='norebalance' in osdmap.flags,
+        Script([CommandBatch(lines)], hold=True, held='norebalance' in osdmap.flags,
                back=_reweights(before)))
 
 

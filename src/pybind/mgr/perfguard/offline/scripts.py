@@ -2,7 +2,7 @@
 """Commands of plans, and scripts that run them."""
 import shlex
 from dataclasses import dataclass
-from typing import Iterator, Mapping, Sequence
+from typing import FrozenSet, Iterator, Mapping, Sequence
 
 from ..cluster.types import OsdMap, UpmapEntry
 from ..upmap.semantics import as_line, entry_commands
@@ -12,9 +12,10 @@ PROGRESS_LINES = 20
 #: PG states in which a script sends no further batch, as patterns of a shell.
 UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'creating', 'unknown',
              'stale', 'down', 'incomplete', 'laggy', '+wait', 'recover')
-#: PG statistics lag behind the OSDMap by seconds.
-SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && case "${pgs%%;*}" in '
-          '(STATES) false ;; esac; do echo "waiting for PGs: $pgs" >&2; sleep 10; done').replace(
+#: PG statistics lag behind the OSDMap by seconds. RECEIVERS: ids of OSDs, with | between them.
+SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case "${pgs%%;*}" in '
+          '(STATES) false ;; esac && ! echo "$osds" | grep -E "^osd[.](RECEIVERS) .*full" >&2; '
+          'do echo "waiting for PGs, or for space: $pgs" >&2; sleep 10; done').replace(
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
 CEPH = 'ceph'
 #: Nothing moves until each command was carried out. A flag that others have set is theirs, and
@@ -34,6 +35,9 @@ else
     echo "remove norebalance once nothing else needs it; an interrupted run of this script may" \
         "have set it" >&2
 fi'''
+#: The same for commands that are piped to a shell, once the flag is set.
+STOP = ('trap \'test "$?" -eq 0 || echo "stopped: norebalance stays set, so no PG moves; pin the '
+        'others (perfguard-plan pin), then remove it" >&2\' EXIT')
 
 
 def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]:
@@ -43,10 +47,22 @@ def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]
 
 
 @dataclass(frozen=True)
+class CommandBatch:
+    lines: Sequence[str]
+    #: OSDs that receive PGs.
+    receivers: FrozenSet[int] = frozenset()
+
+    def settle(self, ceph: str) -> str:
+        """Waits until no PG moves or is in trouble, and the receivers are not nearly full."""
+        receivers = '|'.join(map(str, sorted(self.receivers))) or 'none'
+        return SETTLE.replace('CEPH', ceph).replace('RECEIVERS', receivers)
+
+
+@dataclass(frozen=True)
 class Script:
     """What a plan has carried out."""
-    #: Each batch waits until no PG moves or is in trouble, if there are several.
-    batches: Sequence[Sequence[str]]
+    #: Each batch waits until it may begin, if there are several.
+    batches: Sequence[CommandBatch]
     #: Nothing must move until all of it is carried out.
     hold: bool = False
     #: norebalance was set when the plan was made.
@@ -58,16 +74,17 @@ class Script:
 def listing(plan: Script, conf: str = '') -> Iterator[str]:
     """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
 
-    They may be piped to a shell, so lines between several batches wait.
+    They may be piped to a shell, so lines between several batches wait, and where nothing must
+    move the first error ends it.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
     hold = plan.hold and not plan.held
     if hold:
-        yield ceph + ' osd set norebalance'
+        yield from ('set -e', ceph + ' osd set norebalance', STOP)
     for batch in plan.batches:
         if len(plan.batches) > 1:
-            yield SETTLE.replace('CEPH', ceph)
-        yield from (ceph + line[len(CEPH):] for line in batch)
+            yield batch.settle(ceph)
+        yield from (ceph + line[len(CEPH):] for line in batch.lines)
     if hold:
         yield ceph + ' osd unset norebalance'
 
@@ -90,8 +107,6 @@ def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     yield 'failed=0'
     if plan.hold:
         yield HOLD
-    if len(plan.batches) > 1:
-        yield 'settle() {\n%s\n}' % SETTLE.replace('CEPH', CEPH)
     yield from _counted(plan.batches)
     if plan.hold:
         yield LET_GO
@@ -105,13 +120,13 @@ def _only_on(fsid: str) -> Iterator[str]:
            '$planned_for: set CEPH_CONF" >&2\n    exit 1\n}')
 
 
-def _counted(batches: Sequence[Sequence[str]]) -> Iterator[str]:
-    number, total = 0, sum(map(len, batches))
+def _counted(batches: Sequence[CommandBatch]) -> Iterator[str]:
+    number, total = 0, sum(len(batch.lines) for batch in batches)
     for batch in batches:
         if len(batches) > 1:
-            yield 'settle'
-        for at, line in enumerate(batch, 1):
+            yield batch.settle(CEPH)
+        for at, line in enumerate(batch.lines, 1):
             number += 1
             yield line + ' || failed=$((failed + 1))'
-            if number % PROGRESS_LINES == 0 or at == len(batch):
+            if number % PROGRESS_LINES == 0 or at == len(batch.lines):
                 yield 'echo "%d of %d commands, $failed failed" >&2' % (number, total)

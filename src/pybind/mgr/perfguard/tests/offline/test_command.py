@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -376,6 +376,27 @@ def test_movement_begins_only_if_every_command_was_carried_out(
     assert ('norebalance' in done.stderr) == (theirs or fails == '1.1')
 
 
+@pytest.mark.parametrize('fails', ['none', '1.1', 'reweight', 'set norebalance'])
+def test_piped_commands_stop_at_the_first_failure_and_nothing_moves(
+        change, tmp_path, monkeypatch, fails):
+    monkeypatch.setitem(OSD_DUMP, 'flags_set', ['sortbitwise'])
+    (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
+    lines = change('expand')[1]
+    ceph = tmp_path / 'ceph'
+    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *"%s"*) exit 1 ;; esac\n' % (
+        tmp_path, fails))
+    ceph.chmod(0o755)
+    done = subprocess.run(['sh'], input=lines, text=True, stderr=subprocess.PIPE, check=False,
+                          env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])})
+    sent = (tmp_path / 'log').read_text().splitlines()
+    assert sent[0] == 'osd set norebalance'
+    if fails == 'none':
+        assert (done.returncode, sent[-1], done.stderr) == (0, 'osd unset norebalance', '')
+    else:
+        assert done.returncode and fails in sent[-1] and 'osd unset norebalance' not in sent
+        assert ('norebalance stays set' in done.stderr) == (fails != 'set norebalance')
+
+
 def test_a_script_runs_on_no_other_cluster(change, tmp_path):
     _, out, _ = change('drain', 'osd.3', '--format', 'sh')
     (tmp_path / 'ceph').write_text('#!/bin/sh\necho "$*" >> %s/log\necho g\n' % tmp_path)
@@ -480,36 +501,58 @@ def test_a_plan_releases_all_batch_by_batch(pinned):
     assert subprocess.run(['sh', '-n'], input=text, text=True, check=False).returncode == 0
 
 
-def test_a_script_of_batches_waits_until_the_cluster_has_settled(pinned, tmp_path):
-    """Each answer of "pg stat" is one of a cluster after a batch."""
-    script = pinned[1]('plan', '--format', 'sh', '--osd-max-backfills', '10').stdout
-    answers = ['90 pgs: 90 active+clean; 1 GiB data', '90 pgs: 1 active+remapped+backfilling, 89 '
-               'active+clean; 1', '90 pgs: 1 active+clean+laggy, 89 active+clean; 1', '',
-               '90 pgs: 90 unknown; 1', '90 pgs: 2 active+clean+snaptrim_wait, 88 active+clean; 1',
-               *['90 pgs: 90 active+clean; remapped'] * 20]
-    (tmp_path / 'answers').write_text('\n'.join(answers) + '\n')
+SETTLED = '90 pgs: 90 active+clean; remapped'
+
+
+def play(tmp_path, script: str, answers: List[str]) -> Tuple[List[str], str]:
+    """Which commands a script sends between each "pg stat" and the next, a letter for each
+    ("r": releases), and what it says. `answers`: those of "pg stat"; or states of osd.9."""
+    (tmp_path / 'answers').write_text('\n'.join(answers + [SETTLED] * 20) + '\n')
     (tmp_path / 'sleep').write_text('#!/bin/sh\n')
     (tmp_path / 'ceph').write_text("""#!/bin/sh
 cd %s
 test "$1" = fsid && { echo f; exit; }
+test "$2" = dump && { cat osds; exit; }
 echo "$*" >> log
 test "$1" = pg || exit 0
-head -1 answers
-test -n "$(head -1 answers)"; status=$?
+answer=$(head -1 answers)
 sed -i 1d answers
-exit $status
-""" % tmp_path)
+case "$answer" in
+    exists*) echo "osd.9 up   in  weight 1 $answer" > osds; answer='%s' ;;
+    *) { echo "osd.8 up   in  weight 1 exists,nearfull,up"; echo "osd.9 exists,up"; } > osds ;;
+esac
+echo "$answer"
+test -n "$answer"
+""" % (tmp_path, SETTLED))
     for name in ('ceph', 'sleep'):
         (tmp_path / name).chmod(0o755)
     done = subprocess.run(['sh', '-c', script], text=True, capture_output=True, check=True,
                           env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])})
     sent = (tmp_path / 'log').read_text().splitlines()
-    batches = ' '.join('P' if line == 'pg stat' else 'r' for line in sent).split('P')
+    return ' '.join('P' if line == 'pg stat' else 'r' for line in sent).split('P'), done.stderr
+
+
+def test_a_script_of_batches_waits_until_the_cluster_has_settled(pinned, tmp_path):
+    """Each answer of "pg stat" is one of a cluster after a batch."""
+    script = pinned[1]('plan', '--format', 'sh', '--osd-max-backfills', '10').stdout
+    batches, said = play(tmp_path, script, [
+        SETTLED, '90 pgs: 1 active+remapped+backfilling, 89 active+clean; 1',
+        '90 pgs: 1 active+clean+laggy, 89 active+clean; 1', '', '90 pgs: 90 unknown; 1',
+        '90 pgs: 2 active+clean+snaptrim_wait, 88 active+clean; 1'])
     # A batch, four answers that are not good enough, one that is, and the next batch.
     assert batches[0] == '' and 'r' in batches[1] and 'r' in batches[6]
     assert not any('r' in batch for batch in batches[2:6])
-    assert done.stderr.count('waiting for PGs') == 4
-    assert '23 of 23 commands, 0 failed' in done.stderr
+    assert said.count('waiting for PGs') == 4 and '23 of 23 commands, 0 failed' in said
+
+
+@pytest.mark.parametrize('output', ['sh', 'commands'])
+def test_a_batch_waits_while_an_osd_that_receives_its_pgs_is_nearly_full(pinned, tmp_path, output):
+    script = pinned[1]('plan', '--format', output, '--osd-max-backfills', '10').stdout
+    batches, said = play(tmp_path, script, [
+        SETTLED, 'exists,nearfull,up', 'exists,backfillfull,up', 'exists,full,up'])
+    assert 'r' in batches[1] and not any('r' in batch for batch in batches[2:5])
+    assert 'r' in batches[5] and ''.join(batches).count('r') == 23
+    assert 'osd.9 up   in  weight 1 exists,nearfull,up' in said and 'osd.8' not in said
 
 
 def test_nothing_is_released_without_a_crush_map(files):
