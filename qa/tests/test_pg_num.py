@@ -12,7 +12,7 @@ from qa.lib.guard import Guard
 from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
 
 pytestmark = [pytest.mark.shares('campaign'),
-              pytest.mark.releases('pacific', 'tentacle', quick='pacific')]
+              pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')]
 
 Json = Dict[str, Any]
 #: Share of the PGs of a pool that may be remapped without having been released.
@@ -161,7 +161,7 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     assert not guard.tracebacks()
 
 
-@pytest.mark.releases('pacific', 'tentacle', quick=())
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:
     for name in ('stall_share', 'max_transition_ratio', 'max_backfills_source',
                  'max_backfills_primary', 'max_backfills_target', 'max_backfills_host'):
