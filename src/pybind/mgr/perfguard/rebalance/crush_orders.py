@@ -21,7 +21,7 @@ from ..options import Options
 from ..store import Store
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
-                     left_out, must_fit_by_weight)
+                     left_out, must_fit_by_weight, warnings)
 from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, pgs_made, step_to
 from .prepared import Prepared, effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
@@ -109,7 +109,8 @@ class CrushOrders:
         if change.drained and found.ordinary:
             # Without a preview, what CRUSH will do is estimated from the weights.
             must_fit_by_weight(set(change.drained), inventory)
-        return replace(found, left_out=tuple(not_new))
+        return replace(found, left_out=tuple(not_new),
+                       warnings=warnings(order, change, inventory))
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         try:

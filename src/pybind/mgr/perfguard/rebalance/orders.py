@@ -4,6 +4,7 @@ refused."""
 import errno
 import math
 from dataclasses import dataclass, field
+from statistics import median
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
                     Tuple, Union)
 
@@ -18,6 +19,9 @@ from .types import TINY_WEIGHT, Change
 TIB = 1 << 40
 #: An OSD of at most this CRUSH weight counts as drained.
 DRAINED_WEIGHT = 2 * TINY_WEIGHT
+#: CRUSH weights of other sizes than TiB are common, and so is lowering those of full OSDs by hand.
+#: Beyond this factor new OSDs would get a share of the data that nobody has meant.
+MAX_WEIGHT_RATIO = 1.5
 #: Why an OSD is left out that has just booted.
 UNREPORTED = 'has not reported yet whether it holds PGs'
 
@@ -230,6 +234,22 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
         raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
                       'seconds, or give --weight' % osd, not_fit=True)
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
+
+
+def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, ...]:
+    """What an operator should know of the weights of an expansion before it begins."""
+    if order.verb != 'expand' or order.weight is not None:
+        return ()
+    weights, space = inventory.crush.weights(), inventory.space
+    per_tib = [weight * TIB / space[osd].total_bytes for osd, weight in weights.items()
+               if weight > DRAINED_WEIGHT and osd in space and space[osd].total_bytes > 0]
+    usual = median(per_tib) if per_tib else 1.0
+    if 1 / MAX_WEIGHT_RATIO <= usual <= MAX_WEIGHT_RATIO:
+        return ()
+    osd = min(change.weights)
+    return ('new OSDs get their size in TiB as CRUSH weight, but other OSDs weigh %.3g for each '
+            'TiB: with "--weight %.4g", osd.%d would get as much data for its size as they have'
+            % (usual, usual * space[osd].total_bytes / TIB, osd),)
 
 
 def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:

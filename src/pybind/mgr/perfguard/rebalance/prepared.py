@@ -173,6 +173,7 @@ class Prepared:
     crush_map: Optional[bytes] = None
     #: OSDs of CRUSH weight 0 that `expand` without names does not take, with the reason.
     left_out: Tuple[Tuple[int, str], ...] = ()
+    warnings: Tuple[str, ...] = ()
     #: Where CRUSH will place the PGs; what is moved with target=balanced. None: not known, or the
     #: end state is another.
     outlook: Optional[Future] = None
@@ -274,6 +275,7 @@ class Prepared:
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
             'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
+            'warnings': list(self.warnings),
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),

@@ -247,8 +247,8 @@ def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
-    left_out = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
-                for row in data.get('left_out', ())]
+    remarks = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
+               for row in data.get('left_out', ())] + list(data.get('warnings', ()))
     if data['campaign'] is not None:
         lines.append('campaign %d %s; "rebalance status" shows the progress' % (
             data['campaign'],
@@ -258,14 +258,14 @@ def order(data: Json) -> str:
                      'and releases the PGs that the change remaps'
                      if data['campaign'] is not None else
                      'no new OSD of CRUSH weight 0 is up and in: nothing to preview')
-        return '\n'.join([*lines, *left_out])
+        return '\n'.join([*lines, *remarks])
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:
         rows.append(('...', '%d OSDs in total' % len(data['weights'])))
     if not data['one_epoch']:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
-        return '\n'.join([*lines, *([pairs(rows)] if rows else []), *left_out,
+        return '\n'.join([*lines, *([pairs(rows)] if rows else []), *remarks,
                           *_peering_and_copying(data)])
     moves_first = (data.get('rule') or data.get('pg_num') or {}).get('moves_first')
     rows += [*_rule(data.get('rule')), *_pg_num(data.get('pg_num')),
@@ -278,7 +278,7 @@ def order(data: Json) -> str:
     rows += _effects(data)
     if data.get('pins_removed'):
         rows.append(('pins to remove', data['pins_removed']))
-    lines += [pairs(rows), *left_out]
+    lines += [pairs(rows), *remarks]
     if data['unpinnable']:
         lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
                   table(('PG', 'why it cannot be pinned'),

@@ -2,7 +2,7 @@
 """What expand, drain, undrain and apply change in CRUSH, and what they refuse, with numbers."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -11,7 +11,7 @@ from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
 from perfguard.rebalance.types import TINY_WEIGHT, Change
 from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
-                                        must_fit_by_weight, waiting)
+                                        must_fit_by_weight, waiting, warnings)
 
 GIB = 1 << 30
 
@@ -55,6 +55,27 @@ def refusal(order: Order, there: OrderFacts) -> str:
 def test_expand_takes_what_waits_and_weighs_it_by_size() -> None:
     assert change_of(Order('expand'), inventory()) == Change({8: 0.0977, 9: 0.0977})
     assert change_of(Order('expand', weight='1.5'), inventory()) == Change({8: 1.5, 9: 1.5})
+
+
+def warned(there: OrderFacts, **kwargs: Any) -> Tuple[str, ...]:
+    order = Order('expand', **kwargs)
+    change = change_of(order, there)
+    assert change is not None
+    return warnings(order, change, there)
+
+
+def test_expand_warns_where_weights_are_not_sizes() -> None:
+    assert warned(inventory()) == (
+        'new OSDs get their size in TiB as CRUSH weight, but other OSDs weigh 10.2 for each TiB: '
+        'with "--weight 1", osd.8 would get as much data for its size as they have',)
+    assert not warned(inventory(), weight='1')
+    assert not warned(inventory(dict.fromkeys(range(8), 0.11)))
+    assert 'weigh 0.102 for' in warned(inventory(dict.fromkeys(range(8), 0.01)))[0]
+
+
+def test_drained_osds_do_not_say_what_others_weigh() -> None:
+    drained = dict.fromkeys(range(6), TINY_WEIGHT)
+    assert not warned(inventory({**drained, 6: 0.1, 7: 0.1}))
 
 
 @pytest.mark.parametrize('names', [('8',), ('osd.8',)])
