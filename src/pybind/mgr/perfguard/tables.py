@@ -118,7 +118,8 @@ def _clients(signals: Json) -> str:
         if signals.get(kind + '_rate'):
             tail = signals[kind + '_p99_ms']
             parts.append('%ss %.2f ms%s at %.0f/s' % (
-                kind, signals[kind + '_ms'], '' if tail is None else ' (p99 %.1f)' % tail,
+                kind, signals[kind + '_ms'],
+                '' if tail is None else ' (p99 of 2 minutes: %.1f)' % tail,
                 signals[kind + '_rate']))
     return ', '.join(parts) or 'no operations'
 
