@@ -326,7 +326,7 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
     """What happens to paxos_propose_interval while PGs are released, and why."""
     seconds = release_interval(epoch, fast_peering)
     if seconds is not None:
-        return '%s of the mons will be %s s while PGs are released: %s' % (
+        return '%s of the mons is %s s while PGs are released: %s' % (
             PROPOSE_INTERVAL, seconds, epoch.text())
     return '%s of the mons remains unchanged (fast_peering is %s): %s' % (
         PROPOSE_INTERVAL, fast_peering, epoch.text())

@@ -119,8 +119,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                           'resume", "rebalance rollback" or "rebalance finish --keep"'
                           % campaign.id)
         if campaign is not None and campaign.phase is not Phase.IDLE:
-            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
-                          '"rebalance prepare"' % (campaign.id, campaign.phase.value))
+            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended'
+                          % (campaign.id, campaign.phase.value))
         raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'acknowledge':

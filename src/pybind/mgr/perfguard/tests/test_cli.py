@@ -328,8 +328,7 @@ def test_abort_by_command(shell: Shell) -> None:
     assert shell('rebalance abort')[0] == 0
     shell.driver.run_to('ABORTED')
     assert shell('rebalance pause') == (
-        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended: begin another one with '
-        '"rebalance prepare"')
+        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended')
 
 
 def test_force(shell: Shell) -> None:

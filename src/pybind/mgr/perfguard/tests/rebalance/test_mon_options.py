@@ -203,7 +203,7 @@ def test_what_an_epoch_costs() -> None:
     assert found['map_bytes'] == 450400 and found['stored_bytes'] == 450400000
     assert found['mon_cpu_ms'] == 98.3
     assert found['text'] == (
-        'paxos_propose_interval of the mons will be 0.25 s while PGs are released: an OSDMap epoch '
+        'paxos_propose_interval of the mons is 0.25 s while PGs are released: an OSDMap epoch '
         'costs a mon about 98 ms of CPU (8192 PGs) and each OSD a write of '
         'about 0.43 MiB (1000 OSDs)')
     assert 'remains unchanged (fast_peering is off)' in forecast(osdmap_of(3, 64), 'off')['text']
