@@ -43,7 +43,7 @@ COMFORT = 0.8
 #: Readings over the target with one PG in flight until movement is halted, and readings below
 #: it until it goes on.
 HALT_READINGS = 3
-#: Readings without evidence after which what was halted is tried again.
+#: Readings without evidence after which what was halted or lowered is tried again (90 s).
 BLIND_READINGS = 18
 #: Readings over the target while nothing can move (3 min) after which movement is not the cause.
 NEW_BASELINE_READINGS = 36
@@ -114,7 +114,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
                        code=Code.NO_CLIENTS)
     plain = judged(pool_latencies(clients, unsteady, stall_ms, path, _most_load(options)))
     if not plain:
-        return _guess(pace, clients)
+        return _guess(pace, clients, options)
     pace = _lower_levels(pace, plain)
     seen = _all_levelled(plain, pace, options)
     strained = strain(seen)
@@ -224,11 +224,15 @@ def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float) -> Pace:
     return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _latency(worst))
 
 
-def _guess(pace: Pace, clients: Clients) -> Pace:
-    """Without evidence nothing changes, but what was halted is tried again after a while."""
-    under = pace.under + 1 if pace.halted else 0
-    halted = pace.halted and under < BLIND_READINGS
-    return _because(replace(pace, over=0, under=under, halted=halted), _thin(clients))
+def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
+    """Without evidence nothing grows beyond what a campaign begins with. What was halted, and what
+    a stop condition has halved, is tried again after a while."""
+    lowered = pace.pgs < first(options)
+    under = pace.under + 1 if pace.halted or lowered else 0
+    if under < BLIND_READINGS:
+        return _because(replace(pace, over=0, under=under), _thin(clients))
+    pgs = pace.pgs if pace.halted or not lowered else min(first(options), pace.pgs / DECREASE)
+    return _because(replace(pace, over=0, under=0, pgs=pgs, halted=False), _thin(clients))
 
 
 def _because(pace: Pace, reason: Reason) -> Pace:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The feedback on client latency: increases, decreases, halts; no change without evidence."""
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 import pytest
 
@@ -232,6 +232,19 @@ def test_between_comfort_and_target_nothing_changes() -> None:
 def test_thin_evidence_changes_nothing(thin: Dict[str, int], code: str) -> None:
     pace = decide(Pace(pgs=10.0), reading(5.0, 100.0, **thin), frozenset(), 0.0, 10, OPTIONS)
     assert pace.pgs == 10.0 and pace.code == code
+
+
+@pytest.mark.parametrize('thin', [{'ops': 1}, {'target': None}])
+def test_without_evidence_a_lowered_limit_returns_to_that_of_the_beginning(
+        thin: Dict[str, Any]) -> None:
+    pace = stopped(stopped(stopped(Pace(pgs=8.0))))
+    assert pace.pgs == 1.0
+    seen = []
+    for now in range(1, 5 * BLIND_READINGS + 1):
+        pace = decide(pace, reading(float(now), 1.0, **thin), frozenset(), 0.0, 1, OPTIONS)
+        seen.append(pace.pgs)
+    assert seen[BLIND_READINGS - 2] == 1.0 and seen[BLIND_READINGS - 1] == 2.0
+    assert seen[-1] == 8.0 == max(seen)
 
 
 def test_the_same_reading_is_judged_once() -> None:
