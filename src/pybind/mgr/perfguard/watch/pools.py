@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency of each pool, and its baseline."""
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps
 from ..errors import InvalidValue
@@ -16,6 +17,10 @@ BASELINE_POINTS = 1008
 STORED_POINTS = 144
 #: Minimum number of operations of all points of a baseline.
 LEAST_OPS = 100
+#: Quiet time with operations after which a pool has a provisional baseline, and the most readings
+#: that this is worked out from.
+PROVISIONAL_SECONDS = 30.0
+PROVISIONAL_READINGS = 120
 #: Minimum number of operations in the last minute.
 LEAST_OPS_NOW = 30
 #: Time without operations after which an alarm is cleared.
@@ -39,7 +44,10 @@ class PoolSettings:
 
 
 class PoolPerformance(NamedTuple):
-    """One pool in the last minute. Latencies in ms; None: no operations, or no baseline yet."""
+    """One pool in the last minute. Latencies in ms; None: no operations, or no baseline yet.
+
+    The baselines may be provisional: campaigns heed them, alarms do not.
+    """
     pool: int
     read: Flow
     write: Flow
@@ -70,12 +78,27 @@ class _Pool:
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
         self.spreads = {kind: OpSpread() for kind, _, _ in KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
+        #: Quiet readings with operations that have no baseline yet, and what they give.
+        self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
+        self._provisional: Dict[str, Optional[float]] = {}
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a quiet reading. Returns whether a point of the baseline is complete."""
         for kind, number, total in KINDS:
             self.spreads[kind].add(sums[number], sums[total])
+        missing = [each for each in KINDS if self.baselines[each[0]] is None and sums[each[1]]]
+        if missing:
+            self._first.append(HistoryPoint(now, seconds, tuple(sums)))
+        for kind, number, total in missing:
+            found = [point for point in self._first if point.sums[number]]
+            self._provisional[kind] = _median_ms(found, number, total, LEAST_OPS) \
+                if sum(point.seconds for point in found) >= PROVISIONAL_SECONDS else None
         return self.quiet.add(now, seconds, sums)
+
+    def baseline(self, kind: str) -> Optional[float]:
+        """In ms; provisional where no whole point is known."""
+        usual = self.baselines[kind]
+        return usual if usual is not None else self._provisional.get(kind)
 
     def interrupt(self) -> None:
         for spread in self.spreads.values():
@@ -147,7 +170,7 @@ class PoolWatch:
             return PoolPerformance(pool_id, Flow(), Flow(), None, None)
         return PoolPerformance(pool_id, mean_flow(pool.recent, READS, READ_NS),
                                mean_flow(pool.recent, WRITES, WRITE_NS),
-                               pool.baselines['reads'], pool.baselines['writes'],
+                               pool.baseline('reads'), pool.baseline('writes'),
                                pool.spreads['reads'].value, pool.spreads['writes'].value)
 
     def read_baselines(self) -> Dict[int, float]:
