@@ -139,4 +139,5 @@ def test_clients_in_status(moving: Driver) -> None:
     data = {**moving.loop.status(), 'signals': {
         **moving.loop.status()['signals'], 'read_rate': 120.0, 'read_ms': 0.5, 'read_p99_ms': 2.25,
         'write_rate': 3.0, 'write_ms': 9.0, 'write_p99_ms': None}}
-    assert 'reads 0.50 ms (p99 of 2 minutes: 2.2) at 120/s, writes 9.00 ms at 3/s' in tables.status(data)
+    assert 'reads 0.50 ms (p99 of 2 minutes: 2.2) at 120/s, writes 9.00 ms at 3/s' \
+        in tables.status(data)
