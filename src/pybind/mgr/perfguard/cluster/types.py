@@ -402,6 +402,18 @@ def shard_bytes(pool: Pool, pool_bytes: int) -> int:
     """Mean bytes of one PG of the pool on one OSD.
 
     Computed from the totals of the pool, because statistics by PG are too costly to read. PGs of a
-    pool with many objects differ little.
+    pool with many objects differ little if pg_num is a power of two; see pg_shard_bytes.
     """
     return pool_bytes // max(1, pool.pg_num) // max(1, pool.data_shards)
+
+
+def pg_shard_bytes(pool: Pool, pool_bytes: int, pgid: str) -> int:
+    """Bytes of this PG on one OSD, if all hashes of object names are equally frequent.
+
+    If pg_num is between two powers of two, the PGs that are not split yet have twice as many hashes
+    as the others (ceph_stable_mod in include/rados.h).
+    """
+    hashes = 1 << (max(1, pool.pg_num) - 1).bit_length()
+    seed, half = seed_of(pgid), hashes // 2
+    own = 2 if seed < half and seed + half >= pool.pg_num else 1
+    return own * pool_bytes // hashes // max(1, pool.data_shards)

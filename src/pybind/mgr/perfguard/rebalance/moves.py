@@ -6,7 +6,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, Itera
                     NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_OSD, OsdSet, Pool, pool_of, shard_bytes
+from ..cluster.types import NO_OSD, OsdSet, Pool, pg_shard_bytes, pool_of
 from ..errors import Code
 from ..upmap.pins import released_up
 from .types import Flight, PinRecord
@@ -57,7 +57,8 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
     else:
         sources = tuple(osd for osd in here if osd not in there and osd != NO_OSD)
         targets = tuple(osd for osd in there if osd not in here and osd != NO_OSD)
-    return Move(pgid, sources, targets, primary, len(targets) * shard_bytes(pool, pool_bytes),
+    size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
+    return Move(pgid, sources, targets, primary, size,
                 bool(there) and there[0] != primary, readers,
                 staying=tuple(osd for osd in here if osd != NO_OSD and osd not in sources))
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What releases move, and how long they take."""
 import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
+from perfguard.probe.placement import mask_of, stable_mod
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Move, MoveIndex, move_between,
                                        plan, release_move, serving_until_moved)
@@ -22,6 +25,18 @@ SETS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True).map(
 def test_replicated_move() -> None:
     move = move_between('1.0', REP, (1, 2, 3), (1, 5, 4), SIZE)
     assert move == Move('1.0', (2, 3), (5, 4), 1, 2 * 100, False)
+
+
+@pytest.mark.parametrize('pg_num', [1, 2, 3, 8, 11, 96])
+@pytest.mark.parametrize('pool', [REP, EC])
+def test_some_pgs_hold_twice_as_much_where_pg_num_is_no_power_of_two(
+        pool: Pool, pg_num: int) -> None:
+    pool, each = replace(pool, pg_num=pg_num), 1 << 20
+    hashes = 1 << (pg_num - 1).bit_length()
+    found = Counter(stable_mod(number, pg_num, mask_of(pg_num)) for number in range(hashes))
+    for seed in range(pg_num):
+        move = move_between('%d.%x' % (pool.id, seed), pool, (1, 2, 3), (4, 2, 3), each * hashes)
+        assert move.bytes == found[seed] * each // pool.data_shards
 
 
 def test_order_is_no_move_in_a_replicated_pool_but_in_an_erasure_coded_one() -> None:
