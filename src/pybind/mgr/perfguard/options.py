@@ -114,7 +114,7 @@ OPTIONS: List[OptionSpec] = [
     _option('baseline_seconds', 'float', 600.0,
             "seconds of quiet per point of a pool's baseline",
             'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
-            'point a pool has a provisional baseline, from 30 s of quiet with operations on: '
+            'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
             'campaigns heed it, and no alarm is raised from it.', min=5.0, max=86400.0),
     _option('latency_targets', 'str', '',
             'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',

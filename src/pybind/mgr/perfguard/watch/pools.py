@@ -19,7 +19,7 @@ STORED_POINTS = 144
 LEAST_OPS = 100
 #: Quiet time with operations after which a pool has a provisional baseline, and the most readings
 #: that this is worked out from.
-PROVISIONAL_SECONDS = 30.0
+PROVISIONAL_SECONDS = 20.0
 PROVISIONAL_READINGS = 120
 #: Minimum number of operations in the last minute.
 LEAST_OPS_NOW = 30
