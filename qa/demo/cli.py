@@ -51,7 +51,7 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     p.add_argument('--keep', action='store_true', help='leave the cluster up, with the '
                    'dashboard: prints the address of perfguard\'s page and a login')
     size = p.add_argument_group('size')
-    size.add_argument('--seconds', type=int, default=20, help='length of the quiet phase '
+    size.add_argument('--seconds', type=int, default=30, help='length of the quiet phase '
                       '(default: %(default)s)')
     size.add_argument('--rate', type=int, default=300, help='client operations '
                       'per second (default: %(default)s)')

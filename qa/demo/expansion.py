@@ -13,7 +13,7 @@ from qa.cluster import Cluster, WaitTimeout
 from .gauge import Gauge, Latency, pushed_bytes
 from .operator import Operator
 from .screen import Screen
-from .settings import (CLIENT_OBJECTS, CONF, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL, PROBE,
+from .settings import (CLIENT_OBJECTS, CONF, OBJECT_BYTES, OPERATION_BYTES, POOL, PROBE,
                        PROBE_PG_NUM, PROBE_POOL, READ_FRACTION, DemoSettings)
 from .text import bytes_text, page_text, progress_text
 
@@ -180,11 +180,8 @@ class _Expansion:
         return page
 
     def _set_up_perfguard(self) -> None:
-        self._screen.step('Enabling perfguard with options for a small cluster')
+        self._screen.step('Enabling perfguard')
         self._operator.type('mgr module enable', module='perfguard')
-        for name, value in OPTIONS.items():
-            self._operator.type('config set', who='mgr', name=f'mgr/perfguard/{name}',
-                                value=value)
         self._operator.wait_ready()
 
     # -- Steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Size of the demonstration, and settings of its cluster and of perfguard."""
+"""Size of the demonstration, and settings of its cluster. perfguard has its defaults."""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,6 @@ CLIENT_OBJECTS = 1000
 #: OSDs have no device class. Otherwise they have that of hard disks, by which probes would judge
 #: them, although they keep their data in memory.
 CONF = {'osd class update on start': 'false'}
-
-#: Options of perfguard: with few OSDs, each PG in flight affects clients, and the baseline must be
-#: learned during the quiet phase.
-OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
 #: The probes before and after the expansion, about 30 s each, with many short repetitions to
 #: distinguish a difference from chance. Both use this pool: the pool that a probe creates has more

@@ -10,11 +10,11 @@ def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str)
     """The state of a campaign in one line, the most important first."""
     if not campaign['total']:
         return ' | '.join([campaign['phase'], p99, f'{misplaced_ratio:.1%} misplaced',
-                           *campaign['reasons'][-1:]])
+                           *campaign['reasons'][:1]])
     parts = [f'{campaign["phase"]} {campaign["released"]}/{campaign["total"]} PGs, '
              f'{campaign["in_flight"]} in flight',
              f'{bytes_text(campaign["bytes_done"])} of {bytes_text(campaign["bytes_total"])}',
-             p99, *campaign['reasons'][-1:]]
+             p99, *campaign['reasons'][:1]]
     return ' | '.join(parts)
 
 

@@ -18,7 +18,7 @@ from .arms import FRONTIER, METHODS, PRESETS, STOCK
 from .run import BURST, LOAD, SCENARIOS, Result, run
 from .settings import DRIVES, OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
 
-QUICK = {'repetitions': 1, 'quiet': 15, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
+QUICK = {'repetitions': 1, 'quiet': 25, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
 DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure_pgs': 64}
 
 #: Names of several arms.

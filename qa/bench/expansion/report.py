@@ -12,7 +12,7 @@ from .burst import verdict
 from .clients import MANY, ONE
 from .epochs import CAUSES
 from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
-from .settings import (BALANCER, DRIVES, OPERATION_BYTES, PERFGUARD, READ_FRACTION, Settings)
+from .settings import (BALANCER, DRIVES, OPERATION_BYTES, READ_FRACTION, Settings)
 
 Results = Sequence[Mapping[str, Any]]
 PERCENTILES = {'p50': 'p50', 'p95': 'p95', 'p99': 'p99', 'p999': 'p99.9', 'max': 'max'}
@@ -35,7 +35,7 @@ def introduction(settings: Settings, repetitions: int) -> str:
         f'{READ_FRACTION:.0%} reads.',
         f'The new OSDs\' processes start before the quiet phase. Then, for each arm alike, the '
         f'balancer runs until it finds nothing more ({balancer}).',
-        f'perfguard\'s options: {_options({**PERFGUARD, **settings.options})}; '
+        f'perfguard\'s options: {_options(settings.options)}; '
         f'paxos_propose_interval {settings.propose_seconds:g} s, osd_recovery_sleep_hdd '
         f'{DRIVES[settings.drives]} s.',
         f'This machine has {os.cpu_count()} cores, which all daemons and clients share, and the '
@@ -45,7 +45,7 @@ def introduction(settings: Settings, repetitions: int) -> str:
 
 
 def _options(options: Mapping[str, str]) -> str:
-    return ', '.join(f'{key}={value}' for key, value in options.items())
+    return ', '.join(f'{key}={value}' for key, value in options.items()) or 'the defaults'
 
 
 # -- the table

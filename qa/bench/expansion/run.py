@@ -14,7 +14,7 @@ from . import balance, epochs
 from .arms import METHODS, STOCK, Expander
 from .burst import Burst
 from .clients import Clients
-from .settings import (DRIVES, ERASURE, NO_SLEEP_IN_CONF, PERFGUARD, REPLICATED, SETTLE_SECONDS,
+from .settings import (DRIVES, ERASURE, NO_SLEEP_IN_CONF, REPLICATED, SETTLE_SECONDS,
                        Arm, Settings)
 
 LOAD, IDLE, BURST = 'load', 'idle', 'burst'
@@ -118,7 +118,7 @@ class _Run:
 
     def _enable_perfguard(self) -> None:
         self._operator.type('mgr module enable', module='perfguard')
-        options = {**PERFGUARD, **self._settings.options, **self._arm.options}
+        options = {**self._settings.options, **self._arm.options}
         for name, value in options.items():
             self._operator.type('config set', who='mgr', name=f'mgr/perfguard/{name}',
                                 value=value)

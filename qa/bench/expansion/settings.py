@@ -19,9 +19,6 @@ SETTLE_SECONDS = 5.0
 #: (five PGs, a minute between steps of ten) would make a run wait, not move other data.
 BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '2', 'upmap_max_optimizations': '20'}
 
-#: perfguard's baseline is learned in minutes by default; no quiet stretch here is that long.
-PERFGUARD = {'baseline_seconds': '10'}
-
 #: The drives that the OSDs pretend to have -> seconds of osd_recovery_sleep_hdd, for OSDs that keep
 #: data in memory count as rotating drives. In the configuration database, where perfguard can
 #: replace it for a while; a ceph.conf would win.
