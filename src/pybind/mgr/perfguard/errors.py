@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypedDict
 
 CHECK = 'PERFGUARD_LOOP_FAILED'
-#: Turns in a row that fail until operators hear of it: one may meet a mon or an OSD that is gone.
+#: Number of consecutive failed turns until a health check is raised: a single turn may fail because
+#: a mon or an OSD is gone.
 FAILED_TURNS = 3
-#: Places that are remembered; from then on tracebacks are logged again.
+#: Maximum number of remembered places; after that, tracebacks are logged again.
 MOST_PLACES = 200
-#: Ceph keeps so many lines of a health check's detail.
+#: Maximum number of lines that Ceph keeps of the detail of a health check.
 DETAIL_LINES = 50
 
-#: Type of an error, and the file and line that raised it: its text may have numbers that change.
+#: Type of an error, and the file and line that raised it: its text may contain numbers that change.
 _Place = Tuple[str, str, int]
 
 
 class PerfguardError(Exception):
-    """What perfguard raises on purpose. The text is for operators; `errno` is positive."""
+    """Base class of the errors that perfguard raises on purpose. The text is for operators; `errno`
+    is positive."""
     errno = errno.EIO
 
 
@@ -38,7 +40,7 @@ class Refused(PerfguardError):
 
 
 class InvalidValue(PerfguardError, ValueError):
-    """A value that an operator gave and that means nothing."""
+    """An invalid value from an operator."""
     errno = errno.EINVAL
 
 
@@ -92,7 +94,7 @@ class Code:
     BAD_OPTIONS = 'BAD_OPTIONS'
     CONFIRMING = 'CONFIRMING'
     OSDS_ARRIVING = 'OSDS_ARRIVING'
-    # What a campaign does not begin under.
+    # Conditions under which no campaign begins.
     BACKFILL_TOOFULL = 'BACKFILL_TOOFULL'
     PEERING = 'PEERING'
     OSD_DOWN = 'OSD_DOWN'
@@ -140,7 +142,7 @@ class Code:
     NO_ANSWER = 'NO_ANSWER'
     NOT_SLOW = 'NOT_SLOW'
     SLOW_AGAIN = 'SLOW_AGAIN'
-    # What else there is.
+    # Other reasons.
     COMMAND_FAILED = 'COMMAND_FAILED'
     NOT_STORED = 'NOT_STORED'
     PROBE = 'PROBE'
@@ -152,13 +154,13 @@ class Code:
 
 @dataclass(frozen=True)
 class Reason:
-    #: One of Code, or that of a health check.
+    #: One of Code, or the code of a health check.
     code: str
     text: str
 
 
 def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
-    """As `limits` of `status` and of `rebalance status`."""
+    """An entry of `limits` in `status` and `rebalance status`."""
     return [{'code': reason.code, 'text': reason.text} for reason in reasons]
 
 
@@ -169,7 +171,7 @@ def texts(reasons: Iterable[Reason]) -> List[str]:
 # ---- Errors that recur, and health checks
 
 class HealthWarning(TypedDict):
-    """A health check, by its code in what MgrModule.set_health_checks takes."""
+    """A health check as MgrModule.set_health_checks takes it, by code."""
     severity: str
     summary: str
     count: int
@@ -180,19 +182,19 @@ HealthChecks = Mapping[str, HealthWarning]
 
 
 def warning(summary: str, detail: Sequence[str], count: Optional[int] = None) -> HealthWarning:
-    """`count`: None for that of the lines."""
+    """`count`: None for the number of lines."""
     return {'severity': 'warning', 'summary': summary,
             'count': len(detail) if count is None else count, 'detail': list(detail[:DETAIL_LINES])}
 
 
 class Tracebacks:
-    """Which errors were logged already. For one thread."""
+    """The errors that were logged already. For one thread."""
 
     def __init__(self) -> None:
         self._known: Set[_Place] = set()
 
     def is_new(self, error: Exception) -> bool:
-        """Once for each type and place."""
+        """True once for each type and place of an error."""
         place = _place(error)
         if place in self._known:
             return False
@@ -215,21 +217,21 @@ def too_old(withheld: Sequence[str]) -> str:
 
 
 def old_check(why: str) -> HealthChecks:
-    """As MgrModule.set_health_checks takes it, while the stored state is a newer perfguard's."""
+    """The health check while the stored state was written by a newer version."""
     return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
         why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
         '"ceph mgr fail"'])}
 
 
 def idle_check(why: str) -> HealthChecks:
-    """As MgrModule.set_health_checks takes it, while this mgr must not act."""
+    """The health check while this mgr must not act."""
     return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
         why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
         '"ceph mgr fail" activates another mgr'])}
 
 
 class FailedTurns:
-    """Turns of the loop that failed in a row."""
+    """Consecutive failed turns of the loop."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -243,7 +245,7 @@ class FailedTurns:
         self._count = 0
 
     def check(self) -> HealthChecks:
-        """As MgrModule.set_health_checks takes it."""
+        """The health check, if enough turns have failed."""
         if self._count < FAILED_TURNS:
             return {}
         return {CHECK: warning('the perfguard loop failed %d times in a row' % self._count, [

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 Json = Dict[str, Any]
 
 DOCUMENT = 'events'
-#: Seconds between two writes of the log: a crash may cost so much of it.
+#: Seconds between two writes of the log; a crash loses at most the events of this time.
 SAVE_SECONDS = 10.0
 
 
@@ -51,7 +51,7 @@ class EventLog:
             self._saved_id = self._last_id
 
     def save_soon(self) -> None:
-        """At the end of this turn: what was noted must outlive an mgr that fails now."""
+        """Write the log at the end of this turn: its events must survive a failure of the mgr."""
         self._saved_at = -math.inf
 
     def save_now_and_then(self, now: float) -> None:

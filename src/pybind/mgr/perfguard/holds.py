@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What perfguard borrows from the cluster: flags, options, the balancer, primary affinity.
+"""Settings that perfguard borrows from the cluster: flags, options, the balancer, primary affinity.
 
 One rule for all of it. The value that was found and the one to put are journalled before a command
-is sent. The command is sent again until the cluster shows its value. A value that is neither found
-nor put belongs to others, and so does each change after ours was seen: it is left alone, also when
-the rest is given back. Values are text; None: not set.
+is sent. The command is sent again until the cluster shows its value. A value that is neither of the
+two, and every change after the cluster has shown ours, was made outside perfguard: it is left
+alone, also when other settings are given back. Values are text; None: not set.
 """
 import shlex
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +14,12 @@ from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 @dataclass(frozen=True)
 class Row:
     what: str
-    #: What was found, and what perfguard has put in its place; found None: not set.
+    #: The value that was found (None: not set), and the value that perfguard has put.
     found: Optional[str]
     put: str
     #: Seconds since the epoch.
     since: float
-    #: A command of Ceph's own that puts it back.
+    #: The Ceph command that restores it.
     restore: str
 
 
@@ -54,9 +54,9 @@ class Held:
     put: str
     #: The cluster has shown what was put.
     seen: bool = False
-    #: It is being given back; until that is seen, its absence is our own doing.
+    #: It is being given back; until the cluster shows that, its absence is not a change by others.
     returning: bool = False
-    #: Values put before this one that were never seen: they may still arrive.
+    #: Values that were put earlier and never seen: they may still arrive.
     earlier: Tuple[str, ...] = ()
 
     def is_ours(self, value: Optional[str]) -> bool:
@@ -65,11 +65,11 @@ class Held:
 
 class HoldStep(NamedTuple):
     """What to do about one setting now."""
-    #: The record from now on; None: given back, or left to others.
+    #: The new record; None: given back, or changed outside perfguard.
     held: Optional[Held]
     #: Send a command: for `put` when it is held, for `found` when it is given back.
     send: bool = False
-    #: Others have changed it.
+    #: It was changed outside perfguard.
     theirs: bool = False
 
 
@@ -79,11 +79,12 @@ LEFT = HoldStep(None, theirs=True)
 def hold(held: Held, value: Optional[str], late: bool = False) -> HoldStep:
     """One step towards the value that is put; `value`: what the cluster shows.
 
-    `late`: it may be from before our last command, as in an OSDMap that is not the newest.
+    `late`: this may be older than our last command, as in an OSDMap that is not the newest.
     """
     if same_value(value, held.put):
         if held.returning and late:
-            # From before it was given back, or from after it was put again: sent once.
+            # The record may be from before it was given back or from after it was put again: the
+            # command is sent once.
             return HoldStep(replace(held, seen=False), send=held.seen)
         return HoldStep(Held(held.found, held.put, seen=True))
     if same_value(value, held.found) and (held.returning or not held.seen):
@@ -92,7 +93,7 @@ def hold(held: Held, value: Optional[str], late: bool = False) -> HoldStep:
 
 
 def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
-    """As `hold`, for a value that may differ from the one before."""
+    """As `hold`, for a value that may differ from the one put earlier."""
     if same_value(put, held.put):
         return hold(held, value)
     if held.seen and not held.returning and not same_value(value, held.put):
@@ -102,14 +103,15 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
 
 
 def give_back(held: Held, value: Optional[str]) -> HoldStep:
-    """One step towards the value that was found; over when the cluster shows another than ours."""
+    """One step towards the value that was found; done when the cluster shows another value than
+    ours."""
     found = same_value(value, held.found)
     if found and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)
     if held.is_ours(value):
         return HoldStep(replace(held, seen=True, returning=True), send=True)
     if found:
-        # Ours was never seen, and may still arrive: it is taken back in any case. Twice, since a
-        # crash may come between the journal and the first command.
+        # Our value was never seen and may still arrive, so it is given back in any case. Twice,
+        # since a crash may occur between the journal and the first command.
         return HoldStep(replace(held, seen=held.returning, returning=True), send=True)
     return HoldStep(None, theirs=not found)

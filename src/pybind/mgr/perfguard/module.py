@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell around perfguard: options, wiring, the serve loop, the self-test. No logic."""
+"""The MgrModule: options, wiring, the serve loop, the self-test. No logic."""
 import json
 import logging
 import threading
@@ -23,7 +23,7 @@ from .store import Store
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the options: standby modules are not notified of changes.
+#: Interval of reading the options: standby modules are not notified of changes.
 LOOK_SECONDS = 5.0
 
 
@@ -53,7 +53,7 @@ class Module(Commands, MgrModule):
         self.loop.load()
         try:
             while not self._stop.is_set():
-                # One bad turn must not end the watch; the next one starts from what is stored.
+                # A failed turn must not end the loop; the next one starts from the stored state.
                 for task, failed in ((self._compare_options, None), (self._metrics.tend, None),
                                      (self.loop.turn, self.loop.failed)):
                     try:
@@ -74,8 +74,8 @@ class Module(Commands, MgrModule):
         self._options.compare(self._cluster.config_entries, time.monotonic())
 
     def self_test(self) -> None:
-        """For "ceph mgr self-test module perfguard"; raises where something is wrong."""
-        # A page of its own: that of the endpoint belongs to the endpoint's thread.
+        """For "ceph mgr self-test module perfguard"; raises an error if something is wrong."""
+        # A separate page, because the endpoint's thread uses the other one.
         page = MetricsPage(self._build)
         published = self.loop.published
         run_self_test(self, published, lambda: page.text(published, self.loop.probed()),
@@ -94,7 +94,7 @@ class Module(Commands, MgrModule):
         `since`: seconds since the epoch; `pools`: ids, those of none are left out.
         """
         now = time.time()
-        # From before a clock was set back.
+        # It is from before the clock was set back.
         since = since if since <= now else 0.0
         ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
         found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
@@ -109,9 +109,9 @@ class Module(Commands, MgrModule):
         self.loop.wake_for_map()
 
 
-# ---- What "ceph mgr self-test module perfguard" does: it reads only, and changes nothing
+# ---- "ceph mgr self-test module perfguard": it changes nothing
 
-#: Handlers that take nothing but a format.
+#: Handlers whose only argument is the format.
 READS = ('status', 'advise', 'advise_expect', 'advise_capacity', 'held', 'events', 'osds', 'pools',
          'laggy', 'mitigation_ls', 'history', 'rebalance_status', 'rebalance_plan', 'rebalance_ls',
          'probe_ls', 'probe_baseline_ls', 'probe_schedule_ls')
@@ -123,7 +123,7 @@ class SelfTestFailed(PerfguardError):
 
 def run_self_test(commands: Any, published: Published, metrics: Callable[[], bytes],
                   now: float) -> None:
-    """Raises SelfTestFailed, or whatever the module itself raises."""
+    """Raises SelfTestFailed, or any error of the module."""
     if not published.turned:
         raise SelfTestFailed('the loop has not completed an iteration yet')
     age = now - published.turned

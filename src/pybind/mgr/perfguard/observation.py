@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What all jobs see in one turn of the loop, as plain frozen data."""
+"""The observation that all jobs share in one turn of the loop, as frozen data."""
 from dataclasses import dataclass, field
 from typing import Callable, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
@@ -10,25 +10,25 @@ from .cluster.types import (Balancing, ClientOps, OsdMap, PgCounts, Placement, P
 from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the sections of the mons
-#: and of the OSDs, and what an option of the latter begins with where both are listed.
+#: and of the OSDs, and the prefix of options of OSDs where both are listed.
 BALANCER = 'mgr/balancer/active'
 MON = 'mon'
 OSD = 'osd'
 OSD_OPTION = 'osd/'
-#: A pool with fewer operations a second over the last minute is idle, if so much
-#: of the minute was seen: right after a failover nothing is known.
+#: A pool with fewer operations a second over the last minute is idle, if readings cover at least
+#: this time: right after a failover nothing is known.
 IDLE_RATE = 0.5
 IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the cluster shows now of the settings that a campaign may hold."""
+    """The present values of the settings that a campaign may borrow."""
     osdmap: OsdMap
     #: Value in force, None when not set anywhere.
     balancer_active: Optional[str]
-    #: The configuration database by section and option, entries with a mask left out; None: it
-    #: was not read this time.
+    #: The configuration database by section and option, without entries with a mask; None: not read
+    #: in this turn.
     stored: Optional[Mapping[str, Mapping[str, str]]] = None
     #: The balancer was switched off, but a plan of its own may still change upmaps.
     balancer_busy: bool = False
@@ -66,7 +66,7 @@ class PoolClients(NamedTuple):
     read_spread: Optional[float] = None
     write_spread: Optional[float] = None
     erasure: bool = False
-    #: A target that the operator has set: the load is no excuse.
+    #: The operator has set the limit, so the load does not raise it.
     named: bool = False
 
 
@@ -76,16 +76,16 @@ class Clients:
     #: When it was taken (0: there is none yet), and the seconds that it covers.
     time: float = 0.0
     seconds: float = 0.0
-    #: By pool and by the OSD that leads the PGs.
+    #: By pool and primary OSD.
     rows: Tuple[ClientOps, ...] = ()
     pools: Mapping[int, PoolClients] = field(default_factory=dict)
     #: Seconds that all readings of this mgr cover.
     covered: float = 0.0
-    #: OSD -> latency of its reads while nothing moves, against those of the median OSD.
+    #: OSD -> read latency while nothing moves, as a multiple of the median OSD's.
     norms: Mapping[int, float] = field(default_factory=dict)
 
     def idle(self, pool: PoolClients) -> bool:
-        """The pool has no client operations, and that is known."""
+        """Whether the pool is known to have no client operations."""
         return pool.rate < IDLE_RATE and self.covered >= IDLE_SECONDS
 
     @property
@@ -95,7 +95,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one turn of the loop saw."""
+    """The observation of one turn of the loop."""
     now: float
     signals: Signals
     settings: Settings
@@ -106,22 +106,22 @@ class Observation:
     stats_period: float = 5.0
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
-    #: PGs by the OSDs of their acting sets, of the last reading; empty: not known.
+    #: PGs by the OSDs of their acting sets, from the last reading; empty: not known.
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
-    #: OSD -> PGs that it is deleting, mostly since they have moved away.
+    #: OSD -> PGs that it is deleting, usually because they have moved away.
     removing: Mapping[int, int] = field(default_factory=dict)
-    #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
+    #: All pins have goals for this OSDMap, if the campaign uses goals.
     goals_fit: bool = True
     #: The pins have not been compared with this OSDMap yet.
     new_map: bool = True
     #: The latest latency of clients.
     clients: Clients = Clients()
-    #: From the mitigation: why nothing may be released, PGs in flight to be pinned back, and
-    #: flags that are its own.
+    #: From the mitigation: why nothing may be released, PGs in flight to pin back, and flags that
+    #: it has set.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
-    #: Those of them that are on their way into the OSDMap, and listed there all the same.
+    #: Flags of the mitigation that the OSDMap does not contain yet, although they are listed there.
     coming_flags: FrozenSet[str] = frozenset()
     #: Options of the OSDs that the mitigation has set.
     own_options: FrozenSet[str] = frozenset()
@@ -134,14 +134,14 @@ class Observation:
     pg_limit: int = 0
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
     osds_changed: float = 0.0
-    #: How the balancer is configured, which goes for balance that perfguard makes as well.
+    #: Configuration of the balancer, which also applies to balancing by perfguard.
     balancing: Balancing = Balancing()
-    #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
+    #: Where CRUSH will place the PGs after the campaign's change; None: not computed now.
     outlook: Optional[Outlook] = None
-    #: Until when commands of this mgr had no answer of the mons, or its OSDMap was known to be
-    #: old; or when it became active.
+    #: The last time at which commands were unanswered or the OSDMap was known to be old; or when
+    #: this mgr became active.
     answered: float = 0.0
-    #: What has changed in CRUSH since a whole new map for it was ordered, in words; '' for nothing.
+    #: Text on changes of CRUSH since an operator ordered a new CRUSH map; '' for none.
     overtaken: str = ''
 
     @property
@@ -149,5 +149,5 @@ class Observation:
         return self.settings.osdmap
 
     def shard_bytes(self, pool: Pool) -> int:
-        """As cluster.types.shard_bytes, with what the pool holds now."""
+        """As cluster.types.shard_bytes, from the present size of the pool."""
         return shard_bytes(pool, self.signals.pool_bytes.get(pool.id, 0))

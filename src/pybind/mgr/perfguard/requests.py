@@ -27,11 +27,11 @@ Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
 PATIENCE_SECONDS = 30.0
-#: Seconds that a command waits until the loop has taken its promise: other commands of this module
-#: wait meanwhile.
+#: Seconds for which a command waits until the loop has taken its promise: other commands of this
+#: module wait meanwhile.
 CONFIRM_SECONDS = 2.0
-#: For so long the same order may use what was worked out too late for its command: what its checks
-#: rest on, such as free space, changes.
+#: Seconds for which the same order may use a result that was too late for its command: the basis of
+#: its checks, such as free space, changes.
 LATE_SECONDS = 300.0
 #: How promises are read, by the document of the store that has their notes.
 READERS: Dict[str, Callable[[Any], 'Promise']] = {
@@ -53,17 +53,17 @@ class AnsweredOrder(Protocol):
 
     @property
     def job(self) -> str:
-        """Whose order it is: rebalance, probe or shutdown."""
+        """The job of the order: rebalance, probe or shutdown."""
 
 
 @dataclass
 class Promised:
-    #: Where it is noted in the store.
+    #: The key of its note in the store.
     key: str
     promise: Any
-    #: It was refused a moment ago, which was noted then.
+    #: It was refused a moment ago, which was logged then.
     again: bool = field(default=False, compare=False)
-    #: The loop has kept it, or refused it after all.
+    #: The loop has executed or refused it.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
 
@@ -72,14 +72,14 @@ class Promised:
 class PendingOrder:
     """One order whose command waits, and the loop's answer to it."""
     order: Any
-    #: It was refused a moment ago, which was noted then.
+    #: It was refused a moment ago, which was logged then.
     again: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
-    #: What is worked out for it outside the loop's thread; None: not begun, or not needed.
+    #: Its job in the tool thread; None: not begun, or not needed.
     job: Optional[ToolJob[Any]] = None
-    #: The version of CRUSH that the job takes for granted.
+    #: The version of CRUSH that the job is based on.
     crush_version: int = -1
 
 
@@ -97,16 +97,16 @@ class Requests:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._promised: List[Promised] = []
-        #: Keys of what was taken and is still noted in the store.
+        #: Keys of promises that were taken and still have a note in the store.
         self._taken: List[str] = []
         self._queue: 'queue.Queue[PendingOrder]' = queue.Queue()
         self._lock = threading.Lock()
-        #: Held while promises are queued, with their notes in the store.
+        #: Held while promises are queued and their notes are stored.
         self._putting = threading.Lock()
         self._closed = False
-        #: Orders that wait for their jobs. The loop's thread only.
+        #: Orders that wait for their jobs. Only for the loop's thread.
         self._held: List[PendingOrder] = []
-        #: The last one that was not waited for.
+        #: The last order whose command did not wait for its job.
         self._left: Optional[PendingOrder] = None
         self._left_at = 0.0
         self.confirm_seconds = CONFIRM_SECONDS
@@ -114,7 +114,7 @@ class Requests:
     # ---- promises
 
     def load(self) -> List[str]:
-        """Take up what is noted in the store; returns what of it cannot be read."""
+        """Load the notes of the store; returns texts on what cannot be read."""
         with self._putting:
             return self._load()
 
@@ -123,7 +123,7 @@ class Requests:
         # Commands may wait for those that were known before.
         known = {each.key: each for each in self._promised}
         self._promised = []
-        # What follows from them is not stored, so they are kept once more.
+        # Their effects are not stored, so they are executed again.
         self._taken.clear()
         for document, read in READERS.items():
             for key, raw in self._store.notes(document):
@@ -135,8 +135,8 @@ class Requests:
         return lost
 
     def put(self, promise: Promise, again: bool = False) -> Promised:
-        """For the command's thread: queue a promise, and note it in the store: it must be kept even
-        if this mgr fails before it is. A mgr that acts again loads the notes meanwhile."""
+        """For the command's thread: queue a promise, with a note in the store: it must be executed
+        even if this mgr fails before. A mgr that becomes active again loads the notes meanwhile."""
         with self._putting:
             promised = Promised(self._store.note(promise.document, promise.to_json()), promise,
                                 again)
@@ -144,28 +144,28 @@ class Requests:
         return promised
 
     def promised(self, document: str) -> List[Promised]:
-        """Promises that were not taken yet, oldest first."""
+        """Promises that have not been taken yet, oldest first."""
         return [each for each in list(self._promised) if each.promise.document == document]
 
     def confirm(self, promised: Promised) -> None:
-        """For the command's thread: raises Refused if the loop, which looks at the cluster anew,
-        refuses it after all. A promise that is not taken soon is kept later."""
+        """For the command's thread: raises Refused if the loop, which checks the cluster again,
+        refuses it after all. A promise that is not taken soon is executed later."""
         promised.done.wait(self.confirm_seconds)
         if promised.refused is not None:
             raise promised.refused
 
     def take(self, promised: Promised) -> None:
-        """It is kept in this turn, or refused after all."""
+        """It is executed in this turn, or refused after all."""
         self._promised.remove(promised)
         self._taken.append(promised.key)
 
     def drop(self, promised: Promised) -> None:
-        """It was refused: no later mgr may keep it, whatever becomes of this turn."""
+        """It was refused: no later mgr may execute it, even if this turn fails."""
         self._taken.remove(promised.key)
         self._store.drop_note(promised.key)
 
     def settle(self) -> None:
-        """What follows from the promises that were taken is stored."""
+        """The effects of the promises that were taken are stored: remove their notes."""
         for key in self._taken:
             self._store.drop_note(key)
         self._taken.clear()
@@ -188,7 +188,7 @@ class Requests:
         wake()
         pending.done.wait(PATIENCE_SECONDS)
         with self._lock:
-            # With an answer it is carried out, though the rest of the turn takes long.
+            # An answered order is executed, even if the rest of the turn takes long.
             if not pending.done.is_set() and pending.answer is None:
                 pending.refused = Refused(
                     errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
@@ -200,7 +200,7 @@ class Requests:
         return pending.answer
 
     def next(self) -> List[PendingOrder]:
-        """For the loop: all orders that are still waited for, those first that `hold` was given.
+        """For the loop: all orders whose commands still wait, held ones first.
 
         The jobs of the others are called off, but for the last one: whoever gave the order may
         give it again.
@@ -217,11 +217,11 @@ class Requests:
         return [each for each in pending if not each.done.is_set()]
 
     def hold(self, pending: PendingOrder) -> None:
-        """For the loop: it cannot be answered in this turn."""
+        """For the loop: keep an order that cannot be answered in this turn."""
         self._held.append(pending)
 
     def worked_out(self, order: Any, crush_version: int) -> Optional[ToolJob[Any]]:
-        """For the loop: the job of the same order, whose answer came too late."""
+        """For the loop: the job of the same order, whose result was too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \
                 or time.monotonic() - self._left_at > LATE_SECONDS:
@@ -231,20 +231,20 @@ class Requests:
 
     @property
     def holding(self) -> bool:
-        """An order waits for a later turn."""
+        """Whether an order waits for a later turn."""
         return bool(self._held)
 
     def holds(self, verb: str) -> bool:
-        """For the loop: an order of this verb that changes something waits for its job."""
+        """For the loop: whether an order of this verb that changes something waits for its job."""
         return any(held.order.verb == verb and not held.order.dry_run for held in self._held)
 
     def close(self) -> None:
-        """Fail all pending orders at shutdown, now and from now on."""
+        """Fail all pending and later orders at shutdown."""
         self._closed = True
         self.refuse('perfguard is shutting down')
 
     def refuse(self, why: str) -> None:
-        """Answer all pending orders that their commands may try again."""
+        """Refuse all pending orders such that their commands may try again."""
         for pending in self.next():
             pending.refused = Refused(errno.EAGAIN, why)
             pending.done.set()
@@ -253,7 +253,7 @@ class Requests:
 # ---- `perfguard shutdown`: everything borrowed is given back, so that the module may be disabled.
 # Ceph runs no code of a module that is disabled, so this has to come first. It survives a failover.
 
-#: Document in the store while the shutdown is going on.
+#: Document in the store during the shutdown.
 SHUTDOWN = 'shutdown'
 SAFE = 'every borrowed setting is given back: "ceph mgr module disable perfguard" is safe now'
 CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings that '
@@ -271,7 +271,7 @@ class Shutdown:
 class Leaving:
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: It was ordered; everything is given back.
+        #: Whether it was ordered and everything is given back.
         self.ordered = False
         self.done = False
 
@@ -288,21 +288,21 @@ class Leaving:
         self.done = True
 
     def reopen(self) -> None:
-        """For an order that begins something: refused while the shutdown is going on."""
+        """For an order that begins something: raises Refused during the shutdown."""
         if self.ordered and not self.done:
             raise Refused(errno.EBUSY, CLOSING)
         self.ordered = self.done = False
 
     @property
     def remarks(self) -> List[str]:
-        """Nothing where no shutdown was ordered."""
+        """Reasons for `status`; empty without a shutdown."""
         if not self.ordered:
             return []
         return [SAFE if self.done else CLOSING]
 
 
 def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> List[str]:
-    """What a shutdown ends or gives up, in words."""
+    """Texts on what a shutdown ends or gives up."""
     found: List[str] = []
     if campaign is not None and campaign.active:
         found.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
@@ -323,7 +323,7 @@ def refuse(found: List[str]) -> None:
 
 
 def next_request(campaign: Optional[Campaign]) -> Optional[Request]:
-    """What brings a campaign nearer to its end; None: it is ending, or there is none."""
+    """The request that ends a campaign; None: it is ending, or there is none."""
     if campaign is None or not campaign.open:
         return None
     if campaign.held:

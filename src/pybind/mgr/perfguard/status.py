@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What operators see of a turn: typed, and as the JSON of commands; health checks; progress."""
+"""The state at the end of a turn: typed, and as the JSON of commands; health checks; progress."""
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -29,7 +29,7 @@ HELD_PINS = 'PERFGUARD_HELD_PINS'
 
 @dataclass(frozen=True)
 class Status:
-    """What `perfguard status` shows of a turn, beside what each job publishes."""
+    """The state of a turn in `perfguard status`, besides those of the jobs."""
     phase: Phase = Phase.IDLE
     #: Codes of the health checks that are raised.
     health: Tuple[str, ...] = ()
@@ -46,17 +46,17 @@ class Status:
 
 @dataclass(frozen=True)
 class Published:
-    """What commands, metrics and the page see: the state at the end of one turn."""
+    """The state at the end of one turn, for commands, metrics and the page."""
     status: Status = Status()
     rebalanced: Rebalanced = Rebalanced()
     watched: Watched = field(default_factory=Watched)
     mitigated: Mitigated = field(default_factory=Mitigated)
-    #: As they are in the store.
+    #: As in the store.
     events: Tuple[Json, ...] = ()
-    #: What is borrowed from the cluster.
+    #: Borrowed settings.
     held: Tuple[Row, ...] = ()
-    #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
-    #: more the next one is late.
+    #: When the turn ended, in seconds since the epoch (0.0: none yet), and seconds after which the
+    #: next one is late.
     turned: float = 0.0
     stale_after: float = 0.0
 
@@ -68,7 +68,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     """
     known = published.rebalanced
     if not published.turned:
-        return published  # before the first turn there is nothing to change
+        return published  # before the first turn
     if known.campaign is not None:
         try:
             check(known.campaign, request, known.pins, known.unhealthy, loose=known.loose)
@@ -76,7 +76,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             return published
     requested = (Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb),)
     if request.verb == 'prepare':
-        # A script that follows the new campaign must not see the end of the one before.
+        # A script that follows the new campaign must not read the end of the last one.
         return replace(published, rebalanced=replace(known, status=replace(
             known.status, id=0, phase=Phase.IDLE, reasons=requested)))
     if known.campaign is None:
@@ -91,7 +91,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
 
 def failing(published: Published, check: Mapping[str, Any]) -> Published:
-    """With a health check that no turn could publish."""
+    """The state with a health check that no turn could publish."""
     status = published.status
     first = [Reason(code, '%s (%s)' % (each['summary'], code)) for code, each in check.items()
              if code not in status.health]
@@ -104,7 +104,7 @@ def status(seen: Observation, campaign: CampaignStatus, checks: HealthChecks,
            watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
            turn_seconds: float, remarks: Sequence[str]) -> Status:
     """`probe`: the active one, `turn_seconds`: the CPU time of the last turn of the loop,
-    `remarks`: what else there is to say."""
+    `remarks`: further reasons."""
     reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
         seen.signals.misplaced_ratio, campaign, checks, watched.failure),
         *(Reason(Code.REMARK, text) for text in remarks))

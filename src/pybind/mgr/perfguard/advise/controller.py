@@ -21,11 +21,11 @@ Json = Dict[str, Any]
 
 #: Document in the store: codes that operators have muted.
 DOCUMENT = 'advise'
-#: What the advice rests on changes rarely, and a large cluster takes some 0.1 s to read.
+#: The facts behind the advice rarely change, and reading them takes about 0.1 s on a large cluster.
 EVERY_SECONDS = 600.0
 #: After a failover the OSDs report first.
 FIRST_SECONDS = 30.0
-#: OSDs that do not answer by then are left out.
+#: OSDs that have not answered by then are left out.
 PATIENCE_SECONDS = 10.0
 WAITING = 'OSDs are being asked for their options: try again in a few seconds'
 NO_CONFIG = 'the mons did not answer "config dump": rules about options were not checked'
@@ -35,7 +35,7 @@ class Advising:
     """Looks at the cluster in three steps.
 
     1. Read the inventory, every EVERY_SECONDS or when an operator asks.
-    2. Ask those OSDs that CRUSH has elsewhere than they run, and wait for them over turns.
+    2. Ask OSDs whose location in CRUSH differs from their host, over several turns.
     3. Apply the rules and publish what they find.
     """
 
@@ -44,7 +44,7 @@ class Advising:
         self._store = store
         self._muted: FrozenSet[str] = frozenset()
         self._due: Optional[float] = None
-        #: What was read, and when, while OSDs are asked.
+        #: The inventory and the time of reading it, while answers of OSDs are pending.
         self._read: Optional[Inventory] = None
         self._read_at = 0.0
         self.advice = Advice()
@@ -54,7 +54,7 @@ class Advising:
     def load(self) -> None:
         stored = self._store.get(DOCUMENT)
         codes = stored.get('muted', ()) if isinstance(stored, dict) else ()
-        # A code of a newer version stays muted.
+        # Codes that only a newer version knows stay muted.
         self._muted = frozenset(code for code in codes if isinstance(code, str))
         self.advice = Advice(muted=self._muted)
 
@@ -73,7 +73,7 @@ class Advising:
               untrimmed: Optional[int]) -> None:
         if self._due is None:
             self._due = seen.now + FIRST_SECONDS
-        # A clock that was set back must not stop the advice.
+        # The advice must continue after the clock was set back.
         if self._read is None and not 0.0 < self._due - seen.now <= EVERY_SECONDS:
             self._begin(seen.now, view)
         if self._read is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules over OSDs, their drives and hosts. Pure.
 
-Firmware, write caches, CPU power states and the IOMMU are not seen: OSDs do not report them.
+Firmware, write caches, CPU power states and the IOMMU are not covered: OSDs do not report them.
 """
 import re
 from collections import Counter
@@ -12,8 +12,8 @@ from ..cluster.types import Question
 from .settings import named, number, value_of
 from .types import Facts, Seen
 
-#: Drives that shingle, by the lists of their vendors: Seagate Archive and Barracuda; WD Red and
-#: Blue; Toshiba P300, L200 and DT02.
+#: Drives with shingled recording (SMR), according to their vendors: Seagate Archive and Barracuda;
+#: WD Red and Blue; Toshiba P300, L200 and DT02.
 SHINGLED = re.compile(
     r'ST(?:[568]000AS00|2000DM00[58]|3000DM007|4000DM004|5000DM000|6000DM003|8000DM004'
     r'|1000LM048|2000LM015|[34]000LM024|5000LM000)'
@@ -23,13 +23,13 @@ UNPROTECTED = re.compile(
     r'Samsung_SSD_(?:7|8|9)\d0_(?:EVO|PRO|QVO)|Samsung_SSD_9\d0(?:_EVO|_PRO)?'
     r'|CT\d+(?:MX|BX|P\d)|KINGSTON_S(?:A400|V300|KC)|SanDisk_SD?SSD|WDC?_WDS\d+'
     r'|INTEL_SSDPEKN|SPCC|TOSHIBA-TR\d', re.IGNORECASE)
-#: Classes that promise a device without moving parts.
+#: Device classes of drives without moving parts.
 FLASH = ('ssd', 'nvme')
-#: What Ceph before Pacific gave rotating drives.
+#: bluestore_min_alloc_size of rotating drives before Pacific.
 OLD_ALLOC_BYTES = 65536
-#: Options of an OSD that say whether it moves in CRUSH when it starts.
+#: Options of an OSD that decide whether it changes its CRUSH location when it starts.
 MOVES, PLACE = 'osd_crush_update_on_start', 'crush_location'
-#: How many PGs an OSD scrubs at a time.
+#: The option that limits how many PGs an OSD scrubs at a time.
 SCRUBS = 'osd_max_scrubs'
 #: OSDs that are asked for them.
 MOST_ASKED = 16
@@ -108,13 +108,13 @@ def scrub_behind(facts: Facts) -> Optional[Seen]:
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:
-    """OSDs that CRUSH does not have where they say that they run."""
+    """OSDs whose host in CRUSH differs from the host that they report."""
     return [osd for osd in facts_osds if osd.host and osd.hostname
             and osd.host != osd.hostname.split('.')[0] and osd.host != osd.hostname]
 
 
 def questions(osds: Iterable[OsdFacts]) -> Tuple[Question, ...]:
-    """What has to be asked before `moves_at_restart` can say anything."""
+    """The questions whose answers `moves_at_restart` needs."""
     return tuple(Question(osd.osd, option=option) for osd in elsewhere(osds)[:MOST_ASKED]
                  for option in (MOVES, PLACE))
 
@@ -123,7 +123,7 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
     found: Dict[int, OsdFacts] = {}
     for osd in elsewhere(facts.inventory.osds)[:MOST_ASKED]:
         shown = facts.shown.get(osd.osd, {})
-        # A location of its own may be the one that it has.
+        # A configured location may be the present one.
         if shown.get(MOVES) == 'true' and not shown.get(PLACE):
             found[osd.osd] = osd
     if not found:

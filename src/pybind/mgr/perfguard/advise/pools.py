@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rules over pools, PGs and the space that is left. Pure."""
+"""Rules over pools, PGs and free space. Pure."""
 from statistics import mean
 from typing import Dict, List, Optional, Tuple
 
 from .settings import GIB
 from .types import Facts, Seen
 
-#: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. From 100
-#: to 200 is right; twice as far is a finding.
+#: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
+#: are recommended; less than half or more than twice that is a finding.
 FEWEST_PGS, MOST_PGS = 50, 400
-#: A cluster that holds less has nothing to spread yet.
+#: With less data, the number of PGs does not matter yet.
 LEAST_BYTES_PER_OSD = 10 * GIB
-#: mon_min_osdmap_epochs: a clean cluster keeps so many.
+#: mon_min_osdmap_epochs: the number of epochs that a clean cluster keeps.
 KEPT_EPOCHS = 500
 MOST_EPOCHS = 10 * KEPT_EPOCHS
 #: Applications whose I/O is small.
 SMALL_IO = frozenset({'rbd', 'cephfs'})
 COMPRESSED = ('aggressive', 'force')
-#: Releases by age; what follows in the alphabet is newer.
+#: Releases by age; releases that follow in the alphabet are newer.
 UPMAPS, UPMAP_PRIMARIES, EC_OPTIMIZATIONS = 'luminous', 'reef', 'tentacle'
 #: Share of its space from which an OSD has to search for free extents.
 NEARLY_FULL = 0.8
-#: A cluster with fewer hosts cannot rebuild what one of them held.
+#: A cluster with fewer hosts cannot rebuild the data of a lost host.
 LEAST_HOSTS = 4
 
 
@@ -136,7 +136,8 @@ def nearly_full(facts: Facts) -> Optional[Seen]:
 
 
 def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
-    """By CRUSH root and device class: what does not fit when the largest host is gone."""
+    """By CRUSH root and device class: data that would not fit after the loss of the largest
+    host."""
     limit = facts.inventory.nearfull_ratio
     for root, device_class, hosts in _hosts_by_place(facts):
         largest = max(total for total, _ in hosts.values())

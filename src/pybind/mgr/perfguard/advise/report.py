@@ -48,7 +48,7 @@ def _wrapped(label: str, text: str) -> List[str]:
                          break_long_words=False, break_on_hyphens=False)
 
 
-# ---- whether each standby mgr could take over: it needs this module, in this version
+# ---- whether each standby mgr could take over: it needs this version of the module
 
 STANDBY_CHECK = 'PERFGUARD_STANDBY_MGR'
 WAY_OUT = ('Install the version of the active mgr on these hosts and restart their mgrs. A '

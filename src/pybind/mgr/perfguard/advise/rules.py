@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The table of all rules, and what they find. Pure.
 
-Each rule stands for something that the mgr sees: what it cannot see is not claimed.
+Rules only cover facts that the mgr can read.
 """
 from typing import AbstractSet, Tuple
 
@@ -135,7 +135,7 @@ CODES = frozenset(rule.code for rule in RULES)
 
 
 def findings(facts: Facts, muted: AbstractSet[str] = frozenset()) -> Tuple[Finding, ...]:
-    """What the rules find, warnings first."""
+    """All findings, warnings first."""
     found = [Finding(rule, *seen, muted=rule.code in muted) for rule in RULES
              for seen in [rule.look(facts)] if seen is not None]
     return tuple(sorted(found, key=lambda each: (each.rule.severity is not WARNING,

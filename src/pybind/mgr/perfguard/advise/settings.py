@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules over the configuration database. Pure.
 
-What a ceph.conf of an OSD's host sets is not seen here.
+Options in the ceph.conf of an OSD's host are not known here.
 """
 from statistics import median
 from typing import Dict, Iterable, List, Optional, Tuple
@@ -12,19 +12,20 @@ from ..tables import bytes_text, plural
 from .types import Facts, Seen
 
 GIB = 1 << 30
-#: Levels of debug options from 6 on write lines for single operations.
+#: Debug options of level 6 and above log single operations.
 MOST_DEBUG = 5
 #: From the hardware recommendations of Ceph's documentation.
 LEAST_MEMORY_TARGET = 4 * GIB
-#: Share of a host's memory that its OSDs may be promised; the rest is for peaks and the kernel.
+#: Maximum share of a host's memory for the memory targets of its OSDs; the rest is for peaks and
+#: the kernel.
 MEMORY_SHARE = 0.9
 WPQ, MCLOCK = 'wpq', 'mclock_scheduler'
-#: Rotational or not -> IOPS at 4 KiB that a device of that kind can have, least and most: Ceph's
+#: Rotational or not -> minimum and maximum of plausible 4 KiB IOPS: Ceph's
 #: osd_mclock_iops_capacity_low_threshold_* and osd_mclock_iops_capacity_threshold_*.
 CAPACITIES = {True: (50.0, 500.0), False: (1000.0, 80000.0)}
-#: OSDs of a kind differ less.
+#: Maximum ratio between OSDs of the same kind.
 CAPACITY_SPREAD = 3.0
-#: Kinds with fewer OSDs have no median to be compared with.
+#: Minimum number of OSDs of a kind for a comparison with their median.
 LEAST_PEERS = 5
 OVERRIDE = 'osd_mclock_override_recovery_settings'
 LIMITS = ('osd_max_backfills', 'osd_recovery_max_active', 'osd_recovery_max_active_hdd',
@@ -34,9 +35,9 @@ SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ss
           'osd_snap_trim_sleep_hdd', 'osd_snap_trim_sleep_ssd', 'osd_snap_trim_sleep_hybrid',
           'osd_delete_sleep', 'osd_delete_sleep_hdd', 'osd_delete_sleep_ssd',
           'osd_delete_sleep_hybrid')
-#: Suffixes of sizes as `config set` takes them; the mons store them as they were written.
+#: Suffixes of sizes as `config set` takes them; the mons store the text unchanged.
 UNITS = {'k': 10, 'm': 20, 'g': 30, 't': 40}
-#: How many OSDs a finding names.
+#: Maximum number of OSDs that a finding names.
 NAMED = 4
 
 
@@ -47,7 +48,8 @@ def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
 
 
 def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
-    """The value that the configuration database has for an OSD, else the release's default.
+    """The value of an option for an OSD in the configuration database, or else the release's
+    default.
 
     The most specific section wins, and within a section the entry with a mask.
     """
@@ -69,7 +71,7 @@ def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
 
 
 def number(value: Optional[str]) -> Optional[float]:
-    """A number or a size, such as "4G"; None: it is neither."""
+    """A number or a size, such as "4G"; None if it is neither."""
     text = (value or '').strip().lower()
     for tail in ('ib', 'i', 'b'):
         text = text[:-len(tail)] if text.endswith(tail) and len(text) > len(tail) else text
@@ -162,7 +164,8 @@ def _capacity_option(osd: OsdFacts) -> str:
 
 
 def mclock_capacity(facts: Facts) -> Optional[Seen]:
-    """Capacities that no device of the kind has, or far from those of the same kind."""
+    """Implausible capacities: outside the range of the kind of device, or far from the median of
+    the kind."""
     for kind, (least, most) in CAPACITIES.items():
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
         known = {osd.osd: number(value_of(facts.inventory, osd, option))
@@ -188,11 +191,11 @@ def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, flo
 
 
 def mclock_ignores(facts: Facts) -> Optional[Seen]:
-    """Options that OSDs with mclock put back or force to 0."""
+    """Options that OSDs with mclock reset or force to 0."""
     scheduled = _mclock(facts)
     if not scheduled:
         return None
-    # Its option says in which releases the limits are put back at all.
+    # The limits are only reset in releases that have this option.
     overridden = value_of(facts.inventory, scheduled[0], OVERRIDE) == 'true'
     return _cleared(entries(facts, *SLEEPS, *(() if overridden else LIMITS)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the advice is about, and what it says, as plain frozen data."""
+"""Input and output of the rules, as frozen data."""
 import enum
 from dataclasses import dataclass, field
 from typing import Callable, FrozenSet, Mapping, NamedTuple, Optional, Tuple
@@ -8,15 +8,15 @@ from ..cluster.inventory import Inventory
 
 
 class Severity(enum.Enum):
-    #: Clients are slower than they need to be, or will be.
+    #: Clients are slower than necessary, or will be.
     WARNING = 'warning'
-    #: A choice that has a price; it may be the right one.
+    #: A trade-off, which may be intended.
     INFO = 'info'
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the rules see."""
+    """Input of the rules."""
     inventory: Inventory
     #: Health check code -> summary, muted checks left out.
     health: Mapping[str, str] = field(default_factory=dict)
@@ -24,12 +24,12 @@ class Facts:
     untrimmed_epochs: Optional[int] = None
     #: A campaign has stopped the balancer.
     campaign: bool = False
-    #: What some OSDs show of their own options: OSD -> option -> value.
+    #: Options in force on some OSDs: OSD -> option -> value.
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Seen(NamedTuple):
-    """What a rule found, and the command that changes it."""
+    """A finding of a rule, and the command that fixes it."""
     seen: str
     fix: str
 
@@ -54,18 +54,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Advice:
-    """What commands see."""
-    #: Seconds since the epoch; 0: the cluster has not been looked at yet.
+    """The advice as commands read it."""
+    #: Seconds since the epoch; 0: the cluster has not been examined yet.
     time: float = 0.0
     findings: Tuple[Finding, ...] = ()
     muted: FrozenSet[str] = frozenset()
-    #: What could not be read, in words.
+    #: Texts on what could not be read.
     remarks: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class AdviseOrder:
-    """Look at the cluster now; mute or unmute a code first."""
+    """An order: mute or unmute a code, then examine the cluster."""
     verb: str
     code: str = ''
     job: str = 'advise'

@@ -15,7 +15,7 @@ FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ra
 
 
 def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
-    """What the arguments of a command ask for."""
+    """The order for the arguments of a command."""
     return RunOrder(
         words={word: given[word] for word in FIO_WORDS if given[word] is not None},
         job_file=given['inbuf'], **{name: given[name] for name in (

@@ -21,8 +21,8 @@ from .shell import CommandResult, Handlers, command, line, patiently, show
 
 
 def _words(*texts: Optional[str]) -> Tuple[str, ...]:
-    """The words of a list, however it is written: "8,9", "8 9" or in several arguments. Raises
-    Refused for an argument without a word, such as an empty variable of a shell."""
+    """The items of a list in any notation: "8,9", "8 9" or in several arguments. Raises Refused for
+    an argument without a word, such as an empty variable of a shell."""
     found = [text.replace(',', ' ').split() for text in texts if text is not None]
     if not all(found):
         raise Refused(errno.EINVAL, 'an argument for OSDs, hosts or racks is empty')
@@ -40,7 +40,7 @@ def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[s
 
 def _planned(change: str, what: List[str], weight: Optional[str], prior_version: Optional[int],
              inbuf: Optional[str], force: bool) -> Order:
-    """The order that a plan is to hold."""
+    """The order of a plan."""
     _refuse_ignored(change, {
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'apply',
@@ -64,7 +64,7 @@ def _planned(change: str, what: List[str], weight: Optional[str], prior_version:
 
 
 def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
-    """`arguments`: whether each is given and has no meaning for the change."""
+    """`arguments`: whether each is given although the change does not use it."""
     for argument, ignored in arguments.items():
         if ignored:
             raise Refused(errno.EINVAL, '%.40s has no meaning for %.40s' % (argument, change))
@@ -95,7 +95,7 @@ def _bytes_of(inbuf: str) -> bytes:
 
 
 def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
-    """What other tools read: the list alone."""
+    """For other tools: only the list."""
     return json.dumps(exported['mappings'], indent=None if format == 'json' else 2)
 
 
@@ -351,8 +351,8 @@ class RebalanceCommands(Handlers):
         return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=dry_run,
                                  force=force), format, tables.importing)
 
-    # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
-    # so cannot tell --dry-run from the command without it.
+    # Previews for users with read access: Ceph checks capabilities by the prefix of a command, so
+    # it cannot distinguish --dry-run from the command without it.
 
     @read_command('perfguard preview expand')
     @command

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What all commands share: formats, refusals, patience."""
+"""Common parts of all commands: formats, refusals, retries."""
 import errno
 import functools
 import inspect
@@ -13,9 +13,9 @@ from ..status import Published
 
 CommandResult = Tuple[int, str, str]
 
-#: A command waits no longer for the cluster to be reported fit.
+#: Maximum time for which a command waits until the cluster is reported as fit.
 MOST_PATIENCE_SECONDS = 5.0
-#: Characters of a refusal.
+#: Maximum length of a refusal.
 MOST_ERROR = 1000
 
 
@@ -39,7 +39,7 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
 
 
 def line(text: str) -> str:
-    """A refusal as one printable line: it quotes arguments, whatever is in them."""
+    """A refusal as one printable line: it may quote arguments with any characters."""
     found = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
                     for char in text[:MOST_ERROR])
     return found if max(len(found), len(text)) <= MOST_ERROR \
@@ -56,11 +56,12 @@ Answer = TypeVar('Answer')
 
 def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], None],
               rest_seconds: float = 1.0) -> Answer:
-    """The answer of `ask`, asked again for a report period where the cluster is not fit.
+    """The answer of `ask`, which is called again for one report period while the cluster is not
+    fit.
 
-    What the OSDs report is a moment old: a cluster that has just become clean must not be refused
-    for what it was. But other commands of this module wait meanwhile. The argument of `ask`:
-    whether it was asked before.
+    Reports of OSDs are some seconds old, so a cluster that has just become clean must not be
+    refused. Other commands of this module wait meanwhile. The argument of `ask`: whether it was
+    called before.
     """
     deadline = time.monotonic() + min(seconds, MOST_PATIENCE_SECONDS)
     again = False

@@ -18,7 +18,7 @@ from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool
 from ..why.answer import parsed
 from .shell import CommandResult, Handlers, command, show
 
-#: Points of one export: formatting them takes the mgr's interpreter, some 5 us each.
+#: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.
 MOST_EXPORTED = 50000
 
 

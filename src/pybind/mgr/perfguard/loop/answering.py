@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The second part of a turn: what operators asked for."""
+"""The second part of a turn: requests of operators."""
 import errno
 import logging
 from typing import Callable, Dict, List, Optional, Sequence
@@ -47,7 +47,7 @@ class Answering:
                 each.done.set()
 
     def answer(self, seen: Observation, view: View, options: Options) -> List[PendingOrder]:
-        """Those that need not wait for what is being worked out for them."""
+        """Answer the orders that do not wait for a job of the tool thread."""
         pending = self._requests.next()
         for each in pending:
             self._answer(each, seen, view, options)
@@ -67,11 +67,12 @@ class Answering:
                 self._requests.hold(pending)
         except Refused as refused:
             pending.refused = refused
-            # A preview asks for nothing, and those who may only read can ask for many.
+            # Previews are not logged: they change nothing, and users with read access can request
+            # many.
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
         except Exception as error:
-            # One order that goes wrong must not keep the others from being answered.
+            # An order that fails must not prevent answers to the others.
             log.exception('the order %s failed', order.verb)
             pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The controllers of the jobs, and the journal that all of them wait for."""
+"""The controllers of the jobs, and their common journal."""
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
@@ -22,7 +22,7 @@ from ..why.controller import Explaining
 
 
 class Jobs:
-    """Each controller journals what it is about to do, and asks `kept` before it does it."""
+    """Each controller journals its next actions, and calls `kept` before it executes them."""
 
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
                  clock: Callable[[], float], tools: ToolThread, database: Optional[Database],
@@ -30,7 +30,7 @@ class Jobs:
         self._options = options
         self._note = note
         self.journal = Journal(cluster, store)
-        #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
+        #: Whether this mgr owns the journal in this turn; None: not checked yet.
         self._owns: Optional[bool] = None
         self.leaving = Leaving(store)
         self.rebalance = RebalanceController(CampaignContext(
@@ -44,19 +44,19 @@ class Jobs:
         self.advising = Advising(cluster, store)
 
     def options(self) -> Options:
-        """With the settings of the campaign that is active."""
+        """The options, with those that were set for the active campaign."""
         return self.rebalance.overridden(self._options())
 
     def load(self, now: float) -> None:
-        """Take up what an earlier mgr left in the store, except for `load_shared`."""
+        """Load the state of an earlier mgr from the store, except for `load_shared`."""
         self.watching.load(self._options(), now)
         self.mitigating.load()
         self.probing.load(now)
         self.advising.load()
 
     def load_shared(self) -> List[str]:
-        """What another mgr may have changed while this one was fenced; returns what cannot be
-        read."""
+        """Load the state that another mgr may have changed while this one was fenced; returns texts
+        on what cannot be read."""
         self.leaving.load()
         return self.rebalance.load() + self.rescuing.load()
 
@@ -66,12 +66,12 @@ class Jobs:
         self._owns = None
 
     def kept(self) -> bool:
-        """Whether what was journalled is with the mons, so that commands may be sent."""
+        """Whether the mons have stored the journal, so that commands may be sent."""
         return self._checked(self.journal.kept)
 
     def may_write(self) -> bool:
-        """Whether this mgr owns the journal. Asked once a turn, before the first record of it:
-        another mgr writes its records under the same names."""
+        """Whether this mgr owns the journal. Checked once per turn, before its first record:
+        another mgr uses the same keys."""
         if self._owns is None:
             self._owns = self._checked(self.journal.owns)
         return self._owns
@@ -85,7 +85,7 @@ class Jobs:
                 self._note(Event('failed', self.journal.failure))
         return passed
 
-    # ---- what all of them are doing
+    # ---- the state of all jobs
 
     @property
     def busy(self) -> bool:
@@ -94,7 +94,7 @@ class Jobs:
 
     @property
     def closing(self) -> bool:
-        """A shutdown was ordered and is not complete."""
+        """A shutdown was ordered and has not completed."""
         return self.leaving.ordered and not self.leaving.done
 
     @property

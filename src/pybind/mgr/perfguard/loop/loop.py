@@ -47,9 +47,9 @@ class Observing:
         self._flight_cap = FlightCap()
 
     def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:
-        """`asked`: the requests that this turn will keep."""
+        """`asked`: the requests that this turn will execute."""
         rebalance = self._jobs.rebalance
-        # Before the OSDMap is read: what the balancer sent last is in it.
+        # Read before the OSDMap, so that the OSDMap contains the last commands of the balancer.
         busy = rebalance.active and self._cluster.balancer_busy()
         view = self._cluster.map_view()
         signals = self._cluster.signals(view.osdmap)
@@ -71,7 +71,7 @@ class Observing:
             balancing=self._cluster.balancing()), view
 
     def resolve(self, options: Options, seen: Observation) -> Options:
-        """With the limits that follow from the cluster."""
+        """The options, with limits that depend on the cluster."""
         return self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
 
     def watch(self, seen: Observation, view: View, options: Options) -> Observation:
@@ -83,7 +83,7 @@ class Observing:
 
     def mitigate(self, seen: Observation, view: View, options: Options,
                  reverts: Sequence[int]) -> Observation:
-        """`reverts`: rungs that operators revert."""
+        """`reverts`: mitigations that operators revert."""
         jobs = self._jobs
         jobs.mitigating.turn(seen.now, view, seen.signals, jobs.watching.watched,
                              jobs.rebalance.campaign, options, reverts)
@@ -92,16 +92,16 @@ class Observing:
         return with_mitigation(seen, jobs.mitigating.mitigated)
 
 
-#: Seconds between two turns at least.
+#: Minimum interval of two turns in seconds.
 REST_SECONDS = 0.2
-#: Share of its time that the loop may compute.
+#: Maximum share of CPU time of the loop.
 BUSY_SHARE = 0.1
-#: A loop that has not turned for so many intervals hangs.
+#: Number of intervals without a turn after which the loop is considered to hang.
 LATE_TURNS = 4.0
 
 
 class Loop:
-    """Conducts the jobs: watch, mitigation, rebalance and probes.
+    """Runs the jobs: watch, mitigation, rebalance and probes.
 
     1. Observe: the promises that wait, the OSDMap and what the OSDs report.
     2. Judge and act: watch and mitigation; promises and orders of operators; the campaign and
@@ -115,7 +115,7 @@ class Loop:
                  database: Optional[Database] = None,
                  remarks: Callable[[], Sequence[str]] = tuple,
                  tools: Optional[ToolThread] = None) -> None:
-        """`remarks`: what else there is to say in the reasons of `status`."""
+        """`remarks`: further reasons for `status`."""
         self._cluster = cluster
         self._store = store
         self._options = options
@@ -133,7 +133,7 @@ class Loop:
         self._observing = Observing(cluster, clock, self.jobs)
         self._answering = Answering(self.jobs, self.requests, self._publishing.note)
         self.failed_turns = FailedTurns()
-        #: Why this version must not act; '' for nothing.
+        #: Why this version must not act; '' if it may.
         self._too_old = ''
         #: CPU time of the last turn, except for answering orders.
         self._turn_seconds = self._answer_seconds = 0.0
@@ -147,8 +147,8 @@ class Loop:
     def request(self, promise: Union[Request, Revert], again: bool = False) -> Promised:
         """Queue a promise for the next turn; Refused if the last published state forbids it.
 
-        Where the state has changed by then, the loop checks again, and notes the refusal; see
-        Requests.confirm. `again`: after it was refused since the cluster was not fit.
+        The loop checks again, as the state may have changed, and logs a refusal; see
+        Requests.confirm. `again`: it was refused before because the cluster was not fit.
         """
         self._refuse_too_early()
         checks: Dict[str, Callable[..., None]] = {
@@ -160,7 +160,7 @@ class Loop:
         return promised
 
     def _refuse_too_early(self) -> None:
-        """Raise Refused while there is no state to check a request against, or a stale one."""
+        """Raise Refused while the state is unknown or stale."""
         if self.journal.fenced:
             raise Refused(errno.EAGAIN, self.jobs.journal.failure)
         if self._too_old:
@@ -170,7 +170,7 @@ class Loop:
 
     def _check(self, request: Request) -> None:
         seen, pools = self.published.rebalanced, self.published.watched.pool_ids or None
-        # An abort is the way out where what is finished cannot end.
+        # An abort must be possible while a finished campaign cannot end.
         if self.jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
@@ -181,7 +181,7 @@ class Loop:
     def ask(self, order: AnsweredOrder, again: bool = False) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it.
 
-        `again`: after it was refused since the cluster was not fit.
+        `again`: it was refused before because the cluster was not fit.
         """
         return self.requests.ask(order, self.wake, again)
 
@@ -190,19 +190,19 @@ class Loop:
         return {**status_json(self.published, self._clock()), 'page': self._cluster.page()}
 
     def report_seconds(self) -> float:
-        """Within so many seconds all OSDs report anew, and a turn has seen it."""
+        """Seconds until all OSDs have reported again and a turn has read the reports."""
         return self._cluster.stats_period() + REST_SECONDS
 
     def probed(self) -> Probed:
-        """What commands see of the probes."""
+        """The state of the probes for commands."""
         return self.probing.probed
 
     def advice(self) -> Advice:
-        """What `perfguard advise` found last."""
+        """The last result of `perfguard advise`."""
         return self.jobs.advising.advice
 
     def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """Points of "cluster", "osd.N" or a pool; None: there is no such thing."""
+        """Points of "cluster", "osd.N" or a pool; None: unknown name."""
         return self.jobs.watching.history(what, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
@@ -222,7 +222,7 @@ class Loop:
         self._wake.clear()
 
     def _rest(self) -> float:
-        """Seconds for other modules: a turn holds the interpreter's lock, long if maps are huge."""
+        """Seconds to leave to other modules: a turn holds the GIL, for long on a large cluster."""
         return max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)
 
     def wake(self) -> None:
@@ -240,14 +240,14 @@ class Loop:
             self._wake.set()
 
     def stop(self) -> None:
-        """End `wait` at once, now and from now on."""
+        """End `wait` at once, and every later call as well."""
         self._resting.set()
         self._wake.set()
 
     # ---- life
 
     def load(self) -> None:
-        """Take up what an earlier mgr left in the store."""
+        """Load the state of an earlier mgr from the store."""
         now = self._clock()
         self.journal.load(now)
         self._publishing.events.load()
@@ -259,17 +259,18 @@ class Loop:
         self.rebalance.resumed()
 
     def _load_shared(self) -> List[str]:
-        """What another mgr may have changed meanwhile; returns what cannot be read."""
+        """Load the state that another mgr may have changed; returns texts on what cannot be
+        read."""
         lost = self.jobs.load_shared()
-        # After the campaign: whether this version can read it decides whether it may act.
+        # After the campaign: this version may only act if it can read the campaign.
         withheld = self._store.withheld()
         self._too_old = too_old(withheld) if withheld else ''
-        # Promises of a newer version are left to an mgr that understands them.
+        # Requests of a newer version are left to an mgr of that version.
         return lost if withheld else lost + self.requests.load()
 
     def _claimed(self) -> bool:
-        """Fenced: whether this is the active mgr after all. It continues from what is stored, since
-        another one may have been active for a while."""
+        """While fenced: whether this mgr is the active one again. It continues from the stored
+        state, since another mgr may have been active meanwhile."""
         if not self.journal.claim(self._clock()):
             return False
         self._store.verified()
@@ -280,7 +281,8 @@ class Loop:
         return True
 
     def close(self) -> None:
-        """After the last turn: write what is not written yet, leave nothing in the OSDs."""
+        """After the last turn: write pending data, and remove the performance queries of the
+        OSDs."""
         self.requests.close()
         self._tools.close()
         try:
@@ -299,18 +301,19 @@ class Loop:
                 self._turn()
             self.failed_turns.clear()
         finally:
-            # An operator waits for the answer to an order: the watch does not rest for it.
+            # The watch continues while an operator waits for an answer.
             self._turn_seconds = time.thread_time() - begin - self._answer_seconds
 
     def failed(self, error: Exception) -> None:
-        """A turn was not completed; operators hear of it unless the next ones are."""
+        """A turn failed; a health check is raised if the next ones fail as well."""
         self.failed_turns.note(error)
         check = self.failed_turns.check()
         if check:
             self._publishing.warn(check)
 
     def _may_act(self) -> bool:
-        """Otherwise orders are refused, and a health check says why."""
+        """Whether this mgr may act. If not, orders are refused, and a health check gives the
+        reason."""
         journal = self.jobs.journal
         if journal.fenced and not self._claimed():
             self.requests.refuse(journal.failure)
@@ -326,9 +329,9 @@ class Loop:
         self.jobs.begin_turn()
         options = self.jobs.options()
         if self.leaving.ordered:
-            # What was borrowed goes back, and nothing is borrowed without an order.
+            # Borrowed settings are given back, and none is borrowed without an order.
             options = replace(options, mitigation_mode='off', auto_expand=False)
-        # Off the queue before anything is observed, so that what they need is.
+        # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
         options = self._observing.resolve(options, seen)
@@ -346,14 +349,14 @@ class Loop:
                 pending.done.set()
 
     def _reverts(self) -> List[int]:
-        """Rungs of the mitigation that operators revert in this turn."""
+        """Mitigations that operators revert in this turn."""
         reverts = self.requests.promised(Revert.document)
         for each in reverts:
             self.requests.take(each)
         return [each.promise.rung for each in reverts]
 
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
-        """The rest of a turn, with whatever was asked for."""
+        """The rest of a turn, after the observation."""
         self._answering.leave(seen)
         self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.ordered)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The last part of a turn: what commands, metrics and the page show, health checks, events."""
+"""The last part of a turn: the state for commands, metrics and the page, health checks, events."""
 import logging
 import threading
 from typing import Callable, List, Optional
@@ -46,37 +46,37 @@ class Publishing:
     def note(self, event: Event) -> None:
         self.events.note(event, self._clock(), self._options().event_history)
         if event.kind == MITIGATION or event.kind in KINDS.values():
-            # Rare, and what operators ask for first when they come to look.
+            # Rare events, which matter most to operators.
             self.events.save_soon()
         if event.kind in LOGGED:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))
 
     def foresee(self) -> None:
-        """For the thread of a command: show what will come of its promise."""
+        """For the thread of a command: show the effect of its request before the next turn."""
         with self._lock:
             self.published = self._foreseen(self.published, self._clock())
 
     def _foreseen(self, published: Published, now: float) -> Published:
-        """With what will come of the promises that wait."""
+        """The status with the effects of pending requests."""
         for each in self._requests.promised(Request.document):
             published = overview.foreseen(published, each.promise, now)
         return published
 
     def warn(self, check: HealthChecks) -> None:
-        """Show a health check that no turn publishes."""
+        """Raise a health check outside a turn."""
         with self._lock:
             self.published = overview.failing(self.published, check)
         try:
             self._cluster.health_checks({**self._checks, **check})
         except Exception as why:
-            # What failed the turn may fail this.
+            # The error that failed the turn may occur here as well.
             log.debug('cannot set the health check: %r', why)
 
     def publish(self, jobs: Jobs, seen: Observation, options: Options, turn_seconds: float,
                 stale_after: float, remarks: List[str]) -> None:
-        """`turn_seconds`: CPU time of the turn before; `stale_after`: seconds after which the next
-        one is late."""
+        """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
+        turn is late."""
         rebalanced = jobs.rebalance.report(seen, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated

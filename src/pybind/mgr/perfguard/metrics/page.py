@@ -97,7 +97,7 @@ Found = Dict[str, List[Sample]]
 # ---- Metrics of the campaign and of the mitigation
 
 MODES = ('off', 'observe', 'act')
-#: States of rungs that are worth a metric: others are those of rungs that nothing holds.
+#: States of mitigations that have a metric; in other states, nothing is borrowed.
 STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
 
 
@@ -139,7 +139,7 @@ def mitigation_samples(listing: MitigationListing) -> Found:
 
 OPS = ('read', 'write')
 OP_LABELS = {op: labels(op=op) for op in (*OPS, 'store')}
-#: As rows of `pools` name what is slow.
+#: The names of slow operations in the rows of `pools`.
 KINDS = {'read': 'reads', 'write': 'writes'}
 #: Conditions of PGs, as PgCounts names them.
 CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
@@ -147,8 +147,8 @@ CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped
 
 
 def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -> Found:
-    """`signals`: None before the first turn; `clients`: None while the watch cannot make sense of
-    what it reads."""
+    """`signals`: None before the first turn; `clients`: None while the watch cannot read its
+    input."""
     if signals is None:
         return {}
     return {
@@ -214,20 +214,21 @@ def suspect_samples(laggy: LaggyStatus) -> Found:
 
 # ---- Metrics of probes: the last result of each target and profile
 
-#: Targets and profiles on the page: those that were probed last.
+#: Maximum number of targets and profiles on the page: the last ones that were probed.
 MAX_SUBJECTS = 20
-#: Measurements of all of them: a probe of each OSD has one for each OSD, job and direction.
+#: Maximum number of measurements in total: a probe of each OSD has one for each OSD, job and
+#: direction.
 MAX_MEASURED = 2000
-#: OSDs that are named in a target.
+#: Maximum number of OSDs that the name of a target lists.
 MAX_NAMED = 8
-#: Profile of runs whose jobs were given in words or in a file.
+#: Profile of probes whose jobs were given as options or in a file.
 CUSTOM = 'custom'
 
 
 class Measurement(NamedTuple):
-    """One direction of one job, in the median of its repetitions."""
+    """One direction of one job: the median of its repetitions."""
     labels: str
-    #: Zeros where it is not measured, as in the bench of an OSD's store.
+    #: Zero if not measured, as by the bench of an OSD's store.
     latency: float
     p99: float
     ops: float
@@ -235,7 +236,7 @@ class Measurement(NamedTuple):
 
 
 class ProbeMetrics:
-    """Remembers what ended runs have measured, since working it out goes through every step."""
+    """Caches the measurements of finished probes, as computing them reads every step."""
 
     def __init__(self) -> None:
         self._known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
@@ -289,7 +290,7 @@ def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[st
 
 
 def target_text(target: Target) -> str:
-    """As `probe ls` names it, but for long lists of OSDs."""
+    """The name in `probe ls`, except that long lists of OSDs are shortened."""
     if len(target.osds) <= MAX_NAMED:
         return target.key
     listed = ','.join(map(str, target.osds))
@@ -315,7 +316,7 @@ def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measu
 # ---- The page
 
 class Build(NamedTuple):
-    """What serves the metrics."""
+    """The version and the mgr that serve the metrics."""
     version: str
     ceph_version: str
     #: As in "mgr.x".
@@ -323,8 +324,8 @@ class Build(NamedTuple):
 
 
 class MetricsPage:
-    """Made when it is asked for, from what the loop published last, and once for each: it needs
-    no lock, and scrapes in between cost nothing. For one thread."""
+    """Rendered on request from the state that the loop published last, once per state: it needs no
+    lock, and repeated scrapes are cheap. For one thread."""
 
     def __init__(self, build: Callable[[], Build]) -> None:
         self._build = build

@@ -16,21 +16,21 @@ from .stats import (Difference, Key, Measured, Repetition, difference, holm, lab
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
 IOPS, BANDWIDTH, LATENCY, P99 = 'iops', 'bandwidth', 'latency', 'p99'
 
-#: Least differences that matter: 5 % of the speed, and half as much again of p99.
+#: Minimum relevant differences: 5 % of the speed, and 50 % of p99.
 LEAST_EFFECT = 0.05
 LEAST_TAIL_EFFECT = 0.5
-#: "No difference" is said where one of 30 % is ruled out.
+#: "No difference" is reported if a difference of 30 % is ruled out.
 RULED_OUT = 0.3
 #: Standard deviation of the logarithm from run to run on an unchanged cluster: at the upper end
 #: of the 5 to 10 % that quiet clusters show; more for what few operations decide.
 PRIOR_SD = 0.1
 TAIL_PRIOR_SD = 0.25
-#: With fewer repetitions of a run it is said that the evidence is thin.
+#: Minimum number of repetitions; with fewer, the report says that the evidence is thin.
 ENOUGH_REPETITIONS = 3
-#: Repetitions of each run with which a rank test has a say.
+#: Minimum number of repetitions of each run for a rank test.
 RANK_REPETITIONS = 5
-#: Chance of a false "slower" or "faster" of one line; and of any in all lines together, where an
-#: alarm hangs on it.
+#: Probability of a false "slower" or "faster" for one line, and for all lines together where an
+#: alarm depends on it.
 LEVEL = 0.05
 ALARM_LEVEL = 0.02
 #: Bootstrap replicates of one quantity; fewer where there are very many lines. 50 to 200 are
@@ -42,7 +42,7 @@ SEED = 16
 
 
 class NothingInCommon(InvalidValue):
-    """The runs share no job and target; the message says what each of them has."""
+    """The runs share no job and target; the message lists those of each run."""
 
 
 class Estimate(NamedTuple):
@@ -66,7 +66,7 @@ class Line(NamedTuple):
     #: IOPS, BANDWIDTH, LATENCY, P99.
     estimates: Dict[str, Estimate]
     verdict: str
-    #: Two-sided, that nothing changed.
+    #: Two-sided p of no change.
     p: float
     #: "0.69 times (0.58 to 0.83); 3,912 IOPS, before 5,640"
     why: str
@@ -167,7 +167,7 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition],
               get: Callable[[Repetition], float], of: Callable[[float, int, int], float],
               more_is_better: bool, rng: random.Random,
               replicates: int) -> Tuple[Estimate, float]:
-    """Of a quantity that each second has; with its p."""
+    """The estimate of a quantity that is known for each second, and its p."""
     ours, theirs = ([resamples(math.log(get(each)), each.seconds, of, rng) for each in side]
                     for side in (a, b))
     found = difference(ours, theirs, PRIOR_SD, rng, replicates)

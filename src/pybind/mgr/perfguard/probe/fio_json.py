@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from .types import Direction, Job, Json, Quantiles, Second, JobStep, StepResult, StreamResult
 
-#: Upper bounds in ns, exclusive, of the classes that fio counts latencies in: key, unit's ns.
+#: Exclusive upper bounds in ns of the classes in which fio counts latencies: key, unit in ns.
 _EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
 _CLASSES: Sequence[Tuple[str, int, Sequence[int]]] = (
     ('latency_ns', 1, _EDGES), ('latency_us', 1000, _EDGES),
@@ -17,7 +17,7 @@ _DEPTHS = ((1, '1'), (2, '2'), (4, '4'), (8, '8'), (16, '16'), (32, '32'), (64, 
 #: fio's classes of operations that are submitted or completed together: here always one.
 _BATCHES = ('0', '4', '8', '16', '32', '64', '>=64')
 _NOTHING = Quantiles(0, 0, 0.0, 0.0, {})
-#: A last, shorter second counts from this share of a whole one on.
+#: Minimum length of the last second to be counted, as a share of a whole one.
 _LEAST_SECOND = 0.5
 EIO, EILSEQ = 5, 84
 
@@ -92,7 +92,7 @@ def _latency(latency: Quantiles, count: int) -> Json:
 
 
 def _bandwidth(seconds: Sequence[Second]) -> Json:
-    """In KiB/s, as fio has it."""
+    """In KiB/s, as in fio."""
     least, most, mean, stddev, samples = _spread([
         each.bytes / length / 1024 for each, length in _lengths(seconds)])
     return {'bw_min': int(least), 'bw_max': int(most), 'bw_agg': 100.0 if samples else 0.0,
@@ -127,7 +127,7 @@ def _spread(values: Sequence[float]) -> Tuple[float, float, float, float, int]:
 
 
 def _depths(depth: int) -> Dict[str, float]:
-    """The engine keeps the depth exact, as long as no rate is asked for."""
+    """The engine keeps the exact depth unless a rate is requested."""
     mine = [key for least, key in _DEPTHS if least <= depth][-1:]
     return {key: 100.0 if [key] == mine else 0.0 for _, key in _DEPTHS}
 
@@ -150,7 +150,7 @@ def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
 
 
 def share_below(latency: Quantiles, ns: int) -> float:
-    """Of the operations, how many took less, 0 to 1: linear between the percentiles."""
+    """Share (0 to 1) of the operations that took less; linear between the percentiles."""
     points = [(latency.min, 0.0), *sorted((value, float(key) / 100)
                                           for key, value in latency.percentile.items()),
               (latency.max, 1.0)]
@@ -171,7 +171,7 @@ Done = Tuple[JobStep, StepResult]
 
 
 class _Who(NamedTuple):
-    """What repetitions have in common."""
+    """The common properties of repetitions."""
     job: Job
     part: str
     streams: Tuple[str, ...]
@@ -206,7 +206,7 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
 
 
 def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
-    """What all jobs have in common, but the name."""
+    """The options that all jobs share, except the name."""
     first = options[0] if options else {}
     return {key: value for key, value in first.items()
             if key != 'name' and all(each.get(key) == value for each in options)}
@@ -253,7 +253,7 @@ def _repetition(step: JobStep, stream: StreamResult, result: StepResult) -> Json
 
 
 def _summary(direction: Direction) -> Optional[Json]:
-    """None where nothing was done."""
+    """None without operations."""
     if not direction.ios:
         return None
     latency = direction.latency

@@ -9,10 +9,10 @@ from .types import AGAIN, ALONE, RADOS, RBD, TOGETHER, BadJob, Job, JobStep, Str
 KIB, MIB = 1 << 10, 1 << 20
 
 RW = ('read', 'write', 'randread', 'randwrite', 'rw', 'randrw')
-#: fio's other names of the same.
+#: Synonyms in fio.
 _RW_ALSO = {'readwrite': 'rw'}
 
-#: Ceph's own bounds are not far: osd_max_write_size is 90 MiB, osd_max_object_size 128 MiB.
+#: Ceph's own limits are similar: osd_max_write_size is 90 MiB, osd_max_object_size 128 MiB.
 MIN_BS, MAX_BS = 512, 64 * MIB
 MAX_OBJECT = 128 * MIB
 MAX_OBJECTS = 4096
@@ -28,8 +28,8 @@ _SECOND_UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0}
 
 
 def parse_size(word: str, text: str) -> int:
-    """Bytes of "4096", "4k", "4M", "1g", "4KiB". k is 1024, as in fio; and so is KiB, whatever
-    fio reads there (4000, with its default of kb_base)."""
+    """Bytes of "4096", "4k", "4M", "1g", "4KiB". k is 1024, as in fio; and so is KiB, unlike in fio
+    (1000 with its default of kb_base)."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadJob('%s=%s: must be a size, such as 4096, 4k, 4m or 1g' % (word, text))
@@ -229,7 +229,7 @@ def _linear(words: Words) -> Tuple[Words, ...]:
     return {'rw': 'write', **words}, {'rw': 'read', **words}
 
 
-#: From one operation in flight to more than any cluster of flash makes good use of.
+#: From one operation in flight to more than any flash cluster benefits from.
 _DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 #: 39 steps (13 jobs, 3 repetitions) of this are 105 s.
 _CURVE = {**_IOPS, 'runtime': '2', 'ramp_time': '500ms'}
@@ -250,7 +250,7 @@ MAX_REPEAT = 20
 
 
 def default_repeat(profile: str) -> int:
-    """How often each job of a profile is repeated; of jobs that stand by themselves: once."""
+    """Number of repetitions of each job of a profile; other jobs run once."""
     return DEFAULT_REPEAT if profile else 1
 
 
@@ -259,7 +259,7 @@ DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', '
 #: As in RBD and CephFS.
 OBJECT_BYTES = 4 * MIB
 MAX_JOBS = 32
-#: Limits of one job with all its streams: memory of the worker, and what one client can do.
+#: Limits of one job with all its streams: memory of the worker, and the capacity of one client.
 MAX_BYTES_IN_FLIGHT = 512 * MIB
 MAX_IN_FLIGHT = 4096
 MAX_OBJECTS_IN_ALL = 4 * MAX_OBJECTS
@@ -299,7 +299,7 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
-        # The number of objects of a profile fits its own size and block size only.
+        # The number of objects of a profile is only valid for its own size and block size.
         if {'size', 'bs'} & words.keys() and 'nrfiles' not in words:
             del merged['nrfiles']
         found = values(merged)

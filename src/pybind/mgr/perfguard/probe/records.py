@@ -47,7 +47,7 @@ class RunRecord:
     messages: Tuple[str, ...] = ()
     #: By the counters of the OSDs that were probed.
     counted: Tuple[Counted, ...] = ()
-    #: What else results depend on (setting_of); empty: made by an earlier version.
+    #: Other conditions that affect results (setting_of); empty: recorded by an earlier version.
     setting: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands show of probes: the state at the end of a turn, and what follows from it."""
+"""The probes as commands show them: the state at the end of a turn, and reports based on it."""
 import errno
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -88,7 +88,7 @@ class Probed:
     verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
 
     def known(self, run: int) -> RunRecord:
-        """Refused where there is no such run."""
+        """Raises Refused if there is no such run."""
         for record in self._all():
             if record.id == run:
                 return record

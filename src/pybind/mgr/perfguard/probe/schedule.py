@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Scheduled probes: when each is due, and what came of the attempts to begin it."""
+"""Scheduled probes: when each is due, and the results of attempts to begin it."""
 import re
 import time
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def schedule_to_json(schedule: Schedule) -> Json:
 
 
 def schedule_from_json(raw: Mapping[str, Any]) -> Schedule:
-    """BadJob, ValueError, TypeError or LookupError where it is none."""
+    """Raises BadJob, ValueError, TypeError or LookupError if the data is invalid."""
     times = {word: str(raw[word]) for word in TIME_WORDS}
     probe = {str(word): str(text) for word, text in raw['probe'].items()}
     return schedule_of(str(raw['name']), {**probe, **times})
@@ -114,8 +114,8 @@ class Attempts:
                 yield name
 
     def refused(self, name: str, why: str) -> bool:
-        """Whether to report it: once in a window, for the reason may hold for hours, with other
-        numbers each time."""
+        """Whether to report the refusal: once per window, because the reason may last for hours
+        with changing numbers."""
         self.reasons[name] = why
         known = name in self._reported
         self._reported.add(name)

@@ -2,10 +2,10 @@
 """Upmaps of others that hold data off where CRUSH and the balance want it. Pure.
 
 An expansion that was begun with upmap-remapped.py, pgremapper, or half-way by the balancer leaves
-pg_upmap_items entries, and nothing in the OSDMap says what for. The shares of the OSDs do: a pair
-that keeps a shard off an OSD that lacks more than one PG of its share, on an OSD that has its
-share, is a pin. A pair that takes a shard from an OSD that has its share belongs to a balanced
-state. Entries that are neither for sure are left alone, with the reason.
+pg_upmap_items entries, and the OSDMap does not contain their purpose. The shares of the OSDs show
+it: a pair is a pin if it keeps a shard off an OSD that lacks more than one PG of its share, on an
+OSD that has its share. A pair that takes a shard from an OSD that has its share belongs to a
+balanced state. Ambiguous entries are left alone, with the reason.
 """
 import errno
 from dataclasses import dataclass, field, replace
@@ -25,10 +25,10 @@ from .types import TINY_WEIGHT, PinRecord
 
 Json = Dict[str, Any]
 
-#: PGs that an OSD may lack, or have too many, and still have its share.
+#: Maximum deviation, in PGs, of an OSD that has its share.
 SHARE_PGS = 1.0
 NO_RAWS: Mapping[str, OsdSet] = {}
-#: Entries that are left out and named in an answer.
+#: Maximum number of ignored entries that an answer lists.
 NAMED = 50
 VECTOR = 'a pg_upmap vector hides where CRUSH places the PG'
 BALANCED = 'with its upmaps the pool is balanced'
@@ -40,7 +40,7 @@ AMBIGUOUS = 'more than one CRUSH placement explains its upmap'
 
 @dataclass(frozen=True)
 class Adoption:
-    #: What is taken over; `before` is the PG's entry without what pins it.
+    #: Pins to take over; `before` is the entry of the PG without its pin.
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     #: Entries that are left alone, with the reason.
     left: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Adoption:
 
 @dataclass(frozen=True)
 class Adopted:
-    """What an order to adopt finds, and what the releases would move."""
+    """The result of an order to adopt, and the movement of the releases."""
     adoption: Adoption
     moves: Tuple[Move, ...] = ()
 
@@ -59,7 +59,7 @@ class Adopted:
         return self.adoption.pins
 
     def refuse_nothing(self) -> None:
-        """Raise Refused where there is nothing to take over."""
+        """Raise Refused if there is nothing to take over."""
         adoption = self.adoption
         if adoption.pins:
             return
@@ -73,7 +73,8 @@ class Adopted:
         raise Refused(errno.ENOENT, text)
 
     def still_there(self, osdmap: OsdMap) -> 'Adopted':
-        """With the pins whose entries have not changed meanwhile; raises Refused if none is left.
+        """The result with only the pins whose entries have not changed meanwhile; raises Refused if
+        none is left.
         """
         pins = {pgid: pin for pgid, pin in self.adoption.pins.items()
                 if osdmap.entry(pgid) == pin.entry}
@@ -84,7 +85,8 @@ class Adopted:
                        tuple(move for move in self.moves if move.pgid in pins))
 
     def _taken(self) -> List[Json]:
-        """Operators must see them before: an upmap by hand may look like a pin."""
+        """Operators must review the entries first: an upmap that was set by hand may look like a
+        pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
                                          if pair not in pin.before.items]}
                 for pgid, pin in sorted(self.adoption.pins.items())[:NAMED]]
@@ -156,12 +158,12 @@ class _PoolUpmaps:
         self._out = out_osds(osdmap.osds)
         self._modelled = crush.balances(pool.crush_rule)
         if self._modelled:
-            # Nothing is free to move: only the shares are of interest.
+            # No PG may move: only the shares are computed.
             self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
     def why_not(self, balancing: Balancing, force: bool, pgids: Sequence[str]) -> str:
-        """Why no entry of the pool is taken over; '' for nothing."""
+        """Why no entry of the pool is taken over; '' if entries may be."""
         if not self._modelled:
             return NOT_MODELLED
         covered = balancing.covers(self._pool.id)
@@ -191,7 +193,7 @@ class _PoolUpmaps:
         return PinRecord(before, entry, raw if entry.vector is not None else None)
 
     def _pairs(self, raw: OsdSet, up: OsdSet) -> Items:
-        """A vector as pairs; those that only exchange shards are left out."""
+        """A vector as pairs, without those that only exchange shards."""
         if self._pool.erasure:
             return tuple((old, new) for old, new in zip(raw, up)
                          if old not in up and new not in raw)
@@ -199,7 +201,7 @@ class _PoolUpmaps:
                          (osd for osd in up if osd not in raw)))
 
     def _pinning(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
-        """The pairs that hold data off, and why another one may or may not."""
+        """The pairs that hold back data, and the reasons for the others."""
         pinning: Set[Pair] = set()
         why = ''
         for source in [source for source, _ in items if source in raw and source not in up]:
@@ -224,7 +226,7 @@ class _PoolUpmaps:
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _of_pair(self, source: int, target: int) -> Optional[str]:
-        """None: it is a pin."""
+        """Why a pair is no pin; None: it is a pin."""
         ideal, count = self._balance.targets.ideal, self._balance.before
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """auto_expand: notices new hosts, weights or rules without `prepare`, also during a failover.
 
-PGs that are remapped because OSDs went down or out are another matter: that is recovery.
+PGs that are remapped because OSDs are down or out do not count: that is recovery.
 """
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, Optional, Tuple
@@ -13,20 +13,21 @@ from .types import Campaign
 
 #: Where the last clean state is stored.
 LAST_CLEAN = 'lastclean'
-#: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons
-#: prime most of them in the same epoch; on a large cluster the rest has to peer first.
+#: Seconds after a change of CRUSH for which remapped PGs are attributed to it. The mons prime most
+#: of them in the same epoch; on a large cluster the rest has to peer first.
 REMAP_SECONDS = 30.0
-#: A longer time between two turns is a clock that was set ahead, or a mgr that hung.
+#: Longer intervals between two turns mean that the clock was set ahead or that the mgr hung.
 LONGEST_TURN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class LastClean:
-    """The cluster as it last was with nothing remapped, or in a campaign's hands."""
+    """The last state of the cluster without remapped PGs, or under a campaign."""
     crush_version: int
     #: OSDs that were up and in.
     serving: FrozenSet[int]
-    #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
+    #: The last CRUSH version, and when it was first seen; in a campaign: when it or `serving`
+    #: changed.
     last_version: int = 0
     changed: float = 0.0
     #: CrushRules.identity of that version; 0: not known, as in earlier documents.
@@ -34,12 +35,12 @@ class LastClean:
 
     def as_json(self) -> Dict[str, object]:
         return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
-                # It is that of the version seen last.
+                # Whether this is the identity of the last version.
                 'identity': self.identity if self.last_version == self.crush_version else 0}
 
 
 def last_clean_from_json(raw: object) -> Optional[LastClean]:
-    """None: nothing is known of the time before this mgr."""
+    """None: the time before this mgr is unknown."""
     if not isinstance(raw, dict):
         return None
     version, serving = raw.get('crush_version'), raw.get('serving')
@@ -50,7 +51,8 @@ def last_clean_from_json(raw: object) -> Optional[LastClean]:
 
 def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
          ratio: float) -> Tuple[LastClean, str]:
-    """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
+    """The state to compare with next, and the cause that remapped more than `ratio` of the PGs; ''
+    if none."""
     version, serving = seen.crush_version, _serving(seen.osdmap)
     identity = _identity(clean, seen)
     if clean is not None and identity == clean.identity:
@@ -80,7 +82,7 @@ def _identity(clean: Optional[LastClean], seen: Observation) -> int:
 
 
 def _renumbered(clean: LastClean, version: int) -> LastClean:
-    """The mons have given the map that was seen last another version."""
+    """The mons have assigned another version to the same map."""
     if clean.crush_version == clean.last_version:
         clean = replace(clean, crush_version=version)
     return replace(clean, last_version=version)
@@ -99,7 +101,7 @@ class AutoExpand:
         self._clean: Optional[LastClean] = None
         #: Time of the last turn of this mgr.
         self._looked: Optional[float] = None
-        #: The CRUSH version of the one that is stored; -1: none is.
+        #: The CRUSH version of the stored state; -1: no state is stored.
         self._stored_version = -1
 
     def load(self) -> None:
@@ -112,12 +114,13 @@ class AutoExpand:
         return self._clean.changed if self._clean else 0.0
 
     def forget(self) -> None:
-        """What is remapped now is nothing that a campaign should begin for."""
+        """No campaign should begin for PGs that are remapped now."""
         self._clean = None
 
     def look(self, seen: Observation, campaign: Optional[Campaign], ratio: float,
              keep: bool) -> str:
-        """What remapped more than `ratio` of the PGs; '': nothing. `keep`: store what was clean."""
+        """The cause that remapped more than `ratio` of the PGs; '' if none. `keep`: store the last
+        clean state."""
         clean = self._clean
         if clean is not None:
             clean = replace(clean, changed=min(seen.now, clean.changed + self._ahead(seen.now)))
@@ -129,6 +132,7 @@ class AutoExpand:
         return why
 
     def _ahead(self, now: float) -> float:
-        """Seconds in which this mgr has seen nothing, so that no change has become older."""
+        """Seconds for which this mgr observed nothing, which do not count for the age of a
+        change."""
         passed = now - self._looked if self._looked is not None else 0.0
         return passed if passed > LONGEST_TURN_SECONDS else 0.0

@@ -49,11 +49,11 @@ def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason
 
 
 class CampaignOrders:
-    """Carries out an order in up to three steps, each with answers of its own.
+    """Carries out an order in up to three steps, each of which may answer it.
 
-    1. Refuse what may not begin whatever the order does.
+    1. Refuse it if no campaign may begin.
     2. Work out what it does, with Ceph's tools, beside the loop: in each turn until that is done.
-    3. Refuse what it may not do; journal what it needs; begin its campaign.
+    3. Refuse unsafe effects; journal its data; begin its campaign.
     """
 
     def __init__(self, context: CampaignContext, campaigns: Campaigns,
@@ -65,7 +65,7 @@ class CampaignOrders:
         self._crush_orders = crush_orders
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
-        """None while what the order needs is being worked out; raises Refused."""
+        """None while a job of the order is running; raises Refused."""
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, seen, view)
         elif waiting.order.verb == 'import':
@@ -79,15 +79,15 @@ class CampaignOrders:
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = 'by command',
                keep: Callable[[], None] = lambda: None) -> Optional[Json]:
-        """Begin the campaign of an order; None while what it does is being worked out.
+        """Begin the campaign of an order; None while its effects are being computed.
 
-        `saved`: the plan that is carried out; `keep`: journals what belongs to the change."""
-        # What was forced is the change. What the cluster is like when the turn of a queued plan
-        # comes, its operator has not seen.
+        `saved`: the plan that is carried out; `keep`: journals the data of the change."""
+        # Only the change was forced. The operator has not seen the state in which a queued plan
+        # begins.
         request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
                           sure=order.verb == 'rule')
         if not order.dry_run:
-            # Refuse what no change is allowed to do before running Ceph's tools for this one.
+            # Refuse impossible changes before running the tools of Ceph.
             self._check_new(request, seen, NOTHING)
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
@@ -109,26 +109,27 @@ class CampaignOrders:
                            plan=saved.name if saved is not None else '',
                            plan_token=saved.token if saved is not None else '')
         if prepared.moves_first:
-            # PGs end where the new rule or pgp_num places them, whatever the present one does.
+            # PGs end where the new rule or pgp_num places them.
             campaign = replace(campaign, target='crush')
         self._campaigns.put(campaign)
         return {**prepared.as_json(order, campaign.id), **costs(seen, self._options())}
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
-        """What an order will do, and on what that rests; None: not worked out yet."""
+        """The effects of an order, and the state they were computed from; None: not computed
+        yet."""
         return self._prepared(waiting, seen, lambda: with_ground(self._crush_orders.preparing(
             order, seen, self._options(), self._campaigns.history.rows), seen))
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
-        """Begin a campaign with upmaps of others as its pins."""
+        """Begin a campaign that takes over upmaps of other tools as pins."""
         known = frozenset(self._campaigns.pins)
         return self._begin_with(
             waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, waiting.order.force),
             Adopted.refuse_nothing)
 
     def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
-        """Begin a campaign whose goals are upmaps that were exported before."""
+        """Begin a campaign whose goals are exported upmaps."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
         def refuse(found: Imported) -> None:
@@ -143,7 +144,7 @@ class CampaignOrders:
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
                     work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],
                     **settings: Any) -> Optional[Json]:
-        """Begin a campaign with the pins that are worked out."""
+        """Begin a campaign with the computed pins."""
         order = waiting.order
         self._campaigns.refuse_held()
         if not order.dry_run:
@@ -180,10 +181,10 @@ class CampaignOrders:
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,
                   work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
-        """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
+        """The effects of an order, computed by the tool thread; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = seen.crush_version
-            # What a rollback rests on changes with each release, until the abort is over.
+            # The basis of a rollback changes with each release, until the abort has completed.
             earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
                 self._context.worked_out(waiting.order, seen.crush_version)
             waiting.job = earlier or self._context.tools.submit(work())
@@ -200,7 +201,7 @@ class CampaignOrders:
 
     def _check_new(self, request: Request, seen: Observation,
                    touched: Optional[Touched] = None) -> None:
-        """Raise Refused where no campaign may begin; see watch.stop_conditions.unhealthy."""
+        """Raise Refused if no campaign may begin; see watch.stop_conditions.unhealthy."""
         self.reopen()
         check(self._campaigns.current, request, self._campaigns.pins_held_back,
               not_fit(seen, touched), unfit(seen.osdmap))
@@ -238,7 +239,7 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
 
 
 def _is_unfinished(campaign: Campaign) -> bool:
-    """An earlier rollback was aborted when a part of its change was in force."""
+    """Whether an earlier rollback was aborted after a part of its change was in force."""
     return (campaign.phase is Phase.ABORTED and campaign.change is not None
             and campaign.change.stage is ChangeStage.WANTED)
 
@@ -253,7 +254,7 @@ def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
 
 
 def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
-    """The campaign once what is moving is to be pinned where it is, and then rolled back."""
+    """The campaign in which moving PGs are pinned where they are and then rolled back."""
     return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
                    left=0, ended=None, automatic=True, prepared=True, back=change,
                    holds=replace(campaign.holds, given_up=()))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign and its pins in the store: JSON in and out, and the documents.
 
-The OSDMap holds the pins themselves. Which are ours, and what was there before, is kept across a
-restart: a batch of pins is one document that is written once; a document goes when none of its
-PGs is pinned any more. Until then it may list PGs that have been released: after a restart the
-audit against the OSDMap sorts them out.
+The OSDMap contains the pins. The store records which are perfguard's, and the entries before them:
+a batch of pins is one document that is written once, and removed when none of its PGs is pinned
+anymore. Until then it may list released PGs, which the audit against the OSDMap removes after a
+restart.
 """
 from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
@@ -25,16 +25,16 @@ Json = Dict[str, Any]
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PREFIX = 'pins/'
-#: PGs that cannot be pinned, beside the campaign. Most may change with each OSDMap, which shows
-#: what is remapped: so they are written with each new phase, and else only after so many seconds.
+#: PGs that cannot be pinned have a document of their own. They may change with each OSDMap, so they
+#: are written with each new phase, and otherwise at this interval in seconds.
 UNPINNABLE = 'unpinnable'
 UNPINNABLE_SECONDS = 60.0
-#: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
+#: Maximum delay of writing changes that the OSDMap shows again, such as arrivals.
 ARRIVAL_SECONDS = 5.0
 
 
 class CampaignStore:
-    """The campaign as it is in the store, and whether it has to be written again."""
+    """The stored campaign, and whether it must be written again."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
@@ -48,11 +48,11 @@ class CampaignStore:
 
     @property
     def known(self) -> bool:
-        """There is a campaign in the store."""
+        """Whether the store contains a campaign."""
         return self._saved is not None
 
     def load(self) -> Tuple[Optional[Campaign], List[str]]:
-        """What an earlier mgr left, and what cannot be read."""
+        """The campaign of an earlier mgr, and texts on what cannot be read."""
         document = self._store.get(CAMPAIGN)
         if document is None:
             return None, []
@@ -70,8 +70,8 @@ class CampaignStore:
         return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
 
     def save(self, campaign: Campaign, sending: bool = True) -> None:
-        """Write the campaign if it changed in more than its clocks. `sending`: and what it has
-        decided is sent next."""
+        """Write the campaign if more than its times have changed. `sending`: its commands are sent
+        next."""
         if self._unpinnable_due(campaign):
             self._put_unpinnable(campaign)
         if self._campaign_due(campaign, sending):
@@ -79,7 +79,7 @@ class CampaignStore:
             self._saved, self._saved_at = campaign, self._clock()
 
     def write_again(self) -> None:
-        """What was written last is not with the mons."""
+        """The mons have not stored the last write."""
         self._saved = None
 
     def remove(self) -> None:
@@ -112,7 +112,7 @@ class CampaignStore:
 
 
 def _lasting(campaign: Campaign) -> Campaign:
-    """What has to be in the store: all but clocks, and what is a document of its own."""
+    """The parts that must be stored: all except times and parts with a document of their own."""
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
                    pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
                    copying=replace(campaign.copying, degraded=0.0),
@@ -132,7 +132,7 @@ class PinStore(PinIndex):
         self._next = 1
 
     def load(self) -> List[str]:
-        """Read what is stored; returns what could not be read."""
+        """Read the stored pins; returns texts on what cannot be read."""
         lost: List[str] = []
         for name in self._store.names(PREFIX):
             document = self._store.get(name)
@@ -146,7 +146,7 @@ class PinStore(PinIndex):
         return lost
 
     def note(self, pins: Mapping[str, PinRecord]) -> None:
-        """Store new or changed pins, before they are sent to the mon."""
+        """Store new or changed pins before they are sent to the mons."""
         if not pins:
             return
         name = '%s%06d' % (PREFIX, self._next)
@@ -304,13 +304,13 @@ def _held_from_json(row: List[Any]) -> Held:
     return replace(held, earlier=tuple(marks[2])) if len(marks) > 2 else held
 
 
-#: Fields of Campaign that JSON can hold as they are.
+#: Fields of Campaign that are valid JSON values.
 _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
           'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 
 
-#: The same, of fields that earlier documents lack.
+#: The same for fields that earlier documents lack.
 _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
           'crush_own', 'crush_identity', 'rolled_back', 'accepted_unpinnable', 'refused_crush',
           'paused_until', 'blocked', 'plan', 'plan_token')
@@ -348,7 +348,7 @@ def unpinnable_from_json(raw: Any) -> Dict[str, str]:
 
 
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
-    """What is stored whenever the campaign changes, and so has to be small.
+    """The document that is written whenever the campaign changes, so it must be small.
 
     PGs that cannot be pinned are a document of their own, written now and then: the OSDMap shows
     which are remapped. Those of them that move are found there again, and are accepted as they
@@ -398,7 +398,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw.get('acknowledged', ())),
-        # Earlier versions counted whole campaigns only.
+        # Earlier versions only counted whole campaigns.
         arrivals=progress_from_json(raw.get('arrivals') or (
             (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done'])),
         limits=limits_from_json(raw['limits']) if 'limits' in raw else Limits(),
@@ -427,15 +427,16 @@ class CampaignHistory:
 
     @property
     def last_id(self) -> int:
-        """0: none is known."""
+        """0: unknown."""
         return max((row['id'] for row in self.rows), default=0)
 
     def last_end(self) -> Optional[Tuple[int, str]]:
-        """The id and the phase of the last campaign; None: not known."""
+        """The id and the phase of the last campaign; None: unknown."""
         return (self.rows[-1]['id'], str(self.rows[-1].get('phase'))) if self.rows else None
 
     def file(self, row: Json, most: int) -> None:
-        """Replaces an earlier summary of the same campaign; `most` are kept."""
+        """Add a summary, which replaces an earlier one of the same campaign; at most `most` are
+        kept."""
         rows = [entry for entry in self.rows if entry['id'] != row['id']]
         self.rows = [*rows, row][-most:]
         self._store.put(HISTORY, self.rows)

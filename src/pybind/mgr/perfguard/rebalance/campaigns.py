@@ -19,35 +19,36 @@ from .pinning import count_again
 from .turn import has_own_crush
 from .types import Campaign, Change, Flight, Holds, Phase
 
-#: Times of a campaign at which something has happened.
+#: Fields of a campaign that are times of events.
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
 
 
 @dataclass(frozen=True)
 class CampaignContext:
-    """What the parts of the campaign's controller share."""
+    """The common context of the parts of the campaign's controller."""
     cluster: Cluster
     store: Store
     options: Callable[[], Options]
     clock: Callable[[], float]
-    #: Works out beside the loop what takes Ceph's tools.
+    #: Runs jobs that use the tools of Ceph.
     tools: ToolThread
     note: Callable[[Event], None]
-    #: Whether the mons have what was journalled.
+    #: Whether the mons have stored the journal.
     kept: Callable[[], bool]
     #: Whether this mgr owns the journal.
     may_write: Callable[[], bool]
-    #: Ends a completed shutdown; Refused during one.
+    #: Ends a completed shutdown; raises Refused during one.
     reopen: Callable[[], None]
-    #: The job of the same order and CRUSH version, whose answer came too late.
+    #: The job of an earlier order that is equal, for the same CRUSH version, whose result was too
+    #: late.
     worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]
 
 
 class Campaigns:
     """One campaign at a time, from its first document to its row in the history.
 
-    1. `load`: the campaign that an earlier mgr left, or the pins of one that is not known any more.
-    2. `begin`: the next one. It takes over what an aborted one left.
+    1. `load`: the campaign of an earlier mgr, or the pins of an unknown one.
+    2. `begin`: the next one, which takes over pins and settings of an aborted one.
     3. `put`: it has changed, and that is journalled.
     4. `file_ended`: it has ended.
     """
@@ -69,26 +70,26 @@ class Campaigns:
         self.pins = PinStore(self._context.store)
 
     def load(self) -> List[str]:
-        """Returns what cannot be read."""
+        """Returns texts on what cannot be read."""
         self._forget()
         self.history.load()
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None:
-            # Whether the last mgr's commands ever left is not known.
+            # The last mgr may have failed before it sent its commands.
             self.current = count_again(campaign, campaign.pinning)
         self._adopt_pins()
         return lost + unread
 
     def _adopt_pins(self) -> None:
-        """Pins whose campaign is not known any more are held like those of an aborted one."""
+        """Pins of an unknown campaign are held like those of an aborted one."""
         if self.current is None and self.pins:
             self.current = Campaign(
                 id=self.history.last_id or 1, phase=Phase.ABORTED,
                 started=self._clock(), ended=self._clock(), prepared=True, held=True,
                 left=len(self.pins))
 
-    # ---- what it is now
+    # ---- the present state
 
     @property
     def active(self) -> bool:
@@ -96,7 +97,7 @@ class Campaigns:
 
     @property
     def open(self) -> bool:
-        """Active, or aborted with pins that are left."""
+        """Active, or aborted with remaining pins."""
         return self.current is not None and self.current.open
 
     @property
@@ -104,15 +105,16 @@ class Campaigns:
         return report.held_back(self.current, self.pins)
 
     def last_end(self) -> Optional[Tuple[int, str]]:
-        """The id and the phase of the last campaign; None: not known."""
+        """The id and the phase of the last campaign; None: unknown."""
         if self.current is not None:
-            # Filed after it has ended: a crash in between leaves an older one as the last there.
+            # A campaign is filed after its end: after a crash in between, the last row is an older
+            # one.
             return self.current.id, self.current.phase.value
         return self.history.last_end()
 
     def refuse_held(self) -> None:
         """Raise Refused while an aborted campaign holds PGs: they would be released as well, and
-        how to roll it back forgotten."""
+        its rollback would become impossible."""
         if self.current is not None and self.current.held:
             raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
                           'resume", "rebalance rollback" or "rebalance finish --keep" first'
@@ -121,11 +123,12 @@ class Campaigns:
     # ---- its life
 
     def begin(self, seen: Observation) -> Campaign:
-        """Not journalled yet: `put` does that, or the turn before anything is sent."""
+        """The campaign is not journalled yet: `put` does that, or the turn before it sends
+        commands."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
         self._context.store.acknowledge_losses()
         self._begun()
-        # Pins that an aborted campaign left are this one's to release, to goals of its own.
+        # This campaign releases the pins of an aborted one to its own goals.
         self.pins.note(without_goals(self.pins))
         self._remember_crush(seen)
         campaign = self.current = Campaign(
@@ -137,7 +140,7 @@ class Campaigns:
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:
-        """As `begin`, where CRUSH has changed already: what it was before is not known."""
+        """As `begin`, after CRUSH has changed: the map before that is unknown."""
         campaign = replace(self.begin(seen), automatic=True, crush_version=-1)
         self._crush_orders.forget_before()
         self.current = campaign
@@ -148,7 +151,8 @@ class Campaigns:
         self.stored.save(campaign)
 
     def _remember_crush(self, seen: Observation) -> None:
-        """For a rollback. A campaign that continues an aborted one goes back to before that."""
+        """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
+        before that."""
         last = self.current
         if last is not None and last.held and has_own_crush(last, seen):
             return
@@ -157,18 +161,18 @@ class Campaigns:
             self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
     def _holds_left(self) -> Holds:
-        """What an aborted campaign still borrows is given back by the one that follows it."""
+        """Settings that an aborted campaign still borrows, which the next one gives back."""
         if self.current is None or not self.current.held:
             return Holds()
         return replace(self.current.holds, given_up=())
 
     def set_back(self, now: float) -> None:
-        """No time of the campaign stays ahead of the clock, which may have been set back."""
+        """Limit the times of the campaign to the present, as the clock may have been set back."""
         if self.current is not None:
             self.current = without_future(self.current, now)
 
     def file_ended(self) -> None:
-        """File a campaign that has ended; again if the last attempt was cut short."""
+        """File a finished campaign; repeated if the last attempt failed."""
         campaign = self.current
         if campaign is None or campaign.active or not self.stored.known:
             return
@@ -188,10 +192,10 @@ class Campaigns:
 
 
 def without_future(campaign: Campaign, now: float) -> Campaign:
-    """The campaign, none of whose times is ahead of the clock; itself if its last turn is not.
+    """The campaign with no time in the future; unchanged if its last turn is not in the future.
 
-    The clock of a host may be set back, and that of the next active mgr may be behind. Whatever
-    waits for time to pass since such a time would wait as long again.
+    The clock of a host may be set back, and that of the next active mgr may be behind. A wait since
+    such a time would become longer.
     """
     if campaign.turned <= now:
         return campaign

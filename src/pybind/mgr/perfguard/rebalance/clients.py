@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Client latency as the throttle takes it: the last reading, what is usual, and what chance or
+"""Client latency for the throttle: the last reading, the baseline, and the shares that chance or
 the load explain."""
 from dataclasses import replace
 from math import log, sqrt
@@ -9,28 +9,29 @@ from ..cluster.types import ClientOps, Ops
 from ..observation import Clients
 from ..watch.peers import weighted_median
 
-#: Fewer operations than this in one reading say nothing about latency.
+#: Minimum number of operations of one reading to judge latency.
 LEAST_OPS = 50
 #: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
 #: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
 USUAL_SPREAD = 1.5
-#: How often chance alone may call a reading of all pools too slow, by the bound below. The means
-#: of few operations are skewed: it is about once in a hundred.
+#: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
+#: few operations are skewed, so that it is about 1 %.
 CHANCE = 0.001
-#: The most that chance explains: a reading of twice its limit is over it.
+#: Maximum share that chance explains: a reading of twice its limit is always too slow.
 CHANCE_MAX = 1.0
-#: The largest spread that counts: one hiccup must not make a pool deaf.
+#: Maximum spread: a single stall must not hide later increases.
 SPREAD_MAX = 4.0
 #: Pools with fewer operations in a reading are judged together as well.
 SMALL_OPS = 1000
-#: Reads of so many OSDs away from what moves, and so many of them, show what the load does.
+#: Minimum number of OSDs away from the movement, and of their reads, to measure the effect of the
+#: load.
 REFERENCE_OSDS = 3
 REFERENCE_OPS = 4 * LEAST_OPS
 
 
 class PoolLatency(NamedTuple):
-    """One kind of operation of one pool, against what is allowed. Latencies in ms."""
-    #: '': of all small pools together.
+    """One kind of operation of one pool, compared with its limit. Latencies in ms."""
+    #: '': all small pools together.
     pool: str
     kind: str
     ms: float
@@ -39,12 +40,12 @@ class PoolLatency(NamedTuple):
     spread: float = USUAL_SPREAD
     #: Share of the limit by which chance may exceed it.
     chance: float = 0.0
-    #: The limit is an order of the operator.
+    #: The limit was set by the operator.
     named: bool = False
 
     @property
     def pressure(self) -> float:
-        """1.0 is what is allowed and what chance explains."""
+        """1.0: latency equals its limit plus the share that chance explains."""
         return self.ms / self.target_ms / (1.0 + self.chance)
 
     @property
@@ -53,19 +54,20 @@ class PoolLatency(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Where data moves now. Nowhere: nothing moves."""
-    #: OSDs that read, write or lead what moves.
+    """Where data moves now; empty if nothing moves."""
+    #: OSDs that read or write the moving data, or lead its PGs.
     osds: AbstractSet[int] = frozenset()
-    #: Those and all OSDs of hosts that moves burden, or have burdened a short while ago.
+    #: These and all OSDs of hosts with movement now or recently.
     near: AbstractSet[int] = frozenset()
     #: Pools that may have PGs on `osds`.
     pools: AbstractSet[int] = frozenset()
 
 
 def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[int]) -> Clients:
-    """What shows the effect of moves while single OSDs are slow and get none: the reads that other
-    OSDs serve. In `pools`, whose CRUSH rules lead to `slow` OSDs, writes and the reads of erasure
-    codes wait for them whatever moves elsewhere. A limit that the operator has set counts all."""
+    """The operations that show the effect of movement while single OSDs are slow and get no
+    releases: reads from the other OSDs. In `pools`, whose CRUSH rules lead to `slow` OSDs, writes
+    and reads of erasure-coded pools wait for the slow OSDs regardless of movement. For a limit set
+    by the operator, all operations count."""
     rows: List[ClientOps] = []
     for row in clients.rows if slow else ():
         pool = clients.pools.get(row.pool)
@@ -82,10 +84,11 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     """What there are operations of; `unsteady`: OSDs whose operations wait for peering PGs.
 
     Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
-    operation that waits a second would outweigh a thousand that do not. Where PGs of all OSDs are
-    peering, all count, and what the budget of stalls adds to the mean, `stall_ms`, is allowed.
-    Pools without operations near the path of what moves, and whose CRUSH rules do not lead there,
-    do not count. What the load adds is allowed, up to `most` baselines.
+    operation that waits a second would outweigh a thousand that do not. If PGs of all OSDs are
+    peering, all count, and the limit is raised by the effect of the stall budget on the mean,
+    `stall_ms`. Pools without operations near the path of what moves, and whose CRUSH rules do not
+    lead there, do not count. The limit is also raised by the effect of the load, up to `most`
+    baselines.
     """
     steady, everything = _sums(clients, unsteady, path)
     loads = load_factors(clients, path.near | unsteady)
@@ -96,8 +99,8 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
 
 
 def judged(seen: Sequence[PoolLatency]) -> List[PoolLatency]:
-    """What has operations enough to be judged, small pools also together, with the share of its
-    limit that chance explains. [] where there are too few operations."""
+    """Rows with enough operations to be judged, small pools also together, with the share of the
+    limit that chance explains. [] if there are too few operations."""
     found = [each for each in seen if each.ops >= LEAST_OPS]
     for kind in ('reads', 'writes'):
         small = [each for each in seen if each.kind == kind and each.ops < SMALL_OPS]
@@ -108,8 +111,8 @@ def judged(seen: Sequence[PoolLatency]) -> List[PoolLatency]:
 
 
 def strain(seen: Sequence[PoolLatency]) -> float:
-    """The highest share of its limit that operations reach which are many enough, or all there
-    are, for chance to play little part."""
+    """The highest ratio to the limit among rows with so many operations, or all of them, that
+    chance is negligible."""
     small = [each for each in seen if each.pool and each.ops < SMALL_OPS]
     joined = {each.kind for each in seen if not each.pool}
     return max((each.ms / each.target_ms for each in seen
@@ -117,7 +120,7 @@ def strain(seen: Sequence[PoolLatency]) -> float:
 
 
 def _together(parts: Sequence[PoolLatency]) -> PoolLatency:
-    """The mean of all operations of one kind, each against its own limit."""
+    """The mean of all operations of one kind, each relative to its own limit."""
     ops = sum(each.ops for each in parts)
 
     def mean(values: Iterable[float]) -> float:
@@ -136,11 +139,12 @@ def _chance(each: PoolLatency, judged_at_once: int) -> float:
 
 
 def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
-    """Pool -> how many times slower than usual its reads are away from what moves, as far as that
+    """Pool -> by which factor its reads away from the movement exceed the baseline, as far as that
     is certain; at least 1.0.
 
-    Only replicated pools: their reads wait mostly for the OSD that serves them. Each OSD is
-    compared with itself, and the median counts, by operations: a few failing OSDs are no load.
+    Only replicated pools: their reads mostly depend on the OSD that serves them. Each OSD is
+    compared with its own baseline, and the median by operations counts, so that a few failing OSDs
+    are not mistaken for a load.
     """
     ratios: Dict[int, List[Tuple[float, int]]] = {}
     for row in clients.rows:
@@ -185,7 +189,7 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
 
 def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
           ) -> Tuple[Dict[int, Tuple[Ops, Ops]], Dict[int, Tuple[Ops, Ops]]]:
-    """Pool -> its operations, without those of unsteady OSDs, and all; of pools on the path."""
+    """Pool -> its operations, without and with those of unsteady OSDs; only pools on the path."""
     steady: Dict[int, Tuple[Ops, Ops]] = {}
     everything: Dict[int, Tuple[Ops, Ops]] = {}
     concerned = set(path.pools)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign's controller: between operators' orders, the cluster, and the store."""
+"""The campaign's controller: connects orders, the cluster and the store."""
 import logging
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -37,7 +37,7 @@ Json = Dict[str, Any]
 
 
 class RebalanceController:
-    """The campaign, between the cluster and the store.
+    """Controls the campaign.
 
     1. Before the observation: `wants_stored_options` says what else of the cluster is worth
        reading in this turn.
@@ -63,20 +63,20 @@ class RebalanceController:
         self._forget()
 
     def _forget(self) -> None:
-        """What follows from the campaign and its pins."""
+        """Forget data that is derived from the campaign and its pins."""
         self.forecast = Forecast()
         self._pin_goals = PinGoals(self._context, self.pins, self.forecast)
         self._auto_expand = AutoExpand(self._context.store, self._may_write)
         self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
-        #: Until when commands had no answer.
+        #: The last time of unanswered commands.
         self.answered = self._context.clock()
 
     # ---- life
 
     def load(self) -> List[str]:
-        """Continue from what is stored; returns what cannot be read.
+        """Continue from the stored state; returns texts on what cannot be read.
 
         More than once where another mgr may have been active for a while.
         """
@@ -87,13 +87,13 @@ class RebalanceController:
         return lost + self.plans.load() + self.replacing.load()
 
     def resumed(self) -> None:
-        """This mgr has become active: note that the campaign continues."""
+        """This mgr has become active: log that the campaign continues."""
         campaign = self.campaign
         if campaign is not None and campaign.active:
             self._note(Event('start', 'campaign %d continues: %s' % (
                 campaign.id, campaign.phase.value), 'this mgr became active'))
 
-    # ---- what it is now
+    # ---- the present state
 
     @property
     def campaign(self) -> Optional[Campaign]:
@@ -118,7 +118,7 @@ class RebalanceController:
 
     @property
     def open(self) -> bool:
-        """Active, or aborted with pins that are left."""
+        """Active, or aborted with remaining pins."""
         return self.campaigns.open
 
     @property
@@ -127,11 +127,11 @@ class RebalanceController:
         return len(self.campaign.in_flight) if self.campaign is not None and self.active else 0
 
     def held(self, osdmap: OsdMap) -> List[Row]:
-        """What is borrowed from the cluster."""
+        """Borrowed settings."""
         return campaign_rows(self.campaign, osdmap, len(self.pins))
 
     def not_stored(self, why: str) -> None:
-        """Nothing can be journalled, so nothing is done: the reason that commands show."""
+        """The journal cannot be written, so nothing is done; the reason for commands."""
         self._reasons = (Reason(Code.NOT_STORED, why),)
 
     def wants_stored_options(self, osdmap: OsdMap, asked: Sequence[Request]) -> bool:
@@ -147,8 +147,8 @@ class RebalanceController:
 
     def apply_request(self, request: Request, seen: Observation,
                       again: bool = False) -> Optional[Refused]:
-        """Carry out what an operator asked for; returns why that is no longer possible. `again`: a
-        refusal was noted a moment ago."""
+        """Carry out a request of an operator; returns why that is no longer possible. `again`: a
+        refusal was logged a moment ago."""
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
@@ -166,17 +166,17 @@ class RebalanceController:
         else:
             self.apply(request, seen.now)
             if request.verb == 'finish' and request.keep:
-                # An operator who stops the movement does not expect the next one to begin.
+                # After an abort, operators do not expect the next campaign to begin.
                 self.withdraw_plans('the campaign before it was ended by "rebalance finish --keep"')
         return None
 
     def apply(self, request: Request, now: float) -> None:
-        """A request that `check` let through (not: prepare)."""
+        """Apply a request that `check` has accepted (except prepare)."""
         assert self.campaign is not None
         self.campaign = apply(self.campaign, request, now)
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
-        """None while what the order needs is being worked out; raises Refused."""
+        """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, seen)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
@@ -193,14 +193,15 @@ class RebalanceController:
         return self.replacing.draining(order, seen, self.campaign)
 
     def withdraw_plans(self, why: str) -> None:
-        """No plan that was approved is carried out, and no new device is filled."""
+        """Cancel approved plans, and stop waiting for new devices."""
         self.plans.withdraw_all(why)
         self.replacing.cancel_all(why)
 
     # ---- one turn
 
     def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
-        """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
+        """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
+        computed."""
         self._crush_orders.forget_drains(seen, self.campaign if self.open else None)
         self._catch_unannounced(seen, options)
         if self.plans.due(seen.now) and self._may_write():
@@ -209,7 +210,7 @@ class RebalanceController:
         seen = replace(seen, osds_changed=self._auto_expand.osds_changed)
         if self.open:
             if rolling_back:
-                # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
+                # The targets of its pins are being computed: no other OSD may get data meanwhile.
                 seen = _held(seen, 'working out the rollback')
             assert self.campaign is not None
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
@@ -234,7 +235,8 @@ class RebalanceController:
         if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write():
             return
         if self.campaign is not None and self.campaign.held:
-            # Its pins would be released, and how to roll it back forgotten: operators decide.
+            # Its pins would be released, and its rollback would become impossible: operators
+            # decide.
             self._note(Event('refused', 'auto_expand', '%s, but campaign %d is '
                              'aborted and keeps PGs pinned' % (why, self.campaign.id)))
             self._auto_expand.forget()
@@ -243,7 +245,7 @@ class RebalanceController:
 
     def _begin_unannounced(self, seen: Observation, what: str, why: str) -> None:
         self._note(Event('request', what, why))
-        # What it is for has happened already, whatever the CRUSH version is by now.
+        # The CRUSH change has happened already, whatever the version is now.
         self.campaign = replace(self.campaigns.begin_after(seen), trigger='auto')
 
     def _go_on_replacing(self, seen: Observation, options: Options) -> None:
@@ -266,13 +268,14 @@ class RebalanceController:
             self.campaign, self.campaigns.pins_held_back, osdmap, self._context.options())
 
     def left_intermediate(self, osdmap: OsdMap) -> List[str]:
-        """What the end of the campaign would leave in force; at most one."""
+        """The intermediate change that the end of the campaign would leave in force; at most
+        one."""
         change = self.campaign.change if self.campaign is not None and self.campaign.open else None
         found = left_intermediate(change, osdmap)
         return [found] if found else []
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
-        """`seen` with whether the pins have the goals that the OSDMap and the phase ask for."""
+        """`seen`, extended by whether the pins have goals for the OSDMap and the phase."""
         assert self.campaign is not None
         if not self._pin_goals.refresh_raws(self.campaign, seen):
             return replace(
@@ -292,12 +295,12 @@ class RebalanceController:
         if (sending or decision.unpins or self.campaigns.stored.due(decision.campaign, sending)) \
                 and not self._may_write():
             return
-        # The intent goes to the store before anything is sent.
+        # The decision is stored before commands are sent.
         self.pins.note(decision.pins)
         self.campaign = decision.campaign
         self.campaigns.stored.save(self.campaign, sending)
         if not self._context.kept():
-            # Decided anew in the next turn. New pins that nothing shows are forgotten then.
+            # The next turn decides again, and forgets new pins that the OSDMap does not show.
             self.campaign = before
             self.campaigns.stored.write_again()
             return
@@ -320,7 +323,7 @@ class RebalanceController:
         self._reasons = decision.reasons
 
     def _continue_without(self, refused: Mapping[str, str]) -> None:
-        """Options that the mons did not accept, with the error."""
+        """Continue without options that the mons did not accept."""
         assert self.campaign is not None
         holds = self.campaign.holds
         names = [name for name in sorted(refused) if can_be_missed(holds, name)]
@@ -330,14 +333,14 @@ class RebalanceController:
                              'the mons did not accept it: %s' % refused[name]))
 
     def resume(self, now: float) -> None:
-        """Finish what an mgr that died was about to write, before another campaign may begin."""
+        """Complete the pending write of a failed mgr, before another campaign may begin."""
         self.campaigns.set_back(now)
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
             self.plans.saved.remove(self.campaign.plan)
         self.campaigns.file_ended()
 
-    # ---- what commands see
+    # ---- for commands
 
     def report(self, seen: Observation, options: Options) -> Rebalanced:
         self.forecast.update_plan(self.campaign, self.pins, seen, options)
@@ -355,7 +358,7 @@ class RebalanceController:
                           if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in))
 
     def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
-        """Of the last turn."""
+        """The reasons of the last turn."""
         if not self.open:
             return tuple(report.idle_reasons(seen, self.campaign))
         return (*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
@@ -363,5 +366,5 @@ class RebalanceController:
 
 
 def _held(seen: Observation, why: str) -> Observation:
-    """Nothing is released in this turn."""
+    """Release nothing in this turn."""
     return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))

@@ -9,7 +9,7 @@ and their profile decides.
 
 The options are borrowed in the section `osd` of the configuration database. What others have set
 for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does the ceph.conf of an
-OSD. A value in the section `osd` or `global` is replaced by `pace_copying on` only.
+OSD. Only `pace_copying on` replaces a value in the section `osd` or `global`.
 """
 from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional
@@ -20,30 +20,29 @@ QUEUE = 'osd_op_queue'
 WPQ = 'wpq'
 MCLOCK = 'mclock_scheduler'
 PROFILE = 'osd_mclock_profile'
-#: The profile in which clients get the most, and that of the operator's own making.
+#: The profile that favours clients most, and the one with custom values.
 PATIENT_PROFILE = 'high_client_ops'
 CUSTOM_PROFILE = 'custom'
-#: Not 0, it replaces the options for a kind of drive.
+#: If not 0, it overrides the options for types of drives.
 SLEEP = 'osd_recovery_sleep'
 #: Option for a kind of drive -> seconds between two objects: Ceph's defaults
 #: (src/common/options/osd.yaml.in, Pacific to Tentacle).
 SLEEP_SECONDS = {'osd_recovery_sleep_hdd': 0.1, 'osd_recovery_sleep_hybrid': 0.025,
                  'osd_recovery_sleep_ssd': 0.0}
-#: What may be borrowed.
+#: Options that may be borrowed.
 NAMES = (*SLEEP_SECONDS, PROFILE)
-#: OSDs that are asked for their scheduler.
+#: Number of OSDs that are asked for their scheduler.
 ASKED_OSDS = 4
 
-#: Seconds of sleep by step. At the last step an OSD copies ten objects a second, as Ceph's default
-#: lets one on a rotating drive.
+#: Seconds of sleep by step. At the last step an OSD copies ten objects per second, as with Ceph's
+#: default for a rotating drive.
 STEPS = (0.0, 0.01, 0.025, 0.05, 0.1)
 #: The step that a campaign begins with.
 FIRST_STEP = 2
-#: A step stays in force for so long before the next one: each is a change of the configuration
-#: that all OSDs receive.
+#: Minimum duration of a step: each one changes the configuration of all OSDs.
 SLOWER_SECONDS = 10.0
 FASTER_SECONDS = 60.0
-#: For so long after PGs were degraded, recovery keeps its full speed.
+#: Time after the last degraded PG in which recovery keeps its full speed.
 RECOVERED_SECONDS = 30.0
 
 OFF, AUTO, ON = 'off', 'auto', 'on'
@@ -51,19 +50,19 @@ OFF, AUTO, ON = 'off', 'auto', 'on'
 
 @dataclass(frozen=True)
 class Copying:
-    """What the campaign has decided about the pace of copying; part of the campaign."""
+    """The pace of copying; part of the campaign."""
     step: int = FIRST_STEP
     #: When the step was changed last, and when PGs were degraded last that the campaign has not
     #: released; 0: never.
     changed: float = 0.0
     degraded: float = 0.0
-    #: Option -> value that the section `osd` must have, and what that was worked out for. The
-    #: basis is '' where nothing is borrowed.
+    #: Option -> value for the section `osd`, and the basis of this choice; the basis is '' if
+    #: nothing is borrowed.
     wanted: Mapping[str, str] = field(default_factory=dict)
     basis: str = ''
     #: `basis` has changed, and the configuration database has to be read for `wanted`.
     due: bool = False
-    #: There were no client operations in the last reading; the step stays, for when there are.
+    #: The last reading had no client operations; the step is kept.
     idle: bool = False
 
     @property
@@ -72,28 +71,29 @@ class Copying:
 
     @property
     def schedulers(self) -> FrozenSet[str]:
-        """Of the basis: those of the OSDs, or what they were before a failover."""
+        """The schedulers of the OSDs, or those before a failover."""
         return frozenset(self.basis.split()[1:-1])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the throttle makes of the last reading of client latency."""
+    """The last reading of client latency, as the throttle judges it."""
     #: No client operations at all.
     idle: bool
-    #: The limit of PGs in flight was lowered, or all movement halted.
+    #: The limit of PGs in flight was lowered, or all movement was halted.
     lowered: bool
     #: Latency is well below its limit.
     comfortable: bool
 
 
 def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
-    """The step after a new reading (None: there is none). Slower soon, faster after a while."""
+    """The step after a new reading (None: there is none). It slows down soon, and speeds up after a
+    while."""
     if reading is None:
         return copying
     copying = replace(copying, idle=reading.idle)
     if not copying.changed:
-        # The first step has its time as well.
+        # The first step lasts for the minimum duration as well.
         copying = replace(copying, changed=now)
     passed = now - copying.changed
     # A clock that was set back must not keep the step for long.
@@ -107,7 +107,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
 
 
 def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
-    """What the options depend on, as things are; '' where nothing is to be borrowed."""
+    """The state that the options depend on; '' if nothing is to be borrowed."""
     recovering = copying.degraded and 0.0 <= now - copying.degraded < RECOVERED_SECONDS
     if mode == OFF or recovering or copying.idle or not copying.step:
         return ''
@@ -117,7 +117,8 @@ def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float)
 
 
 def follow(copying: Copying, now_basis: str) -> Copying:
-    """With what the options depend on now. To give them back takes no look at what is set."""
+    """The state with this basis. Giving the options back does not require the configuration
+    database."""
     if now_basis == copying.basis:
         return copying
     return replace(copying, basis=now_basis, due=bool(now_basis),
@@ -128,7 +129,8 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
             found: Mapping[str, str]) -> Dict[str, str]:
     """Option -> value that the section `osd` must have.
 
-    `found`: what others have set for all OSDs. No drive copies faster than it would without.
+    `found`: values that others have set for all OSDs. No drive copies faster than without
+    perfguard.
     """
     wanted: Dict[str, str] = {}
     if WPQ in schedulers and _number(found.get(SLEEP, '0')) == 0.0:
@@ -152,15 +154,15 @@ def _number(value: str) -> float:
 
 def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[str]]
           ) -> Dict[str, str]:
-    """What others have set for all OSDs. `stored`: the configuration database by section and
-    option. `held`: options that are borrowed now, with what was found in the section `osd`."""
+    """Values that others have set for all OSDs. `stored`: the configuration database by section and
+    option. `held`: borrowed options, with the value found in the section `osd`."""
     others = {name: value for name, value in stored.get('osd', {}).items() if name not in held}
     return {**stored.get('global', {}), **others,
             **{name: value for name, value in held.items() if value is not None}}
 
 
 def in_force(copying: Copying) -> str:
-    """What is borrowed, in words."""
+    """Text on the borrowed options."""
     return 'copying is slowed: ' + ', '.join(
         '%s of the OSDs is %s' % option for option in sorted(copying.wanted.items()))
 
@@ -187,7 +189,7 @@ def copying_from_json(raw: Mapping[str, Any]) -> Copying:
 
 
 def some_osds(osdmap: OsdMap) -> List[int]:
-    """A few OSDs that are up, from all over."""
+    """A few OSDs that are up, spread over all."""
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
     stride = max(1, len(osds) // ASKED_OSDS)
     return osds[::stride][:ASKED_OSDS]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Orders that change CRUSH, and the one that takes such a change back: what they will do takes the
-maps and Ceph's tools.
+"""Orders that change CRUSH, and their rollback. Predicting their effects requires the maps and the
+tools of Ceph.
 
 For a rollback the old weights, or the old CRUSH map, are sent with the pins of the PGs that have
 moved meanwhile, as in joining.py. The pins that this makes unnecessary are removed once it is read
@@ -43,7 +43,7 @@ NO_PINS: Mapping[str, PinRecord] = {}
 
 
 class CrushOrders:
-    """What the loop does for orders and for campaigns with a change of their own."""
+    """Prepares and journals CRUSH changes for orders and campaigns."""
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
@@ -64,25 +64,25 @@ class CrushOrders:
             seen.osdmap, change)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
-        """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
+        """Changes of CRUSH by others since a new map was ordered; '' if none."""
         if not change.crush_map or not change.crush_version \
                 or seen.crush_version == change.crush_version:
             return ''
         before, now = self._store.get(CRUSH_BASE) or {}, seen.crush.digest()
-        # Names of rules place no PG.
+        # Names of rules do not affect placement.
         same = seen.crush.identity == change.crush_identity and before in ({}, now)
         return '' if same else differences(before, now)
 
     def facts(self, seen: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
-        """`space`: as it was read before; None: it is read."""
+        """`space`: an earlier reading; None: read it."""
         return OrderFacts(seen.osdmap, seen.crush,
                           self._cluster.osd_space() if space is None else space,
                           self._drained(seen))
 
     def preparing(self, order: Order, seen: Observation, options: Options,
                   history: Sequence[Json] = ()) -> Callable[[], Prepared]:
-        """A function for the tool thread: what an order changes, and what that will do.
+        """A function for the tool thread: the change of an order, and its effects.
 
         It raises Refused. `history`: of earlier campaigns.
         """
@@ -107,7 +107,7 @@ class CrushOrders:
         not_new = left_out(order, inventory).items() if order.verb == 'expand' else ()
         found = self._previewed(change, seen, None)
         if change.drained and found.ordinary:
-            # Without a preview, what CRUSH will do is estimated from the weights.
+            # Without a preview, the effect of CRUSH is estimated from the weights.
             must_fit_by_weight(set(change.drained), inventory)
         return replace(found, left_out=tuple(not_new),
                        warnings=warnings(order, change, inventory))
@@ -171,7 +171,8 @@ class CrushOrders:
                         pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:
-        """With what the autoscaler recommends where the order names a pool alone."""
+        """The pool and its new pg_num: the autoscaler's recommendation if the order names only a
+        pool."""
         pool, *number = order.names
         if number:
             return pool, number[0]
@@ -184,11 +185,11 @@ class CrushOrders:
         return pool, str(recommended[pool])
 
     def behind(self, seen: Observation) -> bool:
-        """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""
+        """Whether the CRUSH map of this mgr is known to be older than that of the mons."""
         try:
             return self._cluster.crush_map()[1] > seen.crush_version
         except OSError:
-            # Without an answer the burst may be in force. The mons are asked again.
+            # Without an answer the commands may have been executed. The mons are asked again.
             return True
 
     def remember(self, seen: Observation) -> str:
@@ -206,7 +207,7 @@ class CrushOrders:
         return ''
 
     def forget_before(self) -> None:
-        """CRUSH changed before the campaign began: what it was is not known."""
+        """CRUSH changed before the campaign began: the map before that is unknown."""
         self._store.remove(BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
@@ -262,7 +263,7 @@ class CrushOrders:
         return Prepared(change, planned, crush_map=crush_map, outlook=outlook)
 
     def keep(self, prepared: Prepared, seen: Observation) -> None:
-        """Journal what a campaign needs beside its own document."""
+        """Journal the data of a campaign that is not in its own document."""
         if prepared.crush_map is not None:
             self._store.put(CRUSH_BASE, seen.crush.digest())
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
@@ -273,17 +274,17 @@ class CrushOrders:
                 for osd in prepared.change.drained}})
 
     def ended(self) -> None:
-        """The campaign is over."""
+        """The campaign has ended."""
         self._store.remove(CRUSH_MAP)
         self._store.remove(BEFORE)
         self._store.remove(CRUSH_BASE)
 
     def load(self) -> None:
-        """Another mgr may have been active for a while."""
+        """Load the records, which another mgr may have changed."""
         self._known = None
 
     def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
-        """`undrain` is to give these weights to the new devices of OSDs."""
+        """Record these weights for `undrain`, with the new devices of the OSDs."""
         records = self._records()
         new = {osd: Drained(weight, osdmap.osds[osd].uuid) for osd, weight in weights.items()}
         if any(records.get(osd) != record for osd, record in new.items()):
@@ -328,7 +329,7 @@ class CrushOrders:
 
 
 def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:
-    """The change to a whole map, which may replace no other CRUSH map than the present one."""
+    """The change to a whole map, which may only replace the present CRUSH map."""
     found = seen.crush.identity
     return replace(change, crush_version=seen.crush_version,
                    crush_identity=found if found != rules.identity else 0)
@@ -354,10 +355,10 @@ def _changing(campaign: Optional[Campaign]) -> Set[int]:
 
 
 class Drained(NamedTuple):
-    """What is remembered of an OSD that was drained."""
+    """The record of a drained OSD."""
     #: Its CRUSH weight from before.
     weight: float
-    #: '': not known, as in records of earlier versions.
+    #: '': unknown, as in records of earlier versions.
     uuid: str = ''
 
 

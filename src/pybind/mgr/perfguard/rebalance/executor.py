@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Turns actions into commands and sends them, those for the mons all at once."""
+"""Turns actions into commands and sends them; those for the mons are sent together."""
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
@@ -29,7 +29,7 @@ class CommandSender(Protocol):
 class Outcome:
     #: What failed, one line each.
     failures: Tuple[str, ...] = ()
-    #: PGs of which a command was not answered: whether it was carried out is not known.
+    #: PGs with an unanswered command, which may have been executed or not.
     unanswered: FrozenSet[str] = frozenset()
     #: Options that the mons did not accept, as Holds.mon names them, with the error.
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -38,15 +38,16 @@ class Outcome:
 def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     """Carry out all actions.
 
-    Failures need no other handling: what was asked for is read back in the next turn, and
-    repeated or given up there.
+    Failures need no further handling: the next turn reads back the result, and repeats the action
+    or gives up.
     """
     failures: List[str] = []
     unanswered: Set[str] = set()
     refused: Dict[str, str] = {}
     for action in actions:
         if isinstance(action, SetBalancer):
-            # The balancer's own command, so that it takes effect at once and not after its nap.
+            # The command of the balancer takes effect at once, an option only after its sleep
+            # interval.
             reply = cluster.switch_balancer(action.active)
             failures += _failure({'prefix': 'balancer', 'active': action.active}, reply)
     commands = [command for action in actions for command in commands_of(action)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Following the PGs in flight: each until it has arrived, or is pinned back."""
+"""Follows each PG in flight until it has arrived or is pinned back."""
 from dataclasses import replace
 from typing import AbstractSet, Dict, List, Optional
 
@@ -19,7 +19,8 @@ from .types import Flight, Phase, PinRecord, Sent, SetEntry
 PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
-#: A release that the OSDMap does not show is sent this often before it counts as refused.
+#: Number of times that a release is sent before it counts as refused if the OSDMap does not show
+#: it.
 SEND_TIMES = 4
 
 
@@ -50,7 +51,7 @@ def follow_flights(turn: Turn) -> None:
     campaign = turn.campaign
     passed = _passed(turn)
     moving = campaign.in_flight or campaign.phase is Phase.RELEASING
-    # Holds count for the time left as well; the hours outside the time window are known.
+    # Holds also count for the remaining time; the hours outside the time window are known.
     counts = moving or (campaign.phase is Phase.HOLDING
                         and campaign.limits.now != Code.WINDOW_CLOSED)
     if released > turn.campaign.released:
@@ -129,7 +130,7 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     if flight.sent > 1 and flight.entry != flight.pin.before:
         return _fall_back(turn, pgid, flight, flight.pin)
     if not pinned and flight.sent > 1:
-        # Sent twice, and the entry still differs: the mon keeps only this part of it.
+        # Sent twice, and the entry still differs: the mons keep only this part of it.
         return replace(flight, confirmed=turn.now)
     turn.actions.append(SetEntry(pgid, flight.entry, present))
     turn.event('release', 'PG %s is released again' % pgid,
@@ -138,7 +139,7 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
 
 
 def _fall_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Flight:
-    """The mon does not keep the PG's goal: release it to what was before instead."""
+    """The mons do not keep the goal of the PG: release it to its earlier entry instead."""
     turn.actions.append(SetEntry(pgid, pin.before, turn.seen.osdmap.entry(pgid)))
     turn.event('release', 'PG %s is released to its upmap from before the campaign' % pgid,
                'the mons do not keep the upmap that the balance requires')
@@ -149,8 +150,9 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     """Whether the PG is served from its target.
 
     Right after the release the OSDMap shows up = acting as well, until the primary has peered and
-    asked for its old acting set. So either that was seen to come and go, or two reports of the PG
-    states have passed and no PG is peering: a PG without data never asks.
+    asked for its old acting set. So the PG counts as arrived if it was remapped and no longer is,
+    or after two reports of PG states without peering PGs: a PG without data never asks for its old
+    acting set.
     """
     if flight.confirmed is None or pgid in turn.seen.osdmap.pg_temp:
         return False
@@ -206,8 +208,8 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
 
 
 def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
-    """The PG is released and not remapped: it has arrived, or has yet to peer. It is followed until
-    the OSDMap shows which."""
+    """The PG is released and not remapped: it has arrived, or has not peered yet. It is followed
+    until the OSDMap shows which is the case."""
     return (flight.pin is not None and flight.confirmed is not None
             and pgid not in turn.seen.osdmap.pg_temp)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where each PG of a campaign with target=balanced ends, and with which upmap entry.
+"""The final OSDs and upmap entry of each PG of a campaign with target=balanced.
 
-Worked out once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
+Computed once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
 changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
 The preview shows the same for a change of CRUSH before it is made.
 """
@@ -29,9 +29,9 @@ from .types import Campaign, Phase, PinRecord
 _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
 
 
-#: Seconds without a change after which PGs that are between two intervals are stuck there.
+#: Seconds without a change after which PGs between two intervals count as stuck.
 STUCK_SECONDS = 60.0
-#: This many may be stuck, even on a small cluster.
+#: Number of PGs that may be stuck even on a small cluster.
 FEW_STUCK = 8
 
 
@@ -39,16 +39,16 @@ FEW_STUCK = 8
 class Goals:
     #: Records that are new or have another goal.
     records: Mapping[str, PinRecord] = field(default_factory=dict)
-    #: Records of PGs that were never pinned and need not move any more.
+    #: Records of PGs that were never pinned and no longer need to move.
     dropped: FrozenSet[str] = frozenset()
     #: The new value of Campaign.goals.
     mark: str = ''
-    #: Pools by id, as they will be.
+    #: Future state of pools by id.
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
 
 def basis(osdmap: OsdMap, crush: CrushRules, balancing: Balancing = Balancing()) -> str:
-    """A text that differs once the goals have to be worked out again."""
+    """A text that changes when the goals must be computed again."""
     seen = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
             sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
             sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
@@ -57,7 +57,7 @@ def basis(osdmap: OsdMap, crush: CrushRules, balancing: Balancing = Balancing())
 
 
 def needed(campaign: Campaign, pins: PinIndex, now: str) -> bool:
-    """Whether there are pins without a goal that fits; `now`: the basis of this OSDMap."""
+    """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
     if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
         return False
     return (campaign.goals.partition(':')[2] != now
@@ -66,10 +66,10 @@ def needed(campaign: Campaign, pins: PinIndex, now: str) -> bool:
 
 def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
               ratio: float) -> int:
-    """PGs between two intervals that may become remapped yet.
+    """PGs between two intervals that may still become remapped.
 
-    PGs of pools without pins do not count. A few (at most `ratio` of all) that do not change for
-    long are stuck, such as a PG whose OSDs are lost: nothing waits for them.
+    PGs of pools without pins do not count. A few (at most `ratio` of all) without a change for long
+    count as stuck and are ignored, for example PGs whose OSDs are lost.
     """
     counts, whole = seen.signals.pool_counts, seen.signals.counts
     pools = pools_of((*pins, *seen.osdmap.pg_temp), seen.osdmap)
@@ -82,7 +82,7 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
             ratio: float) -> bool:
-    """All PGs are where they stay until they are released, so goals can be worked out."""
+    """All PGs stay in place until they are released, so goals can be computed."""
     return not (campaign.pinning or unsettled(campaign, pins, seen, ratio)
                 or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
                        for pgid in seen.osdmap.pg_temp))
@@ -90,7 +90,7 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
 
 @dataclass(frozen=True)
 class Ground:
-    """What goals rest on: if it has changed meanwhile, they are not used."""
+    """The basis of goals: if it has changed meanwhile, they are discarded."""
     campaign: Campaign
     pins: Mapping[str, PinRecord]
     basis: str
@@ -106,7 +106,7 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if pool_of(pgid) in pools}
     remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items() if pool_of(pgid) in pools}
-    # Of the campaign only what work_out looks at: its clocks change in every turn.
+    # Only the parts of the campaign that work_out reads: its times change in every turn.
     return Ground(Campaign(campaign.id, campaign.phase, campaign.started,
                            in_flight=campaign.in_flight, goals=campaign.goals),
                   dict(pins), now, entries, remapped)
@@ -168,12 +168,12 @@ def is_adopted(pin: PinRecord) -> bool:
 
 
 def without_goals(pins: Mapping[str, PinRecord]) -> Dict[str, PinRecord]:
-    """The records that have a goal, without it."""
+    """The records that have a goal, with the goal removed."""
     return {pgid: replace(pin, goal=None) for pgid, pin in pins.items() if pin.goal is not None}
 
 
 def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
-    """What was worked out, in words."""
+    """Text on the result."""
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
     worst = max((found.deviation for found in goals.balances.values()), default=0.0)
     return Event('plan', '%s will move, %s will stay as upmaps' % (
@@ -189,7 +189,7 @@ class _PoolGoals:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
         self._pool, self._ups = pool, ups
         self._out = out_osds(seen.osdmap.osds)
-        #: PGs in flight, or moving without perfguard. They count where they will be.
+        #: PGs in flight, or moving without perfguard. They count on their future OSDs.
         self._moving = {*campaign.in_flight, *seen.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         self.balance = balance(pool, [
@@ -204,7 +204,7 @@ class _PoolGoals:
                 and (pgid in self._pins or not self._osdmap.entry(pgid)))
 
     def _crush_shards(self) -> int:
-        """Shards that move if every pin is released to what was there before."""
+        """Shards that move if every pin is released to its earlier entry."""
         found = 0
         for pgid, up in self._ups.items():
             pin, raw = self._pins.get(pgid), self._raw[pgid]
@@ -223,7 +223,7 @@ class _PoolGoals:
         return raw
 
     def records(self) -> Dict[str, PinRecord]:
-        """Of the PGs that have a pin, and of those that will move."""
+        """The records of PGs that have a pin, and of those that will move."""
         found: Dict[str, PinRecord] = {}
         for pgid in (*self.balance.finals, *(set(self._pins) - set(self.balance.finals))):
             if pgid not in self._ups or pgid in self._moving:
@@ -243,7 +243,7 @@ class _PoolGoals:
         pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
         present = self._osdmap.entry(pgid)
         if raw is None:
-            # The balance cannot place it. It may be on an OSD that is drained: its pin is removed.
+            # The balancing cannot place it. It may be on a drained OSD, so its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
         final = self.balance.finals.get(pgid, up)
         if final != up and broken_rule(pool, final, self._crush, self._out):

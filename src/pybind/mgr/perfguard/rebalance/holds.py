@@ -17,10 +17,10 @@ from .types import (RELEASING_PHASES, Action, Campaign, ChangeStage, Holds, Phas
                     SetBalancer, SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
-#: The balancer's default. Its entry is given back as this where there was none: an mgr does not
-#: notice that an option was removed, so a standby would keep the balancer off.
+#: The balancer's default. If there was no entry, this value is given back: an mgr does not notice
+#: that an option was removed, so a standby would keep the balancer off.
 ACTIVE = 'true'
-#: Flags of others under which nothing that was released could move.
+#: Flags that prevent all movement of released PGs.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 NOTHING: Mapping[str, str] = {}
 #: A PG without objects is never degraded, so norebalance defers its backfill
@@ -37,7 +37,7 @@ GIVE_WAY_AGAIN_SECONDS = 600.0
 class Reconciled:
     holds: Holds
     actions: Tuple[Action, ...] = ()
-    #: What others have changed meanwhile, in words.
+    #: Texts on changes by others.
     notices: Tuple[str, ...] = ()
 
 
@@ -47,10 +47,10 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     """One step towards what the campaign wants.
 
     `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off; `begin`: they
-    may be switched off now, while later others want them on. `mon`: options that the mons must
-    have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all.
-    With `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds`
-    is false when that is complete.
+    may be switched off now; later, others may have switched them on. `mon`: options that the mons
+    must have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all. With
+    `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
+    false when that is complete.
     """
     flags = _flag(holds, settings.osdmap, norebalance)
     options = _balancer(flags.holds, settings, quiet, begin)
@@ -65,7 +65,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 def blocked_since(before: float, counts: PgCounts, now: float) -> float:
     """Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
 
-    Once norebalance gives way, it does until the former are done, and not only the first of them.
+    Once norebalance gives way, it does so until all of these have backfilled.
     """
     waiting = counts.degraded_waiting > 0 or gives_way(before, now)
     if not counts.undersized_empty or not waiting:
@@ -80,7 +80,7 @@ def gives_way(blocked: float, now: float) -> bool:
 
 
 def retaken(holds: Holds, name: str) -> Holds:
-    """The operator asks for what others had taken back."""
+    """The operator requests settings that others had changed."""
     return replace(holds, given_up=tuple(each for each in holds.given_up if each != name))
 
 
@@ -90,7 +90,7 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         holds = retaken(holds, NOREBALANCE)
     if NOREBALANCE not in holds.flags:
         if not wanted or value or NOREBALANCE in holds.given_up:
-            return Reconciled(holds)  # set by others: it serves as it is, and stays theirs
+            return Reconciled(holds)  # set by others: it is left alone
         return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
                           (SetFlag(NOREBALANCE, True),))
     held = Held(None, NOREBALANCE, holds.flags[NOREBALANCE], NOREBALANCE in holds.returning)
@@ -145,12 +145,13 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
 
 
 def _stored_active(settings: Settings) -> str:
-    """Without an entry, for example because others removed it: what the mgr still has."""
+    """Without an entry, for example because others removed it: the value that the mgr still
+    uses."""
     return settings.balancer_stored or settings.balancer_active or ACTIVE
 
 
 def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
-    """The balancer follows the value in force; that of the database says whose it is."""
+    """The balancer uses the value in force; the entry in the database shows who set it."""
     if settings.balancer_active == held.put:
         return held.put
     if held.seen and not held.returning:
@@ -197,7 +198,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
         held[pool.id] = step.held
         if step.send:
             actions.append(SetAutoscale(pool.name, step.held.put))
-    # A pool that is gone needs nothing back.
+    # Nothing is given back to a removed pool.
     held = {pool_id: each for pool_id, each in held.items() if pool_id in osdmap.pools}
     for pool_id in sorted(held.keys() - wanted):
         pool = osdmap.pools[pool_id]
@@ -220,7 +221,7 @@ def waiting_text(settings: Settings, until: str) -> str:
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:
-    """Every setting is seen as the campaign wants it, or belongs to others."""
+    """Whether the cluster shows every setting as required, or as changed by others."""
     if not mon_options_settled(holds, settings.mon, mon):
         return False
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
@@ -239,7 +240,7 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
 
 def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
-    """Flags of others that keep released PGs from moving."""
+    """Flags of others that prevent released PGs from moving."""
     return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)
 
 
@@ -259,10 +260,10 @@ FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 
 #: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
 MIN_WAIT = 'paxos_min_wait'
 FAST_WAITS = {'0.02': '0.005'}
-#: From prepare until all PGs are pinned the interval is not shorter: the PGs that a CRUSH change
-#: remaps peer at once, and each proposal serves many of them.
+#: Minimum interval from prepare until all PGs are pinned: the PGs that a CRUSH change remaps peer
+#: at once, and each proposal serves many of them.
 CHANGE_SECONDS = '0.1'
-#: For so long a campaign waits for the CRUSH change with a shortened interval.
+#: Maximum time of waiting for the CRUSH change with a shortened interval.
 PREPARED_SECONDS = 3600.0
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
@@ -313,7 +314,7 @@ def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
 
 
 def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
-    """For previews: the interval while PGs are released (None: unchanged), and what it costs."""
+    """For previews: the interval while PGs are released (None: unchanged), and its costs."""
     epoch = epoch_of(osdmap)
     seconds = release_interval(epoch, fast_peering)
     return {'seconds': None if seconds is None else float(seconds),
@@ -323,7 +324,7 @@ def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
 
 
 def peering_text(epoch: Epoch, fast_peering: str) -> str:
-    """What happens to paxos_propose_interval while PGs are released, and why."""
+    """Text on paxos_propose_interval while PGs are released, with the reason."""
     seconds = release_interval(epoch, fast_peering)
     if seconds is not None:
         return '%s of the mons is %s s while PGs are released: %s' % (
@@ -333,8 +334,7 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
 
 
 def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
-    """Option -> value that the mons of a cluster with such a map, and its OSDs ("osd/<name>"),
-    must have as things are."""
+    """Option -> value that the mons and the OSDs ("osd/<name>") must have now."""
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and (
             change.stage is ChangeStage.WANTED and not change.waits
@@ -346,7 +346,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
-    # Not for PGs in flight while the campaign holds, or that are stuck: one would keep it for days.
+    # Not for PGs in flight while the campaign is on hold or stuck: a single one would keep the
+    # interval short for days.
     if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs \
             and campaign.idle_seconds(campaign.turned) < options.stalled_after:
         found[OSD_OPTION + MAX_SCRUBS] = '0'
@@ -356,7 +357,7 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
 
 def _fast_proposals(campaign: Campaign, releasing: bool, options: Options,
                     osdmap: OsdMap) -> Dict[str, str]:
-    """While PGs of the campaign peer, or may at any moment."""
+    """While PGs of the campaign peer, or may peer at any moment."""
     changing = campaign.change is None and (
         campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
         and campaign.turned - campaign.phase_since < PREPARED_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pins that a change of CRUSH takes, planned on the future mapping. Pure, for any thread.
+"""The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread.
 
 The mons may commit the pins without the change, so an entry that is sent with it serves both
 mappings where it can.
@@ -21,11 +21,11 @@ NO_BASES: Mapping[str, UpmapEntry] = {}
 
 @dataclass(frozen=True)
 class Join:
-    """The pins that a change takes, planned on the future mapping."""
+    """The pins that a change requires, planned on the future mapping."""
     pins: Mapping[str, PinRecord]
     #: PG -> why it will be remapped by the change.
     unpinnable: Mapping[str, str]
-    #: What the release of each pin will move.
+    #: The move of the release of each pin.
     moves: Mapping[str, Move]
     #: Pinned PG -> the entry with which it stays where it is without a pin.
     removed: Mapping[str, UpmapEntry] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class Join:
 
 @dataclass(frozen=True)
 class PlannedFuture(Future):
-    """With the pins of the change, planned beside the loop: on a large cluster that takes a second,
-    in which the loop would hold the interpreter's lock."""
+    """The mapping with the pins of the change, planned by the tool thread: on a large cluster that
+    takes a second, for which the loop would hold the GIL."""
     join: Join = field(default_factory=lambda: Join({}, {}, {}))
 
 
@@ -55,7 +55,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
               bases: Mapping[str, UpmapEntry] = NO_BASES) -> Join:
     """Pins which make the future up set of every PG its present acting set, order included.
 
-    `bases`: pinned PG -> its entry from before, to go back to where that keeps it in place.
+    `bases`: pinned PG -> its entry before the campaign, which is restored if it keeps the PG in
+    place.
     """
     out = out_osds(osdmap.osds)
     pins: Dict[str, PinRecord] = {}
@@ -81,7 +82,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         goal = lawful(goal, pg.raw, pool, future.crush, out)
         # A vector hides the raw set, which shows where its release leads.
         raw = None if entry.vector is None else pg.raw
-        # What of the entry from before the mon drops with the change does not come back either.
+        # Pairs of the earlier entry that the mons drop with the change are not restored.
         present = osdmap.entry(pgid)
         pins[pgid] = PinRecord(goal, entry, raw, was=None if present == goal else present)
         moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
@@ -91,7 +92,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
            crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
-    """The entry with which the PG stays where it is; `kept` if that does it already."""
+    """The entry with which the PG stays where it is; `kept` if that suffices."""
     if apply_entry(pg.raw, kept, out) == pg.acting:
         return kept
     reason = skip_reason(pool, pgid)
@@ -108,11 +109,11 @@ def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
 
 
-# ---- What is sent, for the epoch of the change
+# ---- The entries that are sent for the epoch of the change
 
 def in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """What is sent for a pin: with the pairs from before where the PG needs them until CRUSH is
-    changed. The mons may refuse that, and drop them with it."""
+    """The entry that is sent for a pin: with the earlier pairs if the PG needs them until CRUSH has
+    changed. The mons may refuse the change, and drop them."""
     present = turn.seen.osdmap.entry(pgid)
     if not present.items or entry.vector is not None:
         return entry
@@ -123,7 +124,8 @@ def in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEn
 
 
 def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """What keeps a PG in place in the epoch of the change that makes its pin unnecessary."""
+    """The entry that keeps a PG in place in the epoch of the change that makes its pin
+    unnecessary."""
     present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
     if _serves(turn, pgid, present, pg.raw, future.crush) == pg.acting:
         return present
@@ -132,14 +134,14 @@ def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapE
 
 
 def hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
-    """What the mon leaves of an entry does not show the raw set of a PG that it keeps in place."""
+    """Whether the part of an entry that the mons keep hides the raw set of a PG."""
     pg = future.pgs[pgid]
     left = _left(turn, pgid, sent, pg.raw, future.crush)
     return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
 
 
 def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
-    """The entry keeps the PG in place with the change of CRUSH and without it.
+    """Whether the entry keeps the PG in place both with and without the change of CRUSH.
 
     The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
     """
@@ -154,14 +156,14 @@ def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bo
 
 def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
             crush: CrushRules) -> Optional[OsdSet]:
-    """The set of a PG with what the mon leaves of an entry; None: there is no such PG."""
+    """The set of a PG with the part of an entry that the mons keep; None: there is no such PG."""
     left = _left(turn, pgid, entry, raw, crush)
     return None if left is None else apply_entry(raw, left, turn.out)
 
 
 def _left(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
           crush: CrushRules) -> Optional[UpmapEntry]:
-    """What the mon leaves of an entry; None: there is no such PG."""
+    """The part of an entry that the mons keep; None: there is no such PG."""
     pool = turn.pool(pgid)
     return None if pool is None else after_commit(
         raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)

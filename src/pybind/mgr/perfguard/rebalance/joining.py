@@ -232,7 +232,7 @@ def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> N
 
 def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
             actions: List[Action]) -> None:
-    """Send what a pin that becomes unnecessary needs in the epoch of the change: mostly nothing.
+    """Send the entry of a pin that becomes unnecessary for the epoch of the change: usually none.
 
     The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
     stay until the change is read back, and `_unpin` removes them.
@@ -248,7 +248,7 @@ def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
 
 def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,
           base: UpmapEntry) -> Optional[UpmapEntry]:
-    """What is left of the entry from before if the PG stays in place with it, else None."""
+    """The remaining part of the earlier entry if the PG stays in place with it, else None."""
     present, pin = turn.seen.osdmap.entry(pgid), turn.pinned()[pgid]
     raw = raw_from_up(up, present, turn.out)
     if raw is None:
@@ -258,7 +258,7 @@ def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,
 
 
 def _unpin(turn: Turn, change: Change) -> None:
-    """Remove the pins that the CRUSH of before makes unnecessary, now that it is in force."""
+    """Remove the pins that are unnecessary under the restored CRUSH map."""
     osdmap, count = turn.seen.osdmap, 0
     for pgid, base in bases_of(turn.pinned()).items():
         pool, place = turn.pool(pgid), turn.seen.placement(pgid)
@@ -266,7 +266,7 @@ def _unpin(turn: Turn, change: Change) -> None:
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
         if pgid in turn.campaign.pinning and present != turn.pinned()[pgid].entry:
-            continue  # the change needs this pin: it follows, and the PG is peering without it
+            continue  # the change needs this pin, which follows; until then the PG peers without it
         kept = _kept(turn, pgid, pool, place.up, base)
         if kept is not None and kept == without(kept, change.drained):
             turn.forget_pin(pgid)
@@ -281,11 +281,11 @@ def _unpin(turn: Turn, change: Change) -> None:
 
 
 def landed(change: Change, turn: Turn) -> bool:
-    """The OSDMap that the mgr has shows the change."""
+    """Whether the OSDMap of the mgr shows the change."""
     if change.crush_map:
         return (turn.seen.crush_version != change.crush_version
                 and turn.seen.crush.fingerprint() == change.fingerprint
-                # Not the map that was to be replaced, under a new version.
+                # It must not be the old map under a new version.
                 and turn.seen.crush.identity != change.crush_identity)
     if change.pgs is not None:
         return has_numbers(turn, change)
@@ -306,7 +306,7 @@ def _claim(turn: Turn, change: Change) -> None:
     """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
     version = turn.seen.crush_version
     if turn.campaign.crush_own not in (-1, version):
-        # Of weights, earlier versions have noted the fingerprint of the whole map as well.
+        # For weights, earlier versions also stored the fingerprint of the whole map.
         found = {turn.seen.crush.fingerprint()}
         if not change.crush_map:
             found.add(_rest_of_crush(turn, change))
@@ -315,7 +315,7 @@ def _claim(turn: Turn, change: Change) -> None:
 
 
 def _rest_of_crush(turn: Turn, change: Change) -> int:
-    """A number for all of CRUSH but the OSDs of the burst."""
+    """A checksum of CRUSH without the OSDs of the burst."""
     names = {'osd.%d' % osd for osd in change.chunk}
     rest = sorted(item for item in turn.seen.crush.digest().items() if item[0] not in names)
     return zlib.crc32(repr(rest).encode())
@@ -356,7 +356,7 @@ def _next_stage(turn: Turn, change: Change) -> None:
 
 
 def drop_refused(turn: Turn) -> None:
-    """At the end of an abort: a change of which nothing is in force is not tried again."""
+    """At the end of an abort: drop a change of which nothing is in force."""
     campaign, change = turn.campaign, turn.campaign.change
     if change is None or change.stage is ChangeStage.LANDED:
         return
@@ -364,7 +364,7 @@ def drop_refused(turn: Turn) -> None:
     if done:
         turn.set(change=replace(change, done=done))
     elif change.moves_first or is_begun(change, turn.seen.osdmap):
-        return  # "rebalance resume" continues with the PGs that are left
+        return  # "rebalance resume" continues with the remaining PGs
     elif campaign.rolled_back:
         turn.set(change=campaign.undone, undone=None, rolled_back=False)
     else:

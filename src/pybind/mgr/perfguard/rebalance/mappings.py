@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Upmaps as pgremapper exports and imports them. Pure.
 
-A list of {"pgid": "1.1", "mapping": {"from": 100, "to": 42}}, one for each pair. What is imported
-becomes the goals of a campaign, so PGs move under its caps and stop conditions.
+A list of {"pgid": "1.1", "mapping": {"from": 100, "to": 42}}, one for each pair. Imported pairs
+become the goals of a campaign, so PGs move under its caps and stop conditions.
 """
 import errno
 import json
@@ -21,10 +21,11 @@ from .types import PinRecord
 
 Json = Dict[str, Any]
 
-#: Pairs in one file: about as many upmaps as make the mons' OSDMaps slow (ceph#28373).
+#: Maximum number of pairs in a file: about the number of upmaps with which OSDMaps become slow
+#: (ceph#28373).
 MOST_PAIRS = 20000
 MOST_BYTES = 8 << 20
-#: Pairs that are left out and named in an answer.
+#: Maximum number of ignored pairs that an answer lists.
 NAMED = 50
 IN_FORCE = ''
 
@@ -39,16 +40,16 @@ def exported(osdmap: OsdMap) -> Json:
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import will move."""
+    """The movement of an import."""
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
-    #: PG -> why its pairs cannot be carried out.
+    #: PG -> why its pairs cannot be applied.
     left: Mapping[str, str] = field(default_factory=dict)
     moves: Tuple[Move, ...] = ()
     #: PGs whose pairs are in force already.
     in_force: int = 0
 
     def refuse_unfit(self, seen: Observation, space: Mapping[int, Space], force: bool) -> None:
-        """Raise Refused where nothing would move, or not everything, or OSDs would be too full."""
+        """Raise Refused if nothing or not everything would move, or if OSDs would be too full."""
         if self.left and not force:
             pgid, reason = min(self.left.items())
             raise Refused(errno.EPERM, 'the mappings of %s cannot be carried out, such as those of '
@@ -62,7 +63,7 @@ class Imported:
             refuse_full(self.moves, space, seen.osdmap.nearfull_ratio)
 
     def still_there(self, osdmap: OsdMap) -> 'Imported':
-        """With the PGs whose entries have not changed meanwhile; raises Refused if any has."""
+        """The import if no entry has changed meanwhile; raises Refused otherwise."""
         if any(osdmap.entry(pgid) != pin.entry for pgid, pin in self.pins.items()):
             raise Refused(errno.EAGAIN, 'the upmaps have changed while the import was being worked '
                           'out: try again')
@@ -130,7 +131,7 @@ def imported(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
 
 def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
           wanted: List[Pair]) -> Union[UpmapEntry, str]:
-    """The entry that leads to where the pairs do, or why there is none."""
+    """The entry that leads to the OSDs of the pairs, or why there is none."""
     pool, present = seen.osdmap.pools.get(pool_of(pgid)), seen.osdmap.entry(pgid)
     if pool is None or up is None:
         return 'the PG does not exist'
@@ -151,7 +152,7 @@ def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
 
 
 def _with(up: OsdSet, pairs: List[Pair]) -> OsdSet:
-    """The set that pairs lead to; one that has no effect is left out."""
+    """The set that the pairs lead to; pairs without an effect are ignored."""
     found = list(up)
     for source, target in pairs:
         if source in found and target not in found:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the release of each pinned PG would move, and which moves are next: as many as fit under
-every cap, least loaded paths first."""
+"""The moves of releases, and the choice of the next ones: as many as fit under every cap, least
+loaded paths first."""
 from dataclasses import dataclass, field
 from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
@@ -11,8 +11,8 @@ from ..errors import Code
 from ..upmap.pins import released_up
 from .types import Flight, PinRecord
 
-#: Assumed speed of one backfill until this cluster's own is measured: what a disk with some
-#: client load left to serve reaches.
+#: Assumed speed of one backfill until this cluster's own is measured: that of a disk which also
+#: serves some client load.
 ASSUMED_BACKFILL_BYTES_PER_SECOND = 50e6
 #: Seconds from a release to the start of its backfill: two interval changes, each of which
 #: waits for a proposal of the mon (median 2.2 s measured on Pacific, default proposal interval).
@@ -21,17 +21,17 @@ RELEASE_OVERHEAD_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Move:
-    """One PG's way from where it is to where it goes; empty sets where that is not known."""
+    """The way of one PG from its present to its future OSDs; the sets are empty if unknown."""
     pgid: str
     sources: OsdSet
     targets: OsdSet
     primary: int
     bytes: int
     moves_primary: bool = False
-    #: Further OSDs that are read, to rebuild a shard of an erasure code that is nowhere. One whose
-    #: old OSD still serves it is read from there alone.
+    #: Further OSDs that are read to rebuild a missing shard of an erasure code. A shard that its
+    #: old OSD still serves is only read from there.
     readers: OsdSet = ()
-    #: False: where the PG goes shows only once it is released.
+    #: False: the targets are unknown until the PG is released.
     known: bool = field(default=True, compare=False)
     #: When the move was first known, to find those that have waited for long.
     since: float = field(default=0.0, compare=False)
@@ -65,7 +65,7 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
                  pool_bytes: int) -> Move:
-    """What the release of a pinned PG, whose data is on its up set, would move."""
+    """The move of the release of a pinned PG whose data is on its up set."""
     there = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
     return move_between(pgid, pool, up, there, pool_bytes)
 
@@ -124,7 +124,7 @@ def plan(moves: Iterable[Move], parallel: int, per_target: int,
 
 
 class MoveSums:
-    """What moves add up to."""
+    """Sums of moves."""
 
     def __init__(self) -> None:
         self.pgs = self.shards = self.bytes = self.primaries = 0
@@ -139,7 +139,7 @@ class MoveSums:
         return found
 
     def count(self, move: Move, sign: int = 1) -> None:
-        """`sign`: -1 takes it off."""
+        """`sign`: -1 subtracts it."""
         self.pgs += sign
         self.shards += sign * len(move.targets)
         self.bytes += sign * move.bytes
@@ -169,7 +169,8 @@ class MoveSums:
 
 
 class MoveIndex(Mapping[str, Move]):
-    """Moves by PG, and what they add up to: there may be 100,000, and turns are a second apart."""
+    """Moves by PG, and their sums, kept up to date: there may be 100,000, and turns are a second
+    apart."""
 
     def __init__(self, moves: Mapping[str, Move] = {}) -> None:
         self._moves: Dict[str, Move] = {}
@@ -210,7 +211,7 @@ class MoveIndex(Mapping[str, Move]):
         return frozenset(osd for osd, load in self._sums.loads.items() if load[0])
 
     def sums(self, without: Iterable[str]) -> MoveSums:
-        """Of all but those of some PGs."""
+        """Sums without the moves of some PGs."""
         found = self._sums.copy()
         for pgid in without:
             if pgid in self._moves:
@@ -228,18 +229,19 @@ def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: 
     return max(busiest, seconds(pgs, total, parallel))
 
 
-#: Candidates looked at in one turn, so that a turn's cost does not grow with the campaign.
+#: Maximum number of candidates that one turn considers, so that its cost does not grow with the
+#: campaign.
 SCAN = 1024
-#: Seconds after which a PG that never fitted gets its path kept free for it.
+#: Seconds after which the path of a PG that never fitted is kept free for it.
 PATIENCE_SECONDS = 600.0
 
-#: A PG that moves, or one that may be released.
+#: A PG in flight, or one that may be released.
 Path = Union[Move, Flight]
 
 
 @dataclass(frozen=True)
 class Caps:
-    """Upper bounds on what may be moving at the same time."""
+    """Upper bounds on simultaneous movement."""
     pgs: int
     bytes: int
     source: int
@@ -287,7 +289,7 @@ def domains_of(crush: CrushRules,
 
 
 class Load:
-    """Running count of what is moving, by role of each OSD, by host and by failure domain."""
+    """Counts of moving PGs by role of each OSD, by host and by failure domain."""
 
     def __init__(self, host_of: Callable[[int], Optional[str]],
                  domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> None:
@@ -334,7 +336,7 @@ class Load:
                         for domain in self._domains(move.pgid, move)))
 
     def obstacles(self, move: Move, caps: Caps) -> List[Obstacle]:
-        """The caps that keep one more move from fitting; none exactly if it fits."""
+        """The caps that one more move would exceed; empty exactly if it fits."""
         found = []
         if self.pgs >= caps.pgs:
             found.append(Obstacle(Code.CAP_PGS, 'max_pgs_in_flight', '', self.pgs, caps.pgs))
@@ -363,11 +365,11 @@ class Load:
                 + self.primary.get(move.primary, 0))
 
     def of_hosts(self, move: Move) -> int:
-        """The same of its hosts."""
+        """The same for its hosts."""
         return sum(self.host.get(host, 0) for host in self._hosts(move))
 
     def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
-        """All OSDs of a move, and those of its hosts and domains that have one place at most."""
+        """All OSDs of a move, and those of its hosts and domains whose cap is at most 1."""
         return frozenset([
             *path_osds(move),
             *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
@@ -393,12 +395,12 @@ def _full(option: str, where: str, used: int, limit: int) -> Obstacle:
 
 
 def _read(path: Path) -> Iterable[int]:
-    """OSDs that are read: where shards leave, and all that help to rebuild a lost one."""
+    """OSDs that are read: the sources, and all that help to rebuild a lost shard."""
     return {*path.sources, *path.readers}
 
 
 def path_osds(move: Path) -> Iterable[int]:
-    """OSDs that a move burdens, in whatever role."""
+    """OSDs that take part in a move, in any role."""
     return (*move.sources, *move.readers, *move.targets, move.primary)
 
 
@@ -411,8 +413,8 @@ def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str
 
 
 def window(candidates: Sequence[Move], start: int) -> List[Move]:
-    """At most SCAN candidates from `start` on, wrapping around: a long list is seen in slices,
-    and no PG starves."""
+    """At most SCAN candidates from `start` on, wrapping around: a long list is considered in
+    slices, so that no PG starves."""
     count = len(candidates)
     return [candidates[(start + i) % count] for i in range(min(count, SCAN))]
 
@@ -439,7 +441,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
                 move.moves_primary, move.pgid)
 
     oldest = _oldest(candidates, now)
-    # The load only grows: what does not fit now is not worth its place in the order.
+    # The load only grows, so moves that do not fit now are removed from the order.
     ordered = sorted((move for move in candidates
                       if move is not oldest and load.fits(move, caps)), key=order)
     reserved: FrozenSet[object] = frozenset()
@@ -458,7 +460,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
 
 
 def _oldest(candidates: Sequence[Move], now: float) -> Optional[Move]:
-    """The PG that has waited too long; of several the one that needs most OSDs."""
+    """A PG that has waited too long; of several, the one that needs the most OSDs."""
     def order(move: Move) -> Tuple[float, int, str]:
         return move.since, -len(set(path_osds(move))), move.pgid
 

@@ -15,14 +15,14 @@ from ..errors import Refused
 from ..tables import pgs, plural
 from .types import TINY_WEIGHT, Change
 
-#: What an OSD gives itself as its CRUSH weight: its size in TiB.
+#: The default CRUSH weight of an OSD is its size in TiB.
 TIB = 1 << 40
 #: An OSD of at most this CRUSH weight counts as drained.
 DRAINED_WEIGHT = 2 * TINY_WEIGHT
-#: CRUSH weights of other sizes than TiB are common, and so is lowering those of full OSDs by hand.
-#: Beyond this factor new OSDs would get a share of the data that nobody has meant.
+#: CRUSH weights in other units than TiB are common, and so are manually reduced weights of full
+#: OSDs. Beyond this factor, new OSDs would get an unintended share of the data.
 MAX_WEIGHT_RATIO = 1.5
-#: Why an OSD is left out that has just booted.
+#: Why an OSD that has just booted is left out.
 UNREPORTED = 'has not reported yet whether it holds PGs'
 
 
@@ -39,7 +39,7 @@ class Order:
     crush_map: Optional[bytes] = None
     #: import: as pgremapper exports them.
     mappings: Optional[bytes] = None
-    #: The CRUSH version that `crush_map` was made from, where the operator gives it.
+    #: The CRUSH version that `crush_map` is based on, if the operator states it.
     prior_version: Optional[int] = None
     force: bool = False
     dry_run: bool = False
@@ -48,16 +48,16 @@ class Order:
 
 @dataclass(frozen=True)
 class OrderFacts:
-    """What orders are checked against."""
+    """The facts that orders are checked against."""
     osdmap: OsdMap
     crush: CrushRules
     space: Mapping[int, Space]
-    #: CRUSH weights from before, of the OSDs that were drained and got no weight since.
+    #: Earlier CRUSH weights of drained OSDs that have received no weight since.
     drained: Mapping[int, float] = field(default_factory=dict)
 
 
 def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:
-    """The change that an order asks for; None: an expansion that others make. Raises Refused."""
+    """The change of an order; None: the operator makes the change. Raises Refused."""
     if order.verb == 'expand':
         return _expand(order, inventory)
     if order.verb == 'drain':
@@ -97,9 +97,9 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
 def waiting(inventory: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
 
-    A disk that was emptied, by whomever, must not be filled again unless it is named. An OSD that
-    ever led a PG has an up_thru in the OSDMap until it is purged, and one with a share of the PGs
-    leads some.
+    A disk that was emptied, also by others, must not be filled again unless it is named. An OSD
+    that ever led a PG has an up_thru in the OSDMap until it is purged, and one with a share of the
+    PGs leads some.
     """
     return {osd: _not_new(osd, inventory) for osd, weight in sorted(
         inventory.crush.weights().items()) if weight == 0 and serves(osd, inventory.osdmap)}
@@ -108,7 +108,7 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
 def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that an expansion does not take, with the reason.
 
-    Who names a host or a rack does not name a disk in it that was emptied, and may be failing.
+    The name of a host or rack does not include emptied disks in it, which may be failing.
     """
     found = {osd: why for osd, why in waiting(inventory).items() if why}
     if not order.names and not order.hosts:
@@ -130,9 +130,9 @@ def _not_new(osd: int, inventory: OrderFacts) -> str:
 
 
 def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
-    """Raise Refused unless there is no OSD that waits and nothing to be given a weight.
+    """Raise Refused if an OSD waits or a weight was given.
 
-    A campaign that waits for the operator's own change of CRUSH is not what is meant then.
+    In these cases, the operator does not intend a campaign that waits for a change of CRUSH.
     """
     if UNREPORTED in found.values():
         raise Refused(errno.EAGAIN, '; '.join(
@@ -171,7 +171,7 @@ def _undrain(order: Order, inventory: OrderFacts) -> Change:
 
 
 def check_map(new: CrushRules, inventory: OrderFacts) -> None:
-    """Raise Refused for a CRUSH map under which data that is there could not stay."""
+    """Raise Refused for a CRUSH map under which existing data could not stay in place."""
     for pool in inventory.osdmap.pools.values():
         if new.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map lacks rule %d, which pool %s uses'
@@ -198,7 +198,7 @@ def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[
                    if weight <= DRAINED_WEIGHT and now[osd] > DRAINED_WEIGHT and osd in serving}
         return Change({osd: TINY_WEIGHT if osd in emptied else weight
                        for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
-    # More than weights of OSDs has changed: the whole map goes back, or nothing.
+    # More than weights of OSDs has changed: the whole map is restored, or nothing.
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
@@ -237,7 +237,7 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
 
 
 def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, ...]:
-    """What an operator should know of the weights of an expansion before it begins."""
+    """Warnings about the weights of an expansion."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
     weights, space = inventory.crush.weights(), inventory.space
@@ -253,7 +253,7 @@ def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, 
 
 
 def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
-    """The OSDs that are meant, all of them in CRUSH."""
+    """The OSDs of these names, all of which are in CRUSH."""
     known = inventory.crush.weights()
     found: Set[int] = set()
     for name in names:
@@ -336,7 +336,8 @@ def _osds_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Set[int]:
 
 
 def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
-    """What the drained OSDs hold fits on the others under the same rules."""
+    """Raise Refused if the data of the drained OSDs does not fit on the others under the same
+    rules."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
     moving = _used(osds, space)
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
@@ -368,7 +369,7 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
 
 
 def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, float]:
-    """OSD -> CRUSH weight of those that take over from the drained ones."""
+    """OSD -> CRUSH weight of the OSDs that receive the data of the drained ones."""
     crush, found = inventory.crush, {}
     for rule in {pool.crush_rule for pool in inventory.osdmap.pools.values()}:
         if any(crush.weight_of(rule, osd) > 0 for osd in osds):

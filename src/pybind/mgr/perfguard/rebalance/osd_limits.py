@@ -26,22 +26,22 @@ from ..watch.stop_conditions import Stop
 from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, SPREAD_MAX,
                       USUAL_SPREAD)
 
-#: An OSD gets releases again so long after its last reading over the limit.
+#: Seconds after the last reading over the limit until an OSD gets releases again.
 HOLD_SECONDS = 30.0
 #: Reads that are slow for so long after the last PG moved there are not slow because of that. An
 #: OSD is held for so long at most by readings that say nothing.
 UNTOUCHED_SECONDS = 180.0
-#: Then the OSD gets releases for so long, whatever its latency is.
+#: Seconds for which the OSD then gets releases regardless of its latency.
 EXEMPT_SECONDS = 3600.0
 #: Fewer reads of an OSD in one reading say nothing. An OSD that hardly answers has few; from so few
 #: only what is many times its limit is no chance.
 LEAST_READS = 5
-#: A smaller share of the OSDs does not explain why all operations of a pool are slow.
+#: Minimum share of slow OSDs that explains why all operations of a pool are slow.
 EXPLAINING_SHARE = 0.01
 #: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
 #: cleared after another minute (watch/pools.py).
 ALARM_SECONDS = 150.0
-#: OSDs and hosts that the reason names.
+#: Maximum number of OSDs and hosts that the reason names.
 NAMED_OSDS = 5
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
 MEDIAN_SPREAD = 1.25
@@ -57,11 +57,11 @@ class OsdHold(NamedTuple):
     touched: float
     #: Until then its latency holds nothing.
     exempt_until: float = 0.0
-    #: One reading only, which others may contradict.
+    #: Based on one reading only, which later ones may contradict.
     single: bool = False
     #: The host or failure domain that is slow; '': the OSD alone.
     place: str = ''
-    #: The last later reading that did not deny it.
+    #: The last later reading that did not contradict it.
     assumed: float = 0.0
 
     def holds(self, now: float) -> bool:
@@ -135,7 +135,7 @@ def _exempt(hold: OsdHold, now: float) -> OsdHold:
 
 
 def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
-    """What holds the releases that touch these OSDs."""
+    """The stop conditions of the releases that touch these OSDs."""
     osds = sorted(held_osds(holds, now))
     if not osds:
         return []
@@ -203,7 +203,7 @@ def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
 
 
 def _median(parts: Sequence[_Reads]) -> _Reads:
-    """The median OSD, by operations, as certain as all of their reads make it."""
+    """The median OSD by operations, with the certainty of all their reads."""
     ops = sum(each.ops for each in parts)
     return _Reads(weighted_median((each.ratio, each.ops) for each in parts),
                   sum(each.ops * each.limit for each in parts) / ops, ops,
@@ -233,7 +233,7 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
         usual_ns = 1e6 * pool.read_baseline_ms * norm
         rows.setdefault(row.osd, []).append((
             row.read.sum_ns, row.read.number, usual_ns,
-            # What the floor of the limit allows in ms does not shrink with a fast OSD.
+            # The floor of the limit in ms is the same for a fast OSD.
             usual_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
             pool.read_spread or USUAL_SPREAD))
     return {osd: _together(parts) for osd, parts in rows.items()}

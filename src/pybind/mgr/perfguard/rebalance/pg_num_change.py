@@ -21,8 +21,8 @@ from ..errors import Refused
 from .turn import Turn
 from .types import Change, ChangeStage, SetPoolPgs
 
-#: What pg_num may be ahead of pgp_num: the default of mgr_max_pg_num_change, with which ceph-mgr
-#: splits no further (DaemonServer::adjust_pgs).
+#: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, with which
+#: ceph-mgr splits no further (DaemonServer::adjust_pgs).
 MOST_AHEAD = 128
 #: PGs that are merged in one step: both of each pair may have an upmap until pgp_num is set, and
 #: many thousand upmaps slow every OSDMap down.
@@ -41,15 +41,16 @@ def targets_of(pool: Pool) -> PoolPgs:
 
 
 def at_rest(pool: Pool) -> bool:
-    """No number is on its way to its target."""
+    """Whether all numbers have reached their targets."""
     return numbers_of(pool) == targets_of(pool) and pool.pg_num_pending == pool.pg_num
 
 
 def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
-    """The numbers that follow those of a pool at rest on its way to a pg_num; None: it is there."""
+    """The numbers that follow those of a pool at rest on its way to a pg_num; None: it has
+    arrived."""
     now = numbers_of(pool)
     if now.pg_num > pg_num:
-        # Merges that have begun go on to where they were to end.
+        # Merges that have begun continue to their end.
         lower = now.pgp_num if now.pgp_num < now.pg_num else now.pg_num - MOST_MERGED
         lower = max(pg_num, lower)
         first = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
@@ -140,7 +141,7 @@ def _text(numbers: PoolPgs) -> str:
 
 
 def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
-    """The numbers under which the PGs are where they will be, while all of them exist."""
+    """The numbers for which all PGs exist and are in their final places."""
     return PoolPgs(pool.id, max(pool.pg_num, pg_num), pg_num)
 
 
@@ -167,7 +168,7 @@ def pg_num_json(pool: Pool, pg_num: int) -> Dict[str, Any]:
 # ---- In a campaign
 
 def change_to(turn: Turn, change: Change) -> Optional[Change]:
-    """What follows on a step that is in force; None: nothing."""
+    """The next step after one that is in force; None: there is none."""
     if change.pgs is None:
         return None
     osdmap = turn.seen.osdmap
@@ -176,7 +177,7 @@ def change_to(turn: Turn, change: Change) -> Optional[Change]:
 
 
 def interrupted(turn: Turn, change: Change) -> str:
-    """Why no step may be made: others have ordered numbers, too. '' if one may."""
+    """Why no step may be made: others have set numbers as well; '' if it may."""
     pool = _pool_at_hand(turn, change)
     if pool is None or at_rest(pool):
         return ''
@@ -185,7 +186,7 @@ def interrupted(turn: Turn, change: Change) -> str:
 
 
 def step_now(turn: Turn, change: Change) -> Change:
-    """The step that is next: another one than before where an earlier one was interrupted."""
+    """The next step, which may differ after an interruption."""
     pool = _pool_at_hand(turn, change)
     if pool is None or change.pgs == numbers_of(pool):
         return change
@@ -194,7 +195,7 @@ def step_now(turn: Turn, change: Change) -> Change:
 
 
 def _pool_at_hand(turn: Turn, change: Change) -> Optional[Pool]:
-    """The pool whose next step is not sent yet; None: another change, or one on its way."""
+    """The pool whose next step was not sent yet; None: another change, or it was sent."""
     if change.pgs is None or change.stage is not ChangeStage.WANTED or change.pending:
         return None
     return turn.seen.osdmap.pools[change.pgs.pool]
@@ -208,7 +209,7 @@ def has_numbers(turn: Turn, change: Change) -> bool:
 
 
 def has_targets(osdmap: OsdMap, change: Change) -> bool:
-    """The mons have accepted the step; ceph-mgr takes its time to split and to merge."""
+    """Whether the mons have accepted the step; ceph-mgr splits and merges slowly."""
     pool = osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
     return pool is not None and targets_of(pool) == change.pgs
 
@@ -227,7 +228,7 @@ def stands_still(turn: Turn, change: Change) -> bool:
 
 
 def step_text(turn: Turn, change: Change) -> str:
-    """What a step that was sent waits for."""
+    """Text on what a sent step waits for."""
     assert change.pgs is not None
     pool = turn.seen.osdmap.pools[change.pgs.pool]
     return 'waiting until pool %s has %s (now %s)' % (
@@ -235,7 +236,7 @@ def step_text(turn: Turn, change: Change) -> str:
 
 
 def is_begun(change: Change, osdmap: OsdMap) -> bool:
-    """Something of it is in force, or PGs have moved for it."""
+    """Whether a part of it is in force, or PGs have moved for it."""
     pool = osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
     return pool is not None and change.stage is not ChangeStage.LANDED and (
         change.passes > 0 or numbers_of(pool) != PoolPgs(

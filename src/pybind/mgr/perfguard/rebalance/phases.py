@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign's state machine.
 
-IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> DONE, and from any
-of them ABORTING -> ABORTED. `judge` makes one turn of it: pure, from what was observed to what is
-to be done.
+IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> DONE, and from any of
+them ABORTING -> ABORTED. `judge` makes one turn: pure, from the observation to the actions.
 """
 from dataclasses import replace
 from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional
@@ -31,8 +30,8 @@ from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set
 from .turn import CampaignDecision, Turn, flight_osds, has_own_crush
 from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 
-#: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
-#: PGs that are still unclean then are so for another reason.
+#: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
+#: still unclean then have another cause.
 FINISH_PATIENCE_SECONDS = 60.0
 _NO_GOALS = Reason(Code.NO_GOALS,
                    'waiting until no PG is peering, to compute the targets of the pinned PGs')
@@ -43,8 +42,7 @@ _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
           seen: Observation, options: Options) -> CampaignDecision:
-    """One turn of a campaign that is active or held. `moves`: what the release of each pin would
-    move."""
+    """One turn of a campaign that is active or held. `moves`: the moves of releases."""
     turn = Turn(campaign, pins, moves, seen, options)
     turn.set(blocked=blocked_since(campaign.blocked, seen.signals.counts, seen.now))
     audit(turn)
@@ -56,7 +54,7 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 
 
 def _limits(turn: Turn, before: Campaign) -> Limits:
-    """With what has limited it since the last turn."""
+    """Count the time since the last turn for its limit."""
     campaign = turn.campaign
     if not campaign.active:
         return campaign.limits
@@ -68,7 +66,8 @@ def _limits(turn: Turn, before: Campaign) -> Limits:
 
 
 def _total(turn: Turn) -> int:
-    """PGs that the campaign has, had and let go; foreign changes may raise or lower it."""
+    """The present, arrived and kept PGs of the campaign; changes by others may raise or lower the
+    number."""
     campaign = turn.campaign
     return _held(turn) if campaign.active else campaign.released + campaign.kept_now
 
@@ -116,7 +115,7 @@ def _lifted(turn: Turn) -> bool:
 
 
 def _crush_is_ours(turn: Turn) -> None:
-    """Until its PGs are pinned, changes of CRUSH are those that the campaign is for."""
+    """Changes of CRUSH before the PGs are pinned belong to the campaign."""
     campaign, version = turn.campaign, turn.seen.crush_version
     if campaign.change is not None or campaign.crush_own == version:
         return
@@ -246,7 +245,7 @@ def _releasing(turn: Turn) -> None:
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     stops += _arriving(turn)
-    # The mons trim no OSDMap while norebalance keeps PGs remapped.
+    # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
     shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn))
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
@@ -259,7 +258,7 @@ def _releasing(turn: Turn) -> None:
     if turn.seen.pin_back and _is_still(turn):
         pin_back(turn, turn.seen.pin_back)
     if excess:
-        # It was started: it continues once recovery, or the operator, has dealt with these PGs.
+        # It was started, so it continues once recovery or the operator has handled these PGs.
         turn.set(automatic=True)
         turn.enter(Phase.PINNED, excess)
         turn.because(Code.UNPINNABLE, excess)
@@ -302,7 +301,7 @@ def _releasing(turn: Turn) -> None:
 
 
 def _end_pause(turn: Turn) -> None:
-    """After the time that the operator gave the pause."""
+    """Resume after the duration of the pause."""
     campaign = turn.campaign
     if campaign.paused and campaign.paused_until and turn.now >= campaign.paused_until:
         turn.set(paused=False, paused_until=0.0)
@@ -315,12 +314,13 @@ def _pause_left(turn: Turn) -> str:
 
 
 def _confirming(turn: Turn) -> bool:
-    """A stop condition that has just cleared may be back with the next report: no flapping."""
+    """A stop condition that has just cleared may recur with the next report: wait, to avoid
+    flapping."""
     return turn.now - turn.campaign.stopped < turn.seen.stats_period
 
 
 def _quiet(turn: Turn) -> bool:
-    """All PGs have reported that they are in place, or have had enough time to."""
+    """Whether all PGs have reported that they are in place, or have had enough time for it."""
     counts = turn.seen.signals.counts
     unclean = counts.remapped + counts.in_transition
     since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
@@ -357,7 +357,7 @@ def _hand_over(turn: Turn) -> None:
 
 
 def _let_adopted_go(turn: Turn) -> None:
-    """Forget the PGs that were never pinned, and were to move for the balance only."""
+    """Forget the PGs that were never pinned and would only move for the balance."""
     for pgid, pin in turn.pinned().items():
         if is_adopted(pin) and pgid not in turn.campaign.in_flight:
             turn.forget_pin(pgid)
@@ -389,7 +389,7 @@ def _aborting(turn: Turn) -> None:
 
 
 def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
-    """Pin back what is moving, and pin what is remapped; returns what to wait for."""
+    """Pin back moving PGs, and pin remapped ones; returns what to wait for."""
     if on_its_way(turn):
         return Reason(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
     waited = turn.now - turn.campaign.phase_since
@@ -431,12 +431,12 @@ def _begun(turn: Turn) -> FrozenSet[int]:
 
 
 def _moving_if_let(turn: Turn) -> List[str]:
-    """PGs that could not be pinned and would move without norebalance."""
+    """PGs without pins that would move without norebalance."""
     return [pgid for pgid in turn.campaign.unpinnable if pgid in turn.seen.osdmap.pg_temp]
 
 
 def _keep_still(turn: Turn) -> bool:
-    """Give back what an ended campaign does not need to keep every PG where it is.
+    """Give back the settings that an aborted campaign does not need to keep every PG in place.
 
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
     upmaps of its pool. norebalance stays only for PGs that have no pin.

@@ -14,11 +14,11 @@ from .types import PinRecord
 
 
 class PinIndex(Mapping[str, PinRecord]):
-    """Pins by PG. Everything else in it follows from them."""
+    """Pins by PG. The other fields are derived from them."""
 
     def __init__(self, pins: Mapping[str, PinRecord] = {}) -> None:
         self._pins: Dict[str, PinRecord] = {}
-        #: What the OSDMap shows while the pins are in force.
+        #: The entries in the OSDMap while the pins are in force.
         self._items: Dict[str, Items] = {}
         self._vectors: Dict[str, OsdSet] = {}
         #: Pool id -> PG -> seed.
@@ -82,7 +82,7 @@ class PinIndex(Mapping[str, PinRecord]):
         return list(found)
 
     def take_changed(self) -> List[str]:
-        """PGs whose pins were noted or forgotten since the last call, for its only caller."""
+        """PGs whose pins were added or removed since the last call; for one caller."""
         changed, self._changed = self._changed, {}
         return list(changed)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pinning PGs where their data is, and noticing what became of the pins."""
+"""Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
@@ -12,20 +12,20 @@ from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
-#: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
-#: still to be pinned: tried again in every turn, and norebalance stays set until then.
+#: Each OSD of its acting set has a degraded PG, which may be this one. It is still to be pinned:
+#: tried again in every turn, and norebalance stays set until then.
 DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
-#: A pin that the OSDMap does not show is sent so often before it counts as refused.
+#: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 SEND_TIMES = 2
-#: With more PGs than this that cannot be pinned, new OSDMaps do not make them be planned again.
+#: With more unpinnable PGs than this, they are not planned again for each new OSDMap.
 PLANNED_AGAIN = 1000
-#: Seconds without a new pin after which PGs that are stuck in peering hold up the others no more.
+#: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
 STUCK_SECONDS = 30.0
 DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 
 def audit(turn: Turn) -> None:
-    """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
+    """Compare the pins with the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     change = turn.campaign.change
     if change is not None and change.pending and turn.campaign.phase is not Phase.ABORTED:
         return  # the pins are those of before or those of after: joining.py finds out which
@@ -47,18 +47,18 @@ def _confirm(turn: Turn) -> None:
         if turn.now - sent.since <= turn.options.readback_timeout:
             pinning[pgid] = sent
         elif _in_place(turn, pgid):
-            # A vector that only says what CRUSH says anyway is not kept, and not missed.
+            # The mons do not keep a vector that equals the set of CRUSH, and it is not needed.
             turn.forget_pin(pgid)
         elif not is_mixture(present, pin.entry, pin.before, pin.leads_to):
             turn.forget_pin(pgid)
             turn.event('pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
                        'perfguard leaves it alone')
         elif sent.times < SEND_TIMES:
-            # Perhaps it never left: this mgr may have taken over from one that died sending it.
+            # It may never have been sent: this mgr may have taken over from one that failed before.
             turn.actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now, sent.times + 1)
         else:
-            # The mon answers 0 for an upmap that its own clean-up then takes away.
+            # The mon returns 0 for an upmap that its own clean-up then removes.
             turn.actions.append(SetEntry(pgid, pin.leads_to, present))
             refused[pgid] = DROPPED_BY_MON
             turn.forget_pin(pgid)
@@ -70,7 +70,7 @@ def _confirm(turn: Turn) -> None:
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
-    """`present` may be what is left between entries of ours.
+    """Whether `present` may be a mixture of our entries.
 
     Items and vector are set by commands of their own, and the mon drops pairs; an entry with
     anything else in it was set by others.
@@ -80,7 +80,8 @@ def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
 
 
 def count_again(campaign: Campaign, unanswered: Iterable[str]) -> Campaign:
-    """The campaign after some of its pins were sent without an answer: these do not count."""
+    """The campaign after some of its pins were sent without an answer: these attempts do not
+    count."""
     pinning = dict(campaign.pinning)
     for pgid in unanswered:
         if pgid in pinning:
@@ -109,7 +110,7 @@ def _find_lost(turn: Turn) -> None:
             gone.append(pgid)
             turn.forget_pin(pgid)
         elif now and _is_remnant(now, pin):
-            # The mon dropped some pairs, as it does when CRUSH changes: what is left is ours.
+            # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours.
             goal = pin.goal if turn.campaign.removes_upmaps else None
             turn.note_pin(pgid, replace(pin, entry=now, raw=None, goal=goal))
         elif not now:
@@ -140,8 +141,8 @@ def _some(pgids: List[str]) -> str:
 def pin_remapped(turn: Turn) -> int:
     """Pin PGs that are remapped and not in flight; returns how many are left for later turns.
 
-    PGs that cannot be pinned are noted in the campaign with the reason. Those that only recovery
-    has to finish with first are noted as well, and count among what is left.
+    PGs that cannot be pinned are noted in the campaign with the reason. Those that wait for
+    recovery are noted as well, and also count for later turns.
     """
     campaign, osdmap = turn.campaign, turn.seen.osdmap
     pinning = dict(campaign.pinning)
@@ -193,7 +194,7 @@ def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
 
 
 def waits(campaign: Campaign, pgid: str) -> bool:
-    """The PG is remapped, and is to be pinned as soon as recovery has finished with it."""
+    """Whether the PG is remapped and will be pinned after its recovery."""
     return campaign.unpinnable.get(pgid) == DEGRADED
 
 
@@ -255,7 +256,7 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     raw = raw_from_up(place.up, present, turn.out)
     before = _before(turn, pool, present, raw) if old is None else old.before
     if result.entry == before:
-        turn.forget_pin(pgid)  # what was there before is all it takes
+        turn.forget_pin(pgid)  # the earlier entry suffices
         turn.actions.append(SetEntry(pgid, before, present))
         return None
     # A vector hides the raw set, which shows where its release leads.
@@ -266,12 +267,12 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
 
 
 def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
-    """Each OSD that serves the PG has a degraded PG; a hole in the set is no OSD."""
+    """Whether each OSD that serves the PG has a degraded PG; holes in the set are ignored."""
     return degraded_osds.issuperset(set(acting) - {NO_OSD})
 
 
 def _before(turn: Turn, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
-    """What a release puts back: of the present entry what may serve the PG again."""
+    """The entry that a release restores: the part of the present entry that is still valid."""
     change = turn.campaign.change
     before = without(present, change.drained if change is not None else ())
     return before if raw is None else lawful(before, raw, pool, turn.seen.crush, turn.out)

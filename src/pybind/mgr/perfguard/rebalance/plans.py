@@ -36,11 +36,11 @@ SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'a
 CHANGES = ('expand', 'drain', 'undrain', 'apply', 'rule', 'pg_num', 'replace')
 #: Documents of the store: one for each plan.
 PREFIX = 'plans/'
-#: Plans at most: each may hold a CRUSH map.
+#: Maximum number of plans: each may contain a CRUSH map.
 MOST = 20
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
-#: Seconds until a plan is tried again that was approved and is not fit to begin: working out what
-#: it does takes Ceph's tools.
+#: Interval of trying an approved plan again while the cluster is not fit: each attempt runs the
+#: tools of Ceph.
 QUEUE_SECONDS = 60.0
 #: Differences that a refusal names.
 NAMED = 10
@@ -50,20 +50,20 @@ NAMED = 10
 class PlanOrder:
     verb: str
     plan: str = ''
-    #: save: what the plan holds.
+    #: save: the order of the plan.
     order: Optional[Order] = None
-    #: approve: of the plan that its operator has seen; '': whatever has its name.
+    #: approve: of the plan that the operator has reviewed; '': any plan of this name.
     token: str = ''
     job: ClassVar[str] = 'rebalance'
 
     @property
     def dry_run(self) -> bool:
-        """It only reads."""
+        """It changes nothing."""
         return self.verb in (LS, SHOW)
 
 
 class WaitingOrder(Protocol):
-    """An order whose command waits, and what is worked out for it."""
+    """An order whose command waits, and its job."""
     order: Any
     job: Optional[ToolJob[Any]]
     #: The version of CRUSH that the job takes for granted.
@@ -72,7 +72,7 @@ class WaitingOrder(Protocol):
 
 @dataclass
 class QueuedOrder:
-    """An approved plan whose campaign is about to begin, and what is worked out for it."""
+    """An approved plan whose campaign is about to begin, and its job."""
     order: PlanOrder
     job: Optional[ToolJob[Any]] = None
     crush_version: int = -1
@@ -80,7 +80,7 @@ class QueuedOrder:
 
 @dataclass(frozen=True)
 class PlanGround:
-    """What a plan rests on."""
+    """The state of the cluster that a plan is based on."""
     crush_version: int
     #: As CrushRules.digest.
     crush: Mapping[str, int]
@@ -105,7 +105,7 @@ def ground_of(seen: Observation) -> PlanGround:
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
-    """What differs, in words."""
+    """Texts on the differences."""
     found = []
     if before.crush_version != now.crush_version and (
             before.identity != now.identity or before.crush != now.crush):
@@ -135,15 +135,15 @@ class SavedPlan:
     ground: PlanGround
     #: As the preview of the order.
     preview: Json
-    #: When it was approved, while it waits for its turn; 0: it is not.
+    #: When it was approved, while it waits for its turn; 0: not approved.
     approved: float = 0.0
-    #: Why it was not carried out when its turn came.
+    #: Why it was refused when its turn came.
     refused: str = ''
     #: Differs from that of any other plan of its name; '': an earlier version saved it.
     token: str = ''
 
     def refuse_saved_again(self, token: str) -> None:
-        """Raise Refused where another plan was seen. `token`: of that one; '': any."""
+        """Raise Refused if another plan was reviewed. `token`: of that plan; '': any."""
         if token and token != self.token:
             raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
                           'and is "%s" now, with %s: see "rebalance plan show %s"' % (
@@ -152,11 +152,11 @@ class SavedPlan:
 
     @property
     def command(self) -> str:
-        """What it holds, in short."""
+        """Its order in short."""
         return ' '.join((self.order.verb, *self.order.names, *self.order.hosts))
 
     def refuse_changed(self, now: PlanGround) -> None:
-        """Raise Refused where the plan does not fit the cluster any more."""
+        """Raise Refused if the cluster has changed since the plan was saved."""
         found = changed(self.ground, now)
         if found:
             more = '; and %d more' % (len(found) - NAMED) if len(found) > NAMED else ''
@@ -164,7 +164,7 @@ class SavedPlan:
                           '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
 
     def refuse_other(self, prepared: Prepared, order: Order) -> None:
-        """Raise Refused where the same order changes something else now. `order`: that of its
+        """Raise Refused if the same order would now make another change. `order`: that of its
         campaign."""
         change = prepared.change
         if prepared.order != order:
@@ -191,7 +191,7 @@ class SavedPlan:
 
 
 def _other_change(before: Change, now: Change) -> List[str]:
-    """What differs between two changes of one order, in words."""
+    """Text on the differences between two changes of one order."""
     found = ['osd.%d: weight %s, now %s' % (osd, before.weights.get(osd), now.weights.get(osd))
              for osd in sorted(before.weights.keys() | now.weights.keys())
              if before.weights.get(osd) != now.weights.get(osd)]
@@ -212,7 +212,7 @@ def _step_text(change: Change) -> str:
 
 def with_ground(prepare: Callable[[], Prepared],
                 seen: Observation) -> Callable[[], Tuple[Prepared, PlanGround]]:
-    """For the tools' thread: what an order does, and on what that rests."""
+    """For the tool thread: the effects of an order, and their basis."""
     return lambda: (prepare(), ground_of(seen))
 
 
@@ -230,7 +230,7 @@ class Plans:
         self._plans: Dict[str, SavedPlan] = {}
 
     def load(self) -> List[str]:
-        """Returns what cannot be read."""
+        """Returns texts on what cannot be read."""
         lost = []
         self._plans = {}
         for document in self._store.names(PREFIX):
@@ -273,8 +273,8 @@ class Plans:
         self._plans[plan.name] = plan
 
     def was_begun(self, campaign: Optional[Campaign]) -> bool:
-        """Whether the campaign carries out a saved plan that should be gone: the mgr died between
-        the two. A plan that was saved later has its name by chance."""
+        """Whether the campaign executes a saved plan that should have been removed: the mgr failed
+        in between. A plan that was saved later may have the same name."""
         plan = None if campaign is None else self._plans.get(campaign.plan)
         if campaign is None or plan is None or plan.token != campaign.plan_token:
             return False
@@ -286,7 +286,7 @@ class Plans:
         self._plans.pop(name, None)
 
     def withdraw(self, names: Sequence[str], why: str) -> None:
-        """These approved plans are not carried out; they stay saved."""
+        """Cancel the approval of these plans; they stay saved."""
         for name in names:
             self.put(replace(self._plans[name], approved=0.0, refused=why))
 
@@ -313,23 +313,23 @@ def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
 
 
 class CampaignStarter(Protocol):
-    """What begins the campaigns of plans."""
+    """Begins the campaigns of plans."""
 
     def reopen(self) -> None:
-        """End a completed shutdown; Refused during one."""
+        """End a completed shutdown; raises Refused during one."""
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
-        """What an order will do; None: not worked out yet. Raises Refused."""
+        """The effects of an order; None: not computed yet. Raises Refused."""
 
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = '',
                keep: Callable[[], None] = lambda: None) -> Optional[Json]:
-        """Begin the campaign of a saved plan; None: not worked out yet. Raises Refused. `keep`:
-        journals what belongs to the change."""
+        """Begin the campaign of a saved plan; None: not computed yet. Raises Refused. `keep`:
+        journals the data of the change."""
 
 
-#: The order of the campaign that a plan's order begins with, and what journals the rest of it.
+#: The order of the first campaign of a plan's order, and a function that journals the rest.
 Unfold = Callable[[Order, Observation], Tuple[Order, Callable[[], None]]]
 
 
@@ -344,7 +344,7 @@ class PlanQueue:
 
     def __init__(self, context: CampaignContext, campaigns: Campaigns, starter: CampaignStarter,
                  unfold: Unfold) -> None:
-        """`unfold` raises Refused where a plan's order needs no campaign."""
+        """`unfold` raises Refused if the order of a plan needs no campaign."""
         self._unfold = unfold
         self.saved = Plans(context.store)
         self._store, self._options, self._note = context.store, context.options, context.note
@@ -352,16 +352,16 @@ class PlanQueue:
         self._starter = starter
         #: The approved plan that is next.
         self._next: Optional[QueuedOrder] = None
-        #: When it is tried again, and why that plan has to wait.
+        #: When it is tried again, and why it waits.
         self._next_due, self._next_waits = 0.0, ('', '')
 
     def load(self) -> List[str]:
-        """Returns what cannot be read."""
+        """Returns texts on what cannot be read."""
         self._next = None
         return self.saved.load()
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        """None while what the order needs is being worked out; raises Refused."""
+        """None while a job of the order is running; raises Refused."""
         order, saved = waiting.order, self.saved
         if order.verb == SAVE:
             return self._save(waiting, seen)
@@ -397,7 +397,7 @@ class PlanQueue:
         return plan.details(ground)
 
     def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        """Carry out a plan, or queue it behind the campaign that is active."""
+        """Execute a plan, or queue it behind the active campaign."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)
         self._campaigns.refuse_held()
@@ -437,12 +437,12 @@ class PlanQueue:
             else:
                 self._withdraw([name], str(refused))
         except Exception as error:
-            # No operator waits for it, and it must not fail each turn to come.
+            # No operator waits for it, and it must not fail every later turn.
             log.exception('plan %s failed', name)
             self._withdraw([name], 'failed: %r' % error)
 
     def not_done(self) -> str:
-        """Why no plan in the queue may follow the campaign before it; '' for nothing."""
+        """Why no plan in the queue may follow the last campaign; '' if it may."""
         if self._store.losses:
             return 'perfguard could not read all of its state: %s' % self._store.losses[0]
         last = self._campaigns.last_end()
@@ -455,7 +455,7 @@ class PlanQueue:
         return why if plan.approved and plan.name == name else ''
 
     def withdraw_all(self, why: str) -> None:
-        """No plan that was approved is carried out."""
+        """Cancel the approval of all plans."""
         self._withdraw([plan.name for plan in self.saved.queue()], why)
 
     def _withdraw(self, names: Sequence[str], why: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What an order will do, as it was worked out: shown to the operator, refused, or carried out.
+"""The computed effects of an order, which is then shown to the operator, refused, or executed.
 
 That includes what a change of CRUSH does to each OSD, how long it may take, and which settings it
 borrows. Pure, for any thread.
@@ -29,10 +29,10 @@ from .types import Campaign, Change, Holds, Phase
 
 Json = Dict[str, Any]
 
-#: Campaigns of the past whose rates count.
+#: Number of earlier campaigns whose rates count.
 RATES = 8
-#: The interval by which the time is known from the rates of so few campaigns, and from none: the
-#: assumed speed may be off by as much.
+#: Factor of uncertainty of the time with the rates of earlier campaigns, and without: the assumed
+#: speed may be wrong by as much.
 FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
 
 
@@ -42,7 +42,7 @@ class OsdEffect:
     osd: int
     pgs_before: int
     pgs_after: int
-    #: If all PGs that enter arrive before one leaves.
+    #: If all incoming PGs arrive before the first one leaves.
     pgs_peak: int
     #: Share of its space; None: it has not reported its size.
     fill_before: Optional[float]
@@ -62,7 +62,7 @@ class Effects:
 
     @property
     def crowded(self) -> Tuple[OsdEffect, ...]:
-        """OSDs that the change takes over the limit, fullest first."""
+        """OSDs that would exceed the limit, fullest first."""
         found = [row for row in self.osds
                  if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
         return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
@@ -99,8 +99,8 @@ class Effects:
 def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
             options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int,
             made: Mapping[int, int]) -> Effects:
-    """`moves`: all that the campaign will move; `history`: of earlier campaigns, as
-    report.summary; `made`: as pg_num_change.pgs_made."""
+    """`moves`: all moves of the campaign; `history`: of earlier campaigns, as report.summary;
+    `made`: as pg_num_change.pgs_made."""
     most = caps(options)
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, history)
@@ -141,7 +141,7 @@ def _eta(forecast: MovePlan, history: Sequence[Mapping[str, Any]]) -> Tuple[Eta,
 
 
 def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
-    """What a campaign would borrow now."""
+    """Settings that a campaign would borrow now."""
     campaign = Campaign(0, Phase.RELEASING, seen.now)
     settings = replace(seen.settings, stored=seen.settings.stored or {})
     mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
@@ -152,14 +152,14 @@ def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
 
 
 def costs(seen: Observation, options: Options) -> Json:
-    """What releases will cost the mons, and the OSDs, as far as the options say so."""
+    """Costs of releases for the mons and the OSDs, according to the options."""
     return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
             'copying': {'text': copying.text(options.pace_copying)}}
 
 
-# ---- An order with all of this
+# ---- The effects of an order
 
-#: Unpinnable PGs that an answer names.
+#: Maximum number of unpinnable PGs that an answer lists.
 NAMED = 50
 
 
@@ -168,10 +168,10 @@ class Prepared:
     #: None: the operator makes the change.
     change: Optional[Change]
     planned: Join = Join({}, {}, {})
-    #: Why the pins cannot come along with the change.
+    #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None
-    #: OSDs of CRUSH weight 0 that `expand` without names does not take, with the reason.
+    #: OSDs of CRUSH weight 0 that `expand` does not take, with the reason.
     left_out: Tuple[Tuple[int, str], ...] = ()
     warnings: Tuple[str, ...] = ()
     #: Where CRUSH will place the PGs; what is moved with target=balanced. None: not known, or the
@@ -184,19 +184,19 @@ class Prepared:
     pg_num: Optional[Json] = None
     #: As pgs_made, for that.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
-    #: What that does to OSDs; None: not known.
+    #: Effects on OSDs; None: unknown.
     effects: Optional[Effects] = None
-    #: What it was worked out for; None: a rollback.
+    #: The order; None: a rollback.
     order: Optional[Order] = None
 
     @property
     def moves(self) -> Sequence[Move]:
-        """All that the campaign will move."""
+        """All moves of the campaign."""
         return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
     def balanced_as(self, options: Options, seen: Observation,
                     space: Mapping[int, Space]) -> 'Prepared':
-        """With what target=balanced, if that is the target, moves beside CRUSH."""
+        """The effects including the balancing, if target=balanced."""
         if self.outlook is None or options.target != 'balanced':
             return self
         return replace(self, balanced=preview_balance(
@@ -209,7 +209,7 @@ class Prepared:
 
     @property
     def touched(self) -> Optional[Touched]:
-        """What the change concerns; None: that is not known."""
+        """The OSDs and pools that the change affects; None: unknown."""
         if self.change is None or self.ordinary:
             return None
         moves = self.planned.moves.values()
@@ -219,14 +219,14 @@ class Prepared:
 
     @property
     def bursts(self) -> int:
-        """Into how many bursts the change and its pins are divided, about."""
+        """Approximate number of bursts of the change and its pins."""
         pins = len(self.planned.pins)
         if self.moves_first:
             pins = (self.rule or {}).get('pins', 0)
         return max(1, -(-pins // MAX_BURST_PINS))
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
-        """Raise Refused for a change that would do harm, unless it is forced."""
+        """Raise Refused for a harmful change, unless it is forced."""
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
         if self.effects is not None and not order.force:

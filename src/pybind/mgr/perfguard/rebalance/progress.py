@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How long a campaign will still take, and what limits it. Pure.
+"""The remaining time of a campaign, and its limits. Pure.
 
 The time left is an interval, from the rate of this campaign.
 
@@ -37,7 +37,7 @@ MOST_ERROR = math.log(8.0)
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes that have arrived, by equal lengths of time in which releases were allowed."""
+    """Arrived bytes by blocks of equal duration in which releases were allowed."""
     #: Of the blocks that are complete; seconds of each.
     blocks: Tuple[float, ...] = ()
     length: float = BLOCK_SECONDS
@@ -62,7 +62,7 @@ class Eta(NamedTuple):
 
 
 def advance(progress: Progress, seconds: float, arrived: float) -> Progress:
-    """With so many more seconds, and the bytes that have arrived in them."""
+    """The progress after these seconds, in which these bytes arrived."""
     blocks, length = list(progress.blocks), progress.length
     filled, held = progress.seconds + max(0.0, seconds), progress.bytes + arrived
     while filled >= length:
@@ -76,7 +76,7 @@ def advance(progress: Progress, seconds: float, arrived: float) -> Progress:
 
 
 def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int) -> Optional[Eta]:
-    """None until anything has arrived."""
+    """None before the first arrival."""
     if left <= 0:
         return Eta(0.0, 0.0, 0.0)
     done, passed = progress.whole_bytes, progress.whole_seconds
@@ -87,7 +87,7 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int) -> 
     recent = _by_recent_rate(progress, left)
     ends = [seconds * math.exp(-error), seconds * math.exp(error)]
     if recent is not None:
-        # A rate that has a trend is the later one's from now on.
+        # If the rate has a trend, only the later half counts.
         ends += [max(ends[0] / 2, recent * math.exp(-error)),
                  min(ends[1] * 2, recent * math.exp(error))]
     return Eta(seconds, min(ends), max(ends))
@@ -134,11 +134,12 @@ def progress_from_json(raw: Sequence[Any]) -> Progress:
     return Progress(tuple(blocks), length, seconds, held)
 
 
-# ---- what limits it
+# ---- limits
 
-#: A turn counts for no longer: what was longer ago was a rest, or another mgr.
+#: Maximum time that counts for one turn: longer intervals mean that the loop rested, or another mgr
+#: was active.
 LONGEST_TURN_SECONDS = 30.0
-#: Codes that are kept apart; the seconds of others are those of Code.OTHER.
+#: Maximum number of separate codes; the seconds of others count for Code.OTHER.
 MOST_CODES = 24
 #: Reasons of a turn that has released what it could, the last of which says why not more.
 _LAST = frozenset({
@@ -157,7 +158,7 @@ class Limits:
 
 def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed: int, cap: int,
              waiting: int) -> str:
-    """The code of what limits this turn.
+    """The code of the limit of this turn.
 
     `releasing`: it may release; `allowed` PGs may be in flight, of `cap` by the operator's options;
     `waiting`: PGs that are still to be released.
@@ -177,14 +178,14 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
 
 
 def charge(limits: Limits, code: str, seconds: float) -> Limits:
-    """With so many more seconds."""
+    """The limits with these seconds added."""
     seconds = min(max(0.0, seconds), LONGEST_TURN_SECONDS)
     key = code if code in limits.seconds or len(limits.seconds) < MOST_CODES else Code.OTHER
     return Limits({**limits.seconds, key: round(limits.seconds.get(key, 0.0) + seconds, 3)}, code)
 
 
 def shares(limits: Limits) -> Dict[str, float]:
-    """Of the time that was counted, 0 to 1."""
+    """Shares of the counted time, 0 to 1."""
     total = sum(limits.seconds.values())
     return {code: seconds / total for code, seconds in limits.seconds.items()} if total else {}
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Releasing pinned PGs batch by batch, and what holds releases: all, or those to some OSDs."""
+"""Releases pinned PGs in batches, and applies stop conditions of all releases or of those to some
+OSDs."""
 from dataclasses import replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
@@ -25,7 +26,7 @@ BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the 
 
 
 def stops_of(turn: Turn) -> List[Stop]:
-    """What holds releases, but for what the operator has waived or muted."""
+    """Stop conditions of releases, without those that the operator has waived or muted."""
     seen = turn.seen
     stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
@@ -46,14 +47,14 @@ def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
 
 
 def others_degraded(turn: Turn) -> bool:
-    """Whether PGs are degraded that the campaign has not released, muted or not."""
+    """Whether Whether PGs are degraded that the campaign has not released, muted or not."""
     seen = turn.seen
     return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
         replace(seen.signals, muted=frozenset()), seen.osd_counts, recovering(turn)))
 
 
 def _against_us(turn: Turn) -> List[Reason]:
-    """Settings of others under which no PG can be released; they cannot be waived."""
+    """Settings of others that prevent releases; they cannot be waived."""
     stops: List[Reason] = []
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
@@ -65,7 +66,8 @@ def _against_us(turn: Turn) -> List[Reason]:
 
 
 def balancer_of_others(turn: Turn) -> bool:
-    """Others have switched the balancer on during the campaign, and it is on, or not done yet."""
+    """Whether others have switched the balancer on during the campaign, and it is on or still
+    executes a plan."""
     settings = turn.seen.settings
     return BALANCER in turn.campaign.holds.given_up and (
         settings.balancer_active != 'false' or settings.balancer_busy)
@@ -88,7 +90,7 @@ def recovering(turn: Turn) -> List[OwnPg]:
 
 
 def is_held(turn: Turn, move: Move) -> bool:
-    """A stop condition concerns an OSD or the pool of the move."""
+    """Whether a stop condition affects an OSD or the pool of the move."""
     return any(concerns(stop, move) for stop in turn.stops)
 
 
@@ -150,7 +152,7 @@ def adopt_unpinnable(turn: Turn, moves: Mapping[str, Move]) -> None:
     if moves:
         adopted = {pgid: _flight(turn, move, turn.seen.osdmap.entry(pgid), confirmed=turn.now,
                                  seen_remapped=True) for pgid, move in moves.items()}
-        # What was accepted is these PGs, and none that a later change makes unpinnable.
+        # The operator accepted these PGs, but not PGs that become unpinnable later.
         turn.set(in_flight={**turn.campaign.in_flight, **adopted}, accepted_unpinnable=0)
 
 
@@ -176,7 +178,7 @@ def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
 
 
 def present_load(turn: Turn, most: Caps) -> Load:
-    """What is moving, and the deletion of what has moved away."""
+    """PGs in flight, and PGs that OSDs are deleting."""
     load = load_of(turn.campaign.in_flight, turn.seen.crush.host_of,
                    domains_of(turn.seen.crush, turn.seen.osdmap.pools))
     load.add_removals(turn.seen.removing, most.source)
@@ -396,7 +398,7 @@ def receives(turn: Turn) -> Mapping[int, int]:
 
 
 def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
-    """Pinned, its pin in force, and its targets ready to take it."""
+    """Whether the pin is in force and the targets are ready."""
     pgid, campaign, osds = move.pgid, turn.campaign, turn.seen.osdmap.osds
     if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
         return False

@@ -37,17 +37,17 @@ KIND = 'replace'
 NO_UUID = '00000000-0000-0000-0000-000000000000'
 #: A new device whose size differs by less than this share receives the weight of the old one.
 SAME_SIZE = 0.01
-#: Seconds between two readings of what the OSDs hold, which is costly on large clusters; and while
-#: all replacements wait for operators.
+#: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; and
+#: the same while all replacements wait for operators.
 LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
-#: Seconds until a fill that was refused is tried again: twice as long each time, at most so long.
+#: Seconds until a refused fill is tried again: doubled each time, up to the maximum.
 MOST_SECONDS = 3600.0
 
 
 class ReplacePhase(str, enum.Enum):
     #: A campaign moves its PGs away.
     DRAINING = 'DRAINING'
-    #: It is down or out, and other OSDs lack copies yet.
+    #: It is down or out, and other OSDs still lack copies.
     RECOVERING = 'RECOVERING'
     #: The operator may destroy it.
     EMPTY = 'EMPTY'
@@ -63,9 +63,9 @@ BY_OPERATOR = frozenset({ReplacePhase.EMPTY, ReplacePhase.WAITING})
 
 
 class Replacement(NamedTuple):
-    """What is remembered of an OSD whose device is replaced."""
+    """The record of an OSD whose device is replaced."""
     uuid: str
-    #: CRUSH weight from before.
+    #: Its earlier CRUSH weight.
     weight: float
     #: Size of the old device; 0: not known.
     total_bytes: int
@@ -74,7 +74,7 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplaceFacts:
-    """What the phases of replacements follow from."""
+    """The facts that determine the phases of replacements."""
     orders: OrderFacts
     #: OSDs of the acting sets of remapped PGs, and those to which such PGs go.
     leaving: FrozenSet[int] = frozenset()
@@ -116,7 +116,7 @@ def has_new_device(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) ->
 
 
 def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase:
-    """Of an OSD that exists."""
+    """The phase of an existing OSD."""
     row = facts.orders.osdmap.osds[osd]
     if row.destroyed or row.uuid == NO_UUID:
         return ReplacePhase.WAITING
@@ -162,7 +162,7 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
 
 
 def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
-    """What happens next, or what the operator does."""
+    """Text on the next step of perfguard or the operator."""
     row = facts.orders.osdmap.osds[osd]
     if phase is ReplacePhase.DRAINING:
         if facts.active:
@@ -189,7 +189,7 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
 
 
 def new_weight(record: Replacement, space: Optional[Space]) -> float:
-    """The weight of the new device: as before, or in proportion to its size."""
+    """The weight of the new device: the earlier one, or in proportion to its size."""
     if space is None or not space.total_bytes or not record.total_bytes:
         return record.weight
     ratio = space.total_bytes / record.total_bytes
@@ -257,7 +257,7 @@ class Replacing:
         self.remarks: Tuple[str, ...] = ()
 
     def load(self) -> List[str]:
-        """Returns what cannot be read."""
+        """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.remarks = {}, ()
         stored = self._store.get(DOCUMENT)
@@ -288,7 +288,7 @@ class Replacing:
             self._note(Event(KIND, 'the replacement of osd.%d is over' % osd, why))
 
     def cancel_all(self, why: str) -> None:
-        """No device is filled any more."""
+        """Fill no more devices."""
         if self._known:
             self._end(self._known, why)
             self.remarks = ()
@@ -416,7 +416,7 @@ class Replacing:
         return 0.0 <= now - self._serving.setdefault(osd, now) < REMAP_SECONDS
 
     def _looked(self, seen: Observation) -> OrderFacts:
-        """What the OSDs hold is read now and then."""
+        """Read the PGs that OSDs store at intervals."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
         wait = IDLE_SECONDS if idle else LOOK_SECONDS
         if self._space is not None and 0.0 <= seen.now - self._read < wait:
@@ -451,7 +451,7 @@ class Replacing:
         if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
         elif not 0.0 <= waited < max(LOOK_SECONDS, 2 * seen.stats_period):
-            # What it reports is its own by now, and not the size of the old device.
+            # By now it reports its own size, and not that of the old device.
             self._begin_fill(ready, seen, fill)
 
     @staticmethod
@@ -474,7 +474,7 @@ class Replacing:
         except Refused as refused:
             self._wait(seen.now, str(refused))
         except Exception as error:
-            # No operator waits for it, and it must not fail each turn to come.
+            # No operator waits for it, and it must not fail every later turn.
             log.exception('%s failed', order)
             self._wait(seen.now, 'failed: %r' % error)
 

@@ -37,8 +37,8 @@ _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 @dataclass(frozen=True)
 class CampaignStatus:
-    """A campaign, or that there is none, at the end of one turn."""
-    #: 0: there is none.
+    """The campaign, if any, at the end of one turn."""
+    #: 0: no campaign.
     id: int = 0
     #: IDLE as well while the flags of a new campaign are not in force.
     phase: Phase = Phase.IDLE
@@ -77,7 +77,7 @@ class CampaignStatus:
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """What is still to move."""
+    """The remaining moves."""
     moves: MovePlan = plan((), 1, 1, None)
     #: Remapped PGs that are neither pinned nor released by the campaign.
     remapped: int = 0
@@ -87,18 +87,18 @@ class ReleasePlan:
 
 @dataclass(frozen=True)
 class Rebalanced:
-    """What commands see of the rebalance."""
+    """The state of the rebalance for commands."""
     campaign: Optional[Campaign] = None
     status: CampaignStatus = CampaignStatus()
     plan: ReleasePlan = ReleasePlan()
-    #: Of the store: summaries of campaigns that have ended.
+    #: Stored summaries of finished campaigns.
     history: Tuple[Json, ...] = ()
     #: PGs held back.
     pins: int = 0
     unhealthy: Tuple[Reason, ...] = ()
-    #: Why no campaign can begin, whatever is forced; '' for nothing.
+    #: Why no campaign can begin, even if forced; '' if one may.
     unfit: str = ''
-    #: Why norebalance must not be given back; '' for nothing.
+    #: Why norebalance must not be given back; '' if it may.
     loose: str = ''
     #: OSDs that are up and in, and get no PGs.
     idle_osds: int = 0
@@ -158,7 +158,7 @@ def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> in
 
 
 def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
-    """Nothing is released before begin_time, as the operator wants it."""
+    """Whether releases wait for begin_time."""
     if campaign.phase is not Phase.HOLDING or campaign.paused:
         return False
     try:
@@ -217,7 +217,7 @@ def progress_share(campaign: Campaign) -> float:
 
 def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str, Move],
             options: Options) -> MovePlan:
-    """What is still to be released, `moves`, less what is in flight, and what `others` make."""
+    """The plan of the remaining `moves`, without PGs in flight, and of `others`."""
     most = caps(options)
     rate = None
     if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
@@ -310,7 +310,8 @@ def _restore(action: Action) -> str:
 
 
 def to_check(seen: Observation) -> List[str]:
-    """Where the journal is lost: what a campaign may have left, as far as the cluster shows it."""
+    """If the journal is lost: possible leftovers of a campaign, as far as the cluster shows
+    them."""
     osdmap = seen.osdmap
     lines = []
     if NOREBALANCE in osdmap.flags:
@@ -326,19 +327,19 @@ def to_check(seen: Observation) -> List[str]:
     return ['if perfguard and not an operator changed it: ' + line for line in lines]
 
 
-#: More remapped PGs than this that no campaign holds are not previewed: it costs too much.
+#: Maximum number of remapped PGs without a campaign that are previewed, as this is costly.
 PREVIEW_PGS = 5000
-#: With more pins than PREVIEW_PGS the plan is worked out anew this often.
+#: Interval of computing the plan with more pins than PREVIEW_PGS.
 PLAN_SECONDS = 10.0
 
 
 class Forecast:
     def __init__(self) -> None:
-        #: What the release of each pin in force would move.
+        #: The moves of releases of pins in force.
         self.moves = MoveIndex()
         #: PGs whose pins may be in force without being listed there.
         self._lacking: Dict[str, None] = {}
-        #: All that is still to be released, or is remapped and not held by any campaign.
+        #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
@@ -347,7 +348,8 @@ class Forecast:
         self._due = 0.0
 
     def update_moves(self, pins: PinIndex, seen: Observation) -> None:
-        """Work out the moves of new pins; those of all pins where CRUSH or the pools changed."""
+        """Compute the moves of new pins, or those of all pins if CRUSH or the pools have
+        changed."""
         osdmap = seen.osdmap
         out = out_osds(osdmap.osds)
         key = (seen.crush.identity, out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
@@ -372,13 +374,13 @@ class Forecast:
             self._lacking[pgid] = None
 
     def rework(self, pgids: Iterable[str]) -> None:
-        """Releases of these PGs lead elsewhere now, and with them the plan."""
+        """The releases of these PGs have changed, and so has the plan."""
         self.forget(pgids)
         self._epoch, self._due = -1, 0.0
 
     def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
                     seen: Observation, options: Options) -> None:
-        """What is left to move; only where the OSDMap has changed."""
+        """Compute the remaining moves if the OSDMap has changed."""
         if (seen.osdmap.epoch == self._epoch
                 or (len(self.moves) > PREVIEW_PGS and seen.now < self._due)):
             return
@@ -439,13 +441,13 @@ class Ending(NamedTuple):
 
 
 def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
-    """How following ends at this status; None: it continues. Raises Refused.
+    """The end of following at this status; None: it continues. Raises Refused.
 
     `until`: a phase, or a later one; None: the campaign's end.
     """
     goal = _phase(until)
     if not status.id:
-        # A campaign that was asked for begins with the next turn of the loop.
+        # A requested campaign begins with the next turn of the loop.
         if Code.REQUESTED in [reason.code for reason in status.reasons]:
             return None
         return Ending(MISSED, 'no campaign is active')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the operator may ask of a campaign, when, and what it changes; which options are wrong."""
+"""Requests of operators to a campaign: when they are valid, and their effects; checks of
+options."""
 import errno
 import math
 from dataclasses import dataclass, replace
@@ -26,18 +27,18 @@ class Request:
     #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only one
     #: that may follow on an aborted one with an intermediate rule.
     sure: bool = False
-    #: Of the stop condition that is acknowledged.
+    #: The code of the acknowledged stop condition.
     code: str = ''
-    #: When a pause ends; 0: with resume only.
+    #: When a pause ends; 0: only with resume.
     until: float = 0.0
-    #: set: an option and its value for this campaign; '': that of the module.
+    #: set: an option and its value for this campaign; '': the value of the module option.
     option: str = ''
     value: str = ''
     #: Where requests wait in the store.
     document: ClassVar[str] = 'requests'
 
     def to_json(self) -> Dict[str, Any]:
-        # Without what an earlier version does not know, unless it is asked for.
+        # Fields that an earlier version does not know are omitted if they have their default.
         return {name: value for name, value in vars(self).items()
                 if value or name in ('verb', 'force', 'keep', 'sure', 'code')}
 
@@ -62,7 +63,7 @@ _FROM = {
     'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
                          Phase.ABORTED}),
 }
-#: Verbs that only stop or end something, or change a campaign that continues anyway.
+#: Verbs that only stop or end a campaign, or change one that continues anyway.
 _ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge', 'set'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
@@ -93,8 +94,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
           unhealthy: Sequence[Reason], unfit: str = '', loose: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
 
-    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can be
-    begun whatever is forced; `loose`: why norebalance must not be given back.
+    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
+    begin, even if forced; `loose`: why norebalance must not be given back.
     """
     verb = request.verb
     running = campaign is not None and campaign.active
@@ -157,12 +158,12 @@ def _refuse_intermediate(campaign: Campaign) -> None:
                       % (campaign.id, change.via, change.found_rule))
 
 
-#: What deals with PGs that are remapped and not pinned, by phase.
+#: Text on how PGs that are remapped and not pinned are handled, by phase.
 _PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
 
 
 def _decides(campaign: Optional[Campaign], verb: str) -> bool:
-    """Whether the verb decides about PGs that an aborted campaign holds back."""
+    """Whether the verb is a decision on PGs that an aborted campaign holds back."""
     return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
@@ -173,7 +174,7 @@ def _check_code(code: str) -> None:
 
 
 def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
-    """Raise Refused for what would begin or start under options that make no sense."""
+    """Raise Refused for a request to begin or start with invalid options."""
     if problems and request.verb not in _ALWAYS:
         raise Refused(errno.EINVAL, 'invalid module options; fix first: %s'
                       % '; '.join(problems))
@@ -188,7 +189,7 @@ def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
 
 
 def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
-    """The campaign after a request that `check` let through (not: prepare)."""
+    """The campaign after a request that `check` has accepted (except prepare)."""
     verb = request.verb
     if verb == 'pause':
         return replace(campaign, paused=True, paused_until=request.until)
@@ -205,7 +206,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     changes: Dict[str, Any] = {'keep': request.keep} if verb == 'finish' else {}
     if verb == 'abort':
         changes = {'holds': retaken(campaign.holds, NOREBALANCE)}
-    # The operator asks for pins again: what could not be pinned before gets another chance.
+    # The operator requests pins again: unpinnable PGs are tried again.
     unpinnable = {} if verb == 'pin' else campaign.unpinnable
     if verb == 'start':
         changes = {'accepted_unpinnable': len(unpinnable)}
@@ -221,7 +222,7 @@ def _settings(campaign: Campaign, request: Request) -> Dict[str, str]:
 def _resumed(campaign: Campaign, now: float) -> Campaign:
     if not campaign.held:
         return replace(campaign, paused=False, paused_until=0.0)
-    # What became remapped meanwhile is pinned first; then releases go on without another command.
+    # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
     return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
                    held=False, left=0, ended=None, unpinnable={},
                    holds=replace(campaign.holds, given_up=()))
@@ -234,13 +235,13 @@ VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge', '
 
 
 def window_of(options: Options) -> Window:
-    """BadWindow if the options describe none."""
+    """Raises BadWindow if the options are invalid."""
     return window(options.begin_time, options.end_time, options.begin_weekday,
                   options.end_weekday)
 
 
 def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
-    """Why nothing may be begun with these options; `pools`: the names that exist, if known."""
+    """Why no campaign may begin with these options; `pools`: the names that exist, if known."""
     found: List[str] = []
     try:
         window_of(options)
@@ -258,7 +259,7 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
     return found
 
 
-# ---- options that count for one campaign only, as in `rebalance set latency_factor=2`
+# ---- options of one campaign only, as in `rebalance set latency_factor=2`
 
 #: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
 #: during the campaign, and the rest are not about campaigns.
@@ -327,7 +328,7 @@ def overridden(options: Options, settings: Mapping[str, str]) -> Options:
 
 
 def unfit(osdmap: OsdMap) -> str:
-    """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
+    """Why no campaign can begin, even if forced: the mons would refuse every pin."""
     if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
         return ''
     return ('require_min_compat_client is %s, but upmaps require luminous ("ceph osd '

@@ -30,16 +30,16 @@ from .types import Change, ChangeStage, PinRecord
 
 #: Share of a pool's PGs that may be remapped when its rule is changed.
 MOST_REMAPPED = 0.005
-#: How often the PGs that are not where the new rule places them are worked out and moved. More
-#: than one pass is needed where CRUSH is changed, or OSDs fail, while PGs move.
+#: Maximum number of passes that move PGs to where the new rule places them. More than one pass is
+#: needed where CRUSH is changed, or OSDs fail, while PGs move.
 MOST_PASSES = 5
 
 
 @dataclass(frozen=True)
 class FirstMoves:
-    """PGs that are to be moved before the rule is changed."""
+    """PGs to move before the rule is changed."""
     pins: Mapping[str, PinRecord]
-    #: PG -> why the present rule does not allow it where the new rule places it.
+    #: PG -> why the present rule does not allow its new place.
     unpinnable: Mapping[str, str]
     moves: Mapping[str, Move]
 
@@ -63,7 +63,7 @@ def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> P
 
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
-    """Raise Refused for a rule under which PGs would lack OSDs."""
+    """Raise Refused for a rule that finds too few OSDs for PGs."""
     short = [pgid for pgid, pg in _all(future)
              if NO_OSD in pg.raw or len(pg.raw) != pool.size]
     if short:
@@ -132,7 +132,7 @@ def _all(future: Future) -> Iterator[Tuple[str, FuturePg]]:
 
 def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
                 pins: Mapping[str, PinRecord], pool_bytes: int) -> FirstMoves:
-    """The PGs that are not where the new rule places them, with the upmap that takes them there.
+    """The PGs that are not where the new rule places them, with the upmaps that lead there.
 
     `crush` and the rule of `pool` are those under which they move.
     """
@@ -156,7 +156,7 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
 
 def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],
                 nearfull_ratio: float) -> None:
-    """Raise Refused where all these PGs together would fill an OSD beyond nearfull."""
+    """Raise Refused if these PGs together would fill an OSD beyond nearfull."""
     change: Dict[int, int] = {}
     for move in moves:
         share = move.bytes // max(1, len(move.targets))
@@ -235,7 +235,7 @@ def upmaps_to_remove(turn: Turn, future: Future) -> Dict[str, UpmapEntry]:
 
 
 def way_back(change: Optional[Change], osdmap: OsdMap) -> str:
-    """The command that undoes what an aborted campaign has changed; '': there is none."""
+    """The command that undoes the change of an aborted campaign; '': there is none."""
     pool = osdmap.pools.get(change.pool) if change is not None and change.pool is not None else None
     if change is None or pool is None:
         return 'rebalance rollback'
@@ -257,7 +257,7 @@ def begun_pools(change: Optional[Change], osdmap: OsdMap) -> FrozenSet[int]:
 
 
 def left_intermediate(change: Optional[Change], osdmap: OsdMap, verb: str = 'would keep') -> str:
-    """What ending the campaign leaves in force; '': no intermediate rule."""
+    """Text on the intermediate rule that remains in force after the campaign; '': there is none."""
     if change is None or change.rule is None or not change.intermediate \
             or change.rule.pool not in osdmap.pools:
         return ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Interval stalls: what it costs clients that a released PG peers, measured and budgeted.
+"""Interval stalls: the cost to clients of peering of released PGs, measured and budgeted.
 
 Each release takes its PG through interval changes, in which its operations stand still, however
 little data moves. The share of operations that this hits is about
@@ -25,18 +25,18 @@ CHANGES_PER_RELEASE = 2
 #: paxos_propose_interval at 1 s and at 0.1 s.
 USUAL_SECONDS = 1.6
 FAST_SECONDS = 0.25
-#: No interval change is shorter than the shortest proposal interval.
+#: Lower bound of an interval change: the shortest proposal interval.
 SHORTEST_SECONDS = 0.02
-#: For so long after a change, operations on its PG may still be waiting.
+#: Seconds after a change for which operations on its PG may still be waiting.
 AFTERMATH_SECONDS = 5.0
-#: What an older reading counts, against one reading later.
+#: Decay of the weight of a reading per later reading.
 MEMORY = 0.9
-#: Operations expected to have stalled, from which on the measurement stands.
+#: Minimum expected number of stalled operations for a measurement.
 LEAST_STALLED = 5.0
-#: Releases that may be saved up, in seconds of the allowed rate: those of one batch and some more
+#: Maximum of unused releases, in seconds of the allowed rate: those of one batch and some more
 #: (releasing.BATCH_SECONDS).
 BURST_SECONDS = 8.0
-#: Turns are seldom further apart; what was longer ago was a rest.
+#: Maximum interval of turns that counts; the loop rested during longer ones.
 LONGEST_TURN_SECONDS = 60.0
 
 
@@ -51,7 +51,7 @@ class IntervalChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Stalls:
-    """What is known of stalls, and what may be released; part of the campaign."""
+    """Measurements of stalls, and the budget of releases; part of the campaign."""
     changes: Tuple[IntervalChange, ...] = ()
     #: The reading that was last measured.
     measured: float = 0.0
@@ -59,7 +59,7 @@ class Stalls:
     #: changed PGs.
     excess: float = 0.0
     rates: float = 0.0
-    #: Pool -> releases saved up; when they were last counted.
+    #: Pool -> unused releases; when they were last counted.
     credits: Mapping[int, float] = field(default_factory=dict)
     credited: float = 0.0
     #: Measured seconds of stall of one interval change, when there last was enough evidence.
@@ -69,7 +69,7 @@ class Stalls:
 
 
 def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
-    """With new changes, without those that no reading will cover any more."""
+    """Add changes, and remove those that no later reading will cover."""
     keep = now - 2 * period - AFTERMATH_SECONDS
     kept = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
     return replace(stalls, changes=kept)
@@ -108,7 +108,7 @@ def measure(stalls: Stalls, clients: Clients) -> Stalls:
 
 
 def _measured_seconds(excess: float, rates: float) -> Optional[float]:
-    """From the sums; None: too little evidence."""
+    """Seconds of stall, from the sums; None: too little evidence."""
     if rates <= 0.0:
         return None
     seconds = float((2.0 * max(0.0, excess) / rates) ** 0.5)
@@ -131,7 +131,7 @@ def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
         if steady.number >= LEAST_OPS:
             usual_ns = steady.sum_ns / steady.number
             if baseline_ms is not None:
-                # A slow OSD among the others is no reason to see no stall.
+                # A slow OSD among the others must not hide a stall.
                 usual_ns = min(usual_ns, 1e6 * baseline_ms)
         elif baseline_ms is not None:
             usual_ns = 1e6 * baseline_ms
@@ -155,7 +155,8 @@ def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float
 
 
 def mean_stall_ms(stalls: Stalls, share: float, fast: bool) -> float:
-    """What a used up budget adds to the mean latency: that share waits half a stall."""
+    """The effect of a fully used budget on the mean latency: that share of operations waits half a
+    stall."""
     return 1000.0 * share * _seconds(stalls, fast) / 2.0
 
 
@@ -166,7 +167,7 @@ def _seconds(stalls: Stalls, fast: bool) -> float:
 
 
 def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool) -> Stalls:
-    """With what has come in since the last turn. Pools without clients have no entry."""
+    """Add the budget of the time since the last turn. Pools without clients have no entry."""
     passed = now - stalls.credited
     if not 0.0 <= passed <= LONGEST_TURN_SECONDS:
         passed = BURST_SECONDS
@@ -174,7 +175,7 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
     for pool_id, pool in clients.pools.items():
         if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
-            # A fraction of a release is never lost.
+            # Fractions of a release are kept.
             most = 1.0 + rate * max(BURST_SECONDS, passed)
             credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)
     return replace(stalls, credits=credits, credited=now)
@@ -186,7 +187,7 @@ def affords(stalls: Stalls, pool_id: int) -> bool:
 
 
 def spend(stalls: Stalls, pool_id: int, primed: bool = True) -> Stalls:
-    """After one release in the pool, with its pg_temp or without."""
+    """Charge one release in the pool, with or without its pg_temp."""
     if pool_id not in stalls.credits:
         return stalls
     price = 1.0 if primed else 1.0 + 1.0 / CHANGES_PER_RELEASE

@@ -5,7 +5,7 @@ from typing import List, Mapping, Optional, Tuple
 from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, reason_lines,
                       seconds_text, table, time_text)
 
-#: Limits named in `rebalance status`; those of a smaller share of the time are "other".
+#: Number of limits in `rebalance status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_SHARE = 4, 0.01
 
 
@@ -76,7 +76,7 @@ def eta_text(data: Json) -> str:
 
 
 def adoption(data: Json) -> str:
-    """What rebalance adopt will take over, or has."""
+    """The result of rebalance adopt."""
     lines = [] if data['campaign'] is None else [
         'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
     lines.append(pairs([
@@ -96,7 +96,7 @@ def adoption(data: Json) -> str:
 
 
 def importing(data: Json) -> str:
-    """What rebalance import will move, or has begun to."""
+    """The movement of rebalance import."""
     lines = [] if data['campaign'] is None else [
         'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
     lines.append(pairs([
@@ -148,7 +148,7 @@ def campaign(data: Json) -> str:
 
 
 def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
-    """What target=balanced makes of the movement."""
+    """The movement with target=balanced."""
     if found is None:
         return []
     return [('moved with target=balanced', '%d shards, %s; for the balance alone %d (limit of all '
@@ -158,7 +158,7 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
 
 
 def _effects(data: Json) -> List[Tuple[str, str]]:
-    """The OSDs that are worst off, the time and the borrowed settings."""
+    """The most affected OSDs, the time and the borrowed settings."""
     osds = data.get('osds', ())
     if not osds:
         return []
@@ -204,7 +204,7 @@ def saved_plans(data: Json) -> str:
 
 
 def saved_plan(data: Json) -> str:
-    """One plan, with what it does to each OSD."""
+    """One plan, with its effect on each OSD."""
     lines = ['plan %s, saved %s: %s (%s)' % (data['plan'], time_text(data['saved']),
                                              data['change'], data['state']),
              *('changed since: ' + text for text in data['changed'][:10]),
@@ -245,7 +245,7 @@ def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
 
 
 def order(data: Json) -> str:
-    """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
+    """The effects of an expansion, a drain or another change of CRUSH."""
     lines = []
     remarks = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))

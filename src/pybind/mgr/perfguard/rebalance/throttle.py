@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much may be moving now: a feedback on client latency.
+"""The throttle: limits the PGs in flight by feedback on client latency.
 
-Additive increase while clients are well below their target, multiplicative decrease above it
-(Chiu and Jain, 1989: of the linear rules the one that is stable and fair), no change in between
-or where the evidence is thin. Where clients wait too long although no more than one PG is let
-go, all movement is halted until latency is back within its limit.
+Additive increase while clients are well below their target, multiplicative decrease above it (Chiu
+and Jain, 1989: of the linear rules the one that is stable and fair), no change in between or where
+the evidence is thin. If latency exceeds its limit although at most one PG is in flight, all
+movement is halted until latency is within its limit again.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
@@ -30,33 +30,34 @@ from .types import Pace
 #: Cap where max_pgs_in_flight is 0 and the cluster is small: the caps by OSD and host
 #: hold before it does.
 LEAST_PGS = 32
-#: Share of the cap that a campaign begins with, while its effect on clients is not known, and
-#: that is added at a time: from there to the cap in 75 s.
+#: Share of the cap with which a campaign begins, as its effect on clients is unknown, and share
+#: that is added at a time: it reaches the cap in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
-#: The most that is added at a time, in limits.
+#: Maximum increase at a time, as a share of the limit.
 STEP_MAX = 0.25
-#: What is left of the limit when latency is over its target.
+#: Factor of the limit when latency exceeds its target.
 DECREASE = 0.5
-#: Pressure (latency / target) up to which more is tried; between this and 1 all stays as it is.
+#: Pressure (latency / target) up to which the limit is raised; between this and 1 it is kept.
 COMFORT = 0.8
 #: Readings over the target with one PG in flight until movement is halted, and readings below
 #: it until it goes on.
 HALT_READINGS = 3
-#: Readings without evidence after which what was halted or lowered is tried again (90 s).
+#: Readings without evidence after which a halt ends or a lowered limit is raised (90 s).
 BLIND_READINGS = 18
-#: Readings over the target while nothing can move (3 min) after which movement is not the cause.
+#: Number of readings over the target while nothing can move (3 min) which show that movement is not
+#: the cause.
 NEW_BASELINE_READINGS = 36
-#: A level that is in force is not raised again for so long. So levels cannot climb along with
-#: whatever raises latency; without any limit in time, a load that has grown twice would
-#: halt a campaign for good.
+#: Minimum time until a level is raised again, so that levels do not follow every rise of latency.
+#: Without an end of this time, a load that grows twice would halt a campaign forever.
 NEW_BASELINE_SECONDS = 3600.0
 #: Readings in a row with all pools together over their limits, each of which chance may explain,
 #: that count like one that it does not explain (1 min).
 LASTING_READINGS = 12
 #: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
 SLOW_SHARE = 0.25
-#: The load raises no limit above so many baselines, also where the alarm has been raised higher.
+#: Maximum multiple of the baseline to which the load raises a limit, even if the alarm factor is
+#: higher.
 LOAD_BASELINES_MAX = 3.0
 #: Seconds after the last arrival for which releases wait for the mons to trim OSDMaps. The mons
 #: trim every few seconds; what they keep is read once a minute.
@@ -70,8 +71,8 @@ class Limit:
 
 
 def limit(pace: Pace, options: Options) -> Limit:
-    """What may be in flight. Not fewer bytes with fewer PGs: they would keep the limit from being
-    used, and so from growing."""
+    """The caps in force. Bytes are not reduced with the PGs: otherwise the limit of PGs would not
+    be used fully, and could not grow."""
     most = caps(options)
     pgs = max(1, int(min(pace.pgs or first(options), most.pgs)))
     text = 'at most %d of %s may be in flight' % (pgs, plural(most.pgs, 'PG'))
@@ -92,7 +93,7 @@ def first(options: Options) -> float:
 
 
 def stopped(pace: Pace) -> Pace:
-    """After a stop condition: with half of what there was when it came."""
+    """After a stop condition: half of the limit before it."""
     return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0)
 
 
@@ -118,15 +119,15 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     pace = _lower_levels(pace, plain)
     seen = _all_levelled(plain, pace, options)
     strained = strain(seen)
-    # What no single reading proves, many in a row do.
+    # Many consecutive readings prove what a single one cannot.
     pace = replace(pace, above=pace.above + 1 if strained > 1.0 else 0)
     worst = max(seen, key=lambda each: each.pressure)
-    # To go on after a halt, it is not enough that chance may explain what clients wait.
+    # To continue after a halt, latency must be within its limit without allowing for chance.
     pressure = max(worst.pressure, strained) if pace.halted else worst.pressure
     if pace.halted and pressure > 1.0 and pace.over >= NEW_BASELINE_READINGS \
             and nothing_moves and _may_rise(pace, seen, options):
         return _with_new_baseline(pace, seen)
-    # A small PG comes and goes between two readings: that it was there shows in its OSDs.
+    # A small PG may move between two readings: its OSDs show that it did.
     used = max(in_flight, 1 if unsteady else 0)
     if pressure > 1.0:
         return _lower(pace, worst, used, nothing_moves)
@@ -134,20 +135,20 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
                        code=Code.LATENCY, why='%s: for %s' % (
                            _latency(worst).text, plural(LASTING_READINGS, 'period')))
-    # What was halted continues once latency is within its limit: nothing moves that raises it.
+    # A halt ends once latency is within its limit, as no movement raises it.
     if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
 def _most_load(options: Options) -> float:
-    """Baselines to which the load may raise a target: beyond that the cluster is in trouble,
-    whatever the cause, and movement yields."""
+    """Maximum multiple of the baseline to which the load may raise a target: beyond it, the cluster
+    is in trouble regardless of the cause, and movement yields."""
     return min(options.latency_alarm_factor, LOAD_BASELINES_MAX)
 
 
 def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
-    """Small pools also at the level that they have together: their own are chance."""
+    """Small pools also use their common level, as the levels of single ones are random."""
     joined = {each.kind: _levelled(each, pace, options).target_ms / each.target_ms
               for each in plain if not each.pool}
     found = []
@@ -161,7 +162,7 @@ def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) ->
 
 
 def _levelled(each: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
-    """Against what it was while nothing moved, where that was more than is allowed."""
+    """Compared with the level while nothing moved, if that exceeded the limit."""
     level = pace.levels.get(_name(each))
     if level is None or named_target(options, each.pool) is not None:
         return each
@@ -173,7 +174,8 @@ def _name(each: PoolLatency) -> str:
 
 
 def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
-    """A level falls with the latency, and ends where that is within the ordinary limit."""
+    """A level falls with the latency, and is removed once the latency is within the ordinary
+    limit."""
     if not pace.levels:
         return pace
     ms = {_name(each): each.ms for each in plain}
@@ -183,10 +185,9 @@ def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
 
 
 def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool:
-    """Whether what is over its limit may become the new baseline.
+    """Whether latency over its limit may become the new baseline.
 
-    Not a limit of latency_targets, which is an order, whatever the cause; and no level that was
-    only just raised.
+    Limits of latency_targets always hold, and a level that was raised recently is not raised again.
     """
     over = [each for each in seen if each.pressure > 1.0]
     recent = pace.decided - pace.acquitted < NEW_BASELINE_SECONDS
@@ -205,10 +206,10 @@ def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
 
 
 def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool) -> Pace:
-    # While all is halted, only readings count during which nothing could move.
+    # During a halt, only readings count during which nothing could move.
     over = pace.over + 1 if nothing_moves or not pace.halted else 0
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
-    # What is not in use was not tried: it is the PGs in flight that are too many.
+    # Only the used part of the limit was tried: the PGs in flight are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
     return _because(replace(pace, pgs=max(1.0, DECREASE * used), under=0, halted=halted,
                             over=over if halted == pace.halted else 0), _latency(worst))
@@ -219,14 +220,14 @@ def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float) -> Pace:
     if halted:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
-        # Where little of a large cluster moves, a step of its cap would be too much at once.
+        # If little of a large cluster moves, a step relative to its cap would be too large.
         pgs = min(cap, pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs)))
     return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _latency(worst))
 
 
 def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
-    """Without evidence nothing grows beyond what a campaign begins with. What was halted, and what
-    a stop condition has halved, is tried again after a while."""
+    """Without evidence, the limit does not grow beyond its initial value. After a while, a halt
+    ends, and a limit that stop conditions have lowered is raised."""
     lowered = pace.pgs < first(options)
     under = pace.under + 1 if pace.halted or lowered else 0
     if under < BLIND_READINGS:
@@ -263,19 +264,19 @@ def _thin(clients: Clients) -> Reason:
     return Reason(Code.FEW_OPS, 'too few client operations to judge latency')
 
 
-#: For so long after a move its hosts are not what the load is judged by.
+#: Seconds after a move for which its hosts do not count for measuring the load.
 AFTERWARDS_SECONDS = 600.0
 
 
 def set_pace(turn: Turn) -> None:
-    """What may be in flight, and how many releases clients can bear."""
+    """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = turn.campaign, turn.seen.clients, turn.options
     stalls = measure(campaign.stalls, clients)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
-        # Otherwise nothing moves, and no latency is due to it.
+        # Otherwise nothing moves, so movement affects no latency.
         pace = _burdened(turn, pace)
         path = Path()
         if clients.time != pace.decided:
@@ -310,8 +311,8 @@ def _judged_clients(turn: Turn, pace: Pace) -> Clients:
 
 
 def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
-    """How gently released PGs are copied, after the campaign's pace was `before`. `degraded`: PGs
-    are that the campaign has not released."""
+    """Update the pace of copying; `before`: the previous pace of the campaign. `degraded`: there
+    are degraded PGs that the campaign has not released."""
     campaign, seen, mode = turn.campaign, turn.seen, turn.options.pace_copying
     pace, now = campaign.pace, copying.decide(
         campaign.copying, _reading(before, campaign.pace), turn.now)
@@ -352,7 +353,7 @@ def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
 
 
 def _burdened(turn: Turn, pace: Pace) -> Pace:
-    """With the hosts that moves burden now: they delete PGs, and catch up, for a while after."""
+    """Record the hosts with movement now: they delete PGs and catch up for a while afterwards."""
     now = turn.now
     hosts = {host: since for host, since in pace.burdened.items()
              if 0.0 <= now - since < AFTERWARDS_SECONDS}
@@ -361,13 +362,13 @@ def _burdened(turn: Turn, pace: Pace) -> Pace:
 
 
 def _host(turn: Turn, osd: int) -> str:
-    """The host of an OSD; where CRUSH has none for it, its own name."""
+    """The host of an OSD; without one in CRUSH, its own name."""
     return turn.seen.crush.host_of(osd) or 'osd.%d' % osd
 
 
 def _path(turn: Turn, pace: Pace) -> Path:
-    """The OSDs that PGs in flight burden, those of all hosts that moves burden or have burdened,
-    and pools whose rules lead there. A new mgr does not know what moved before: all are near."""
+    """The OSDs of PGs in flight, those of all hosts with movement now or recently, and pools whose
+    rules lead there. A new mgr does not know recent movement, so all OSDs count."""
     seen, osds = turn.seen, flight_osds(turn)
     if turn.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(seen.osdmap.osds)
@@ -389,7 +390,7 @@ def _rules(osdmap: OsdMap) -> FrozenSet[int]:
 
 
 def _nothing_moves(turn: Turn) -> bool:
-    """The flag holds everything, or there is nothing to hold where others have cleared it."""
+    """Whether norebalance is in force or, if others have cleared it, nothing would move."""
     osdmap = turn.seen.osdmap
     return NOREBALANCE in osdmap.flags or not (turn.campaign.in_flight or osdmap.pg_temp)
 
@@ -402,7 +403,7 @@ def too_much(turn: Turn) -> List[Reason]:
 
 
 def out_of_hours(turn: Turn) -> List[Reason]:
-    """Why nothing is released now, if the operator wants it so by the clock."""
+    """Why nothing is released now because of the time window."""
     pools = {pool.name for pool in turn.seen.osdmap.pools.values()}
     found = [Reason(Code.BAD_OPTIONS, text) for text in problems(turn.options, pools)]
     try:
@@ -422,7 +423,8 @@ def out_of_hours(turn: Turn) -> List[Reason]:
 def maps_to_trim(turn: Turn) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
-    PGs that are unclean for other reasons, or mons that keep more, would hold a campaign for good.
+    PGs that are unclean for other reasons, or mons that keep more epochs, would hold a campaign
+    forever.
     """
     epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
     counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
@@ -435,7 +437,8 @@ def maps_to_trim(turn: Turn) -> List[Reason]:
 
 
 class FlightCap:
-    """The number, worked out anew where CRUSH, the pools' rules or the other caps have changed."""
+    """The number, computed again if CRUSH, the rules of the pools or the other caps have
+    changed."""
 
     def __init__(self) -> None:
         self._basis: Optional[Tuple[object, ...]] = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The working sheet of one decision: what was observed, and what was decided so far."""
+"""The state of one decision: the observation, and the decisions so far."""
 import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
@@ -18,7 +18,7 @@ from .types import Action, Campaign, Phase, PinRecord
 
 @dataclass(frozen=True)
 class CampaignDecision:
-    """What to do and the campaign's state once it is done."""
+    """The actions, and the state of the campaign after them."""
     campaign: Campaign
     actions: Tuple[Action, ...] = ()
     #: Pins to note before the actions are sent, and pins to forget.
@@ -29,13 +29,13 @@ class CampaignDecision:
 
 
 def has_own_crush(campaign: Campaign, seen: Observation) -> bool:
-    """Whether CRUSH is as the campaign has left it, whatever version the mons have given it."""
+    """Whether CRUSH is as the campaign has left it, regardless of its version."""
     return campaign.crush_own == seen.crush_version or (
         campaign.crush_own >= 0 and campaign.crush_identity == seen.crush.identity)
 
 
 class Turn:
-    """Collects a CampaignDecision; the inputs stay untouched."""
+    """Collects a CampaignDecision; the inputs are not changed."""
 
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                  moves: Mapping[str, Move], seen: Observation, options: Options) -> None:
@@ -48,7 +48,7 @@ class Turn:
         self.reasons: List[Reason] = []
         self.events: List[Event] = []
         self.unpins: Dict[str, None] = {}
-        #: What holds the releases that touch certain OSDs or pools.
+        #: The stop conditions of releases that touch certain OSDs or pools.
         self.stops: List[Stop] = []
         self.new_pins: Dict[str, PinRecord] = {}
         self._pins = PinIndex.of(pins)
@@ -102,8 +102,8 @@ class Turn:
 
     @functools.cached_property
     def in_transition(self) -> int:
-        """PGs between two intervals, without PGs of other pools of which nothing is known: they
-        may stay like that for good, as those of a pool whose OSDs are lost."""
+        """PGs between two intervals, without unreported PGs of other pools, which may stay in that
+        state forever, for example if their OSDs are lost."""
         counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
@@ -135,6 +135,6 @@ class Turn:
 
 
 def flight_osds(turn: Turn) -> FrozenSet[int]:
-    """OSDs that PGs in flight burden."""
+    """OSDs of PGs in flight."""
     flights = turn.campaign.in_flight.values()
     return frozenset(osd for flight in flights for osd in path_osds(flight))

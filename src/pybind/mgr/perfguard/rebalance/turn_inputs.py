@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the decision of a campaign's turn needs beside the observation that all jobs share."""
+"""Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
 from typing import FrozenSet, Optional, Tuple
 
@@ -28,13 +28,13 @@ RAW_SECONDS = 60.0
 
 class TurnInputs:
     """Completes the observation: whether the balancer rests, the mapping after the campaign's
-    change, the schedulers of OSDs. Keeps what has to be known from one turn to the next."""
+    change, the schedulers of OSDs. Keeps data from one turn to the next."""
 
     def __init__(self, cluster: Cluster, orders: CrushOrders, tools: ToolThread) -> None:
         self._cluster = cluster
         self._orders = orders
         self._previews = ChangePreviews(tools, orders)
-        #: Of the OSDs (osd_op_queue); empty: not known.
+        #: Schedulers of the OSDs (osd_op_queue); empty: unknown.
         self._schedulers: FrozenSet[str] = frozenset()
         #: Since when the balancer has been off and idle; None: it was not. A campaign that an
         #: earlier mgr has begun finds a balancer that started with this mgr, switched off.
@@ -57,7 +57,7 @@ class TurnInputs:
         return replace(seen, settings=replace(settings, balancer_busy=not rests))
 
     def complete(self, campaign: Campaign, seen: Observation, options: Options) -> Observation:
-        """`seen` with what else the phase of the campaign needs."""
+        """`seen` with the further inputs that the phase of the campaign needs."""
         seen = self._with_schedulers(
             campaign, self._with_outlook(campaign, seen, options), options)
         if overdue(campaign, seen, options) and self._orders.behind(seen):
@@ -80,7 +80,7 @@ class TurnInputs:
         """`seen` with the schedulers of some OSDs, if their recovery may be paced. OSDs are asked
         until all of them have answered, each time that releases begin."""
         if options.pace_copying == copying.OFF or campaign.phase not in RELEASING_PHASES:
-            # The OSDs may have another one when releases continue, or in the next campaign.
+            # The OSDs may use another scheduler when releases continue, or in the next campaign.
             self._schedulers = frozenset()
             return seen
         if not self._schedulers:
@@ -113,7 +113,7 @@ def same_placement(one: Observation, other: Observation) -> bool:
 @dataclass(frozen=True)
 class _Preview:
     change: Change
-    #: What it starts from.
+    #: The OSDMap that it is based on.
     seen: Observation
     job: ToolJob[Outlook]
 
@@ -125,20 +125,20 @@ class ChangePreviews:
         self._preview: Optional[_Preview] = None
 
     def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
-        """None: it is being worked out. A result is never used in the turn that asked for it,
-        since the OSDMap may have changed meanwhile."""
+        """None: it is being computed. A result is never used in the turn that requested it, since
+        the OSDMap may have changed meanwhile."""
         preview = self._preview
         if preview is None or preview.change != change:
             self.forget()
             self._begin(change, seen)
         elif preview.job.done and same_placement(preview.seen, seen):
-            # Forgotten first: what it raises must not be raised in each turn to come, and a
-            # failure of the tools is not that of the next order.
+            # Removed first: its error must not be raised in every later turn, nor for the next
+            # order.
             self._preview = None
             return preview.job.result()
         elif preview.job.done:
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
-            # are pinned, so this goes on until it holds still.
+            # are pinned, so this is repeated until it is stable.
             self._begin(change, seen)
         return None
 
@@ -156,8 +156,8 @@ class ChangePreviews:
 class PinGoals:
     """Keeps the goals of the pins, and the raw sets behind pins that are vectors, up to date.
 
-    Both rest on the OSDMap and CRUSH. They are worked out anew when these change, by the tool
-    thread, and noted in the pins before they are used.
+    Both rest on the OSDMap and CRUSH. The tool thread computes them again when these change, and
+    they are stored in the pins before they are used.
     """
 
     def __init__(self, context: CampaignContext, pins: PinStore, forecast: Forecast) -> None:
@@ -165,17 +165,18 @@ class PinGoals:
         self._note, self._may_write = context.note, context.may_write
         self._pins = pins
         self._forecast = forecast
-        #: What the goals would rest on, and since when: PGs have peered a while after.
+        #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
+        #: change.
         self._basis, self._basis_since = '', 0.0
-        #: The basis of the raw sets, and when they are asked for again.
+        #: The basis of the raw sets, and when they are requested again.
         self._raw_basis, self._raws_due = '', 0.0
         self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
         self._goals_job: Optional[Tuple[goals.Ground, ToolJob[goals.Goals]]] = None
-        #: The pins have the goals that this OSDMap and the campaign's phase ask for.
+        #: Whether the pins have the goals for this OSDMap and the phase of the campaign.
         self.fit = False
 
     def look_again(self) -> None:
-        """A request may have changed what the goals are to be."""
+        """A request may have changed the basis of the goals."""
         self.fit = False
 
     def refresh_raws(self, campaign: Campaign, seen: Observation) -> bool:
@@ -202,7 +203,7 @@ class PinGoals:
         else:
             self._raw_basis = now
             raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-        # The goal of a PG whose raw set was not known then is but what was there before.
+        # The goal of a PG without a known raw set is its earlier entry.
         stale = {pgid: replace(pin, raw=raws.get(pgid), goal=None if pin.raw is None else pin.goal)
                  for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
         self.fit = self.fit and not stale
@@ -211,20 +212,20 @@ class PinGoals:
         return True
 
     def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
-        """The mapping as it is, which shows what CRUSH chooses; None: it is being worked out."""
+        """The present mapping, which shows the sets of CRUSH; None: it is being computed."""
         if self._raw_job is None or self._raw_job[0] != basis:
             call_off(self._raw_job)
             job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
             self._raw_job = None if job is None else (basis, job)
         if self._raw_job is None or not self._raw_job[1].done:
             return None
-        # Forgotten first: what it raises must not be raised in each turn to come.
+        # Removed first: its error must not be raised in every later turn.
         done, self._raw_job = self._raw_job[1], None
         return done.result()
 
     def work_out(self, campaign: Campaign, seen: Observation, view: View,
                  options: Options) -> Optional[goals.Goals]:
-        """New goals, noted in the pins; None: there are none (yet), see `fit`."""
+        """New goals, stored in the pins; None: there are none (yet), see `fit`."""
         if self.fit and not seen.new_map:
             return None
         now = goals.basis(seen.osdmap, seen.crush, seen.balancing)
@@ -247,8 +248,7 @@ class PinGoals:
 
     def _worked_out(self, ground: goals.Ground, seen: Observation, view: View,
                     most: float) -> Optional[goals.Goals]:
-        """None: they are being worked out, beside the loop since it takes a while: 8 s for two
-        pools of 16,000 PGs."""
+        """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
             space = self._cluster.osd_space()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign's state and the actions it decides on: frozen data."""
+"""The state of the campaign and its actions, as frozen data."""
 import enum
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Tuple, Union
@@ -12,8 +12,8 @@ from .progress import Limits, Progress
 from .osd_limits import OsdHold
 from .stalls import Stalls
 
-#: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0
-#: are dropped by the mon, those onto an OSD of this weight are kept.
+#: A small CRUSH weight above 0 (units are 1/65536). The mons drop upmaps onto an OSD of weight 0,
+#: but keep those onto an OSD of this weight.
 TINY_WEIGHT = 0.0001
 
 
@@ -27,13 +27,13 @@ class ChangeStage(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """What a campaign itself changes in CRUSH, in the same OSDMap epoch as the pins that this
+    """A change of CRUSH that a campaign makes in the same OSDMap epoch as the pins that it
     requires."""
     #: OSD -> its new CRUSH weight.
     weights: Mapping[int, float] = field(default_factory=dict)
     #: A whole CRUSH map instead, kept in the store by the campaign's id.
     crush_map: bool = False
-    #: OSDs that are to be emptied: no release leads onto them.
+    #: OSDs to be emptied: no release leads to them.
     drained: OsdSet = ()
     stage: ChangeStage = ChangeStage.WANTED
     #: When it was sent last, how often in all, and with how many pins.
@@ -46,7 +46,7 @@ class Change:
     #: tunables alone has the same fingerprint. With weights: a number for the rest of CRUSH when
     #: they were sent.
     fingerprint: int = 0
-    #: What CrushRules.tunables is with the change; 0: not known.
+    #: CrushRules.tunables with the change; 0: unknown.
     tunables: int = 0
     crush_version: int = 0
     #: CrushRules.identity of that version, which the mons also give new versions; 0: not known,
@@ -55,7 +55,7 @@ class Change:
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
     done: OsdSet = ()
     burst: int = 0
-    #: The next burst waits for pins of the last one, and for longer than a moment.
+    #: The next burst waits for pins of the last one, for longer than usual.
     waits: bool = False
     #: Another rule for a pool instead, and the rule that follows once this one is in force.
     rule: Optional[PoolRule] = None
@@ -76,13 +76,13 @@ class Change:
 
     @property
     def pool(self) -> Optional[int]:
-        """The pool that gets another rule or other numbers of PGs."""
+        """The pool whose rule or numbers of PGs change."""
         pool_change = self.rule or self.pgs
         return None if pool_change is None else pool_change.pool
 
     @property
     def needs_outlook(self) -> bool:
-        """Where PGs will be is worked out before it is made. A split leaves them where they are, so
+        """The future mapping is computed before the change. A split leaves them where they are, so
         does a merge after the step that has moved them."""
         return self.pgs is None or self.moves_first
 
@@ -100,7 +100,7 @@ class Change:
 
     @property
     def pending(self) -> bool:
-        """A burst was sent, was not read back, and may land yet: also while it is sent again."""
+        """A burst was sent and not read back, and may still arrive, also while it is sent again."""
         return self.stage is ChangeStage.SENT or self.stage is ChangeStage.WANTED and self.times > 0
 
     @property
@@ -115,7 +115,7 @@ class Change:
 @dataclass(frozen=True)
 class Pace:
     """The state of the throttle, part of the campaign."""
-    #: PGs that may be in flight; 0: nothing was decided yet.
+    #: PGs that may be in flight; 0: not decided yet.
     pgs: float = 0.0
     #: The reading that was last judged.
     decided: float = 0.0
@@ -127,7 +127,7 @@ class Pace:
     why: str = ''
     #: The code of `why`.
     code: str = Code.FIRST_PACE
-    #: "reads of pool rbd" -> ms that they took while nothing moved, though more than was allowed.
+    #: "reads of pool rbd" -> latency in ms while nothing moved, although above the limit.
     levels: Mapping[str, float] = field(default_factory=dict)
     #: The reading that last added one.
     acquitted: float = 0.0
@@ -135,10 +135,10 @@ class Pace:
     used: int = 0
     #: Readings in a row in which all pools together were over their limits.
     above: int = 0
-    #: Hosts that moves have burdened -> when; known to this mgr alone, which has seen them since.
+    #: Hosts with recent movement -> when; only known to this mgr.
     burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
     seen_since: float = field(default=0.0, compare=False)
-    #: OSDs whose own clients wait; also known to this mgr alone.
+    #: OSDs whose own clients wait; only known to this mgr.
     osd_holds: Mapping[int, OsdHold] = field(default_factory=dict, compare=False)
 
 
@@ -158,7 +158,7 @@ class Phase(str, enum.Enum):
 #: Campaign.kept_mark once everything that was pinned has been kept.
 KEPT_ALL = 'all'
 
-#: Phases in which a campaign waits for nothing any more.
+#: Phases of a finished campaign.
 ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
 #: Phases in which a campaign can pin back what is in flight, and release it again.
 RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
@@ -182,12 +182,12 @@ class PinRecord:
 
     @property
     def leads_to(self) -> UpmapEntry:
-        """The entry that a release puts in place."""
+        """The entry that a release sets."""
         return self.before if self.goal is None else self.goal
 
     @property
     def stays(self) -> bool:
-        """The goal is what is there already: the pin is to become an ordinary upmap."""
+        """The goal is the present entry: the pin becomes an ordinary upmap."""
         return self.goal == self.entry
 
 
@@ -209,20 +209,21 @@ class Flight:
     bytes: int = 0
     #: Further OSDs that are read, to rebuild a shard.
     readers: OsdSet = ()
-    #: What a crash or an abort falls back to; None for a PG that was never pinned.
+    #: The pin to return to after a crash or an abort; None for a PG that was never pinned.
     pin: Optional[PinRecord] = None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A pin on its way into the OSDMap: sent last at `since`, `times` times in all."""
+    """A pin that was sent and is not in the OSDMap yet: last sent at `since`, `times` times in
+    total."""
     since: float
     times: int = 1
 
 
 @dataclass(frozen=True)
 class Holds:
-    """Everything outside the upmaps that the campaign changed and has to give back."""
+    """All settings besides upmaps that the campaign has changed and must give back."""
     #: Flag -> "we set it and the OSDMap showed it".
     flags: Mapping[str, bool] = field(default_factory=dict)
     options: Mapping[str, Held] = field(default_factory=dict)
@@ -231,9 +232,10 @@ class Holds:
     #: Options in the configuration database: of the section mon by name, of the section osd as
     #: "osd/<name>".
     mon: Mapping[str, Held] = field(default_factory=dict)
-    #: What others have changed meanwhile; left alone from then on.
+    #: Settings that others have changed meanwhile, which are left alone from then on.
     given_up: Tuple[str, ...] = ()
-    #: Flags that are being given back: until the OSDMap shows that, their absence is our doing.
+    #: Flags that are being given back: until the OSDMap shows that, their absence is not a change
+    #: by others.
     returning: Tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -247,9 +249,9 @@ class Campaign:
     started: float
     trigger: str = 'operator'
     target: str = 'crush'
-    #: It enters each next phase automatically.
+    #: It enters each phase automatically.
     automatic: bool = False
-    #: What it changes in CRUSH itself; None: the operator does.
+    #: Its own change of CRUSH; None: the operator makes the change.
     change: Optional[Change] = None
     #: CRUSH version when it began.
     crush_version: int = 0
@@ -258,22 +260,22 @@ class Campaign:
     crush_own: int = -1
     #: CrushRules.identity of that version; 0: not known, as in earlier documents.
     crush_identity: int = 0
-    #: The change that takes CRUSH back to before the campaign, once that was asked for.
+    #: The change that restores CRUSH from before the campaign, after a rollback was requested.
     back: Optional[Change] = None
     #: That change has begun.
     rolled_back: bool = False
     #: The change that it undoes.
     undone: Optional[Change] = None
-    #: Flag, balancer and autoscaler were seen as the campaign wants them.
+    #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
-    #: finish --keep: the pins that are left become ordinary upmaps.
+    #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
     #: ABORTED with pins, or PGs that could not be pinned: the settings that keep them where they
     #: are stay borrowed until the operator decides.
     held: bool = False
-    #: Pins that are left while it is held.
+    #: Remaining pins while it is held.
     left: int = 0
     #: Codes of stop conditions that the operator has waived.
     acknowledged: Tuple[str, ...] = ()
@@ -309,21 +311,21 @@ class Campaign:
     moving_seconds: float = 0.0
     first_epoch: int = 0
     last_epoch: int = 0
-    #: How fast it may go, and what its releases cost clients.
+    #: The state of the throttle, and the stalls of its releases.
     pace: Pace = Pace()
     stalls: Stalls = Stalls()
     copying: Copying = Copying()
-    #: Bytes that have arrived, by lengths of time.
+    #: Arrived bytes by blocks of time.
     arrivals: Progress = Progress()
-    #: What has limited it, in seconds by code.
+    #: Its limits, in seconds by code.
     limits: Limits = Limits()
     #: A pause ends then; 0: with "resume" only.
     paused_until: float = 0.0
-    #: The saved plan that it carries out; '': none.
+    #: The saved plan that it executes; '': none.
     plan: str = ''
     #: The token of that plan.
     plan_token: str = ''
-    #: Options that count for this campaign only, as text.
+    #: Options of this campaign only, as text.
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -331,7 +333,7 @@ class Campaign:
         return self.phase not in ENDED
 
     def idle_seconds(self, now: float) -> float:
-        """For so long no PG was released, and none has arrived."""
+        """Seconds since the last release or arrival of a PG."""
         return now - max(self.progressed, self.phase_since, self.pins_sent)
 
     @property
@@ -347,16 +349,16 @@ class Campaign:
 
     @property
     def open(self) -> bool:
-        """The loop has to look after it in every turn."""
+        """The loop must handle it in every turn."""
         return self.active or self.held
 
     @property
     def kept_now(self) -> int:
-        """PGs that stay where they are by an upmap: for good, or until the operator decides."""
+        """PGs that an upmap keeps in place, permanently or until the operator decides."""
         return self.kept + self.left
 
 
-# ---- actions: what the executor is asked to do -------------------------------------------------
+# ---- actions for the executor -------------------------------------------------
 
 @dataclass(frozen=True)
 class SetFlag:
