@@ -67,6 +67,10 @@ def follow(guard: Guard, name: str, by_hand: Mapping[str, Callable[[], object]])
 def _give(cluster: Cluster, command: str) -> None:
     words = [str(cluster.directory / word) if re.fullmatch(r'[a-z]+\.(bin|txt)', word) else word
              for word in shlex.split(command)]
+    if '|' in words:
+        print('# %s\n%s' % (command, cluster.run_tool(
+            ['env', 'CEPH_CONF=%s' % cluster.conf_path, 'sh', '-euc', command], WATCH_SECONDS)))
+        return
     if words[0] != 'ceph':
         cluster.run_tool(words)
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The recipes of the manual, followed to the letter: the commands are those of the document."""
 import signal
-from typing import List, Set
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 import pytest
 
@@ -25,14 +25,14 @@ def durable(guard: Guard) -> None:
     wait_reported(guard)
 
 
-def add(guard: Guard, count: int) -> List[int]:
+def add(guard: Guard, count: int, hosts: Optional[Sequence[str]] = None) -> List[int]:
     """OSDs of CRUSH weight 0 and of 1 TiB each, so that they get the weight of the others."""
     cluster = guard.cluster
     first = max(cluster.osds()) + 1
     with open(cluster.conf_path, 'a') as conf:
         conf.writelines('[osd.%d]\nmemstore_device_bytes = %d\n' % (osd, TIB)
                         for osd in range(first, first + count))
-    added = cluster.add_osds(count, weight=0.0)
+    added = cluster.add_osds(count, hosts, weight=0.0)
     cluster.wait_clean(60)
     wait_reported(guard)
     return added
@@ -76,6 +76,22 @@ def create_and_wait(guard: Guard, osd: int) -> None:
     last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'] or [{'id': 0}])
     create_again(guard, osd)
     guard.cluster.wait(lambda: guard.status()['id'] not in (None, last), 60, 'a campaign')
+
+
+def pool_row(cluster: Cluster, pool: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = next(row for row in cluster.osd_dump()['pools']
+                                 if row['pool_name'] == pool)
+    return found
+
+
+def device_classes(cluster: Cluster) -> Dict[int, str]:
+    return {row['id']: row['device_class'] for row in cluster.mon('osd df')['nodes']}
+
+
+def classify(cluster: Cluster, classes: Mapping[int, str]) -> None:
+    for osd, kind in classes.items():
+        cluster.mon('osd crush rm-device-class', ids=['osd.%d' % osd])
+        cluster.mon('osd crush set-device-class', ids=['osd.%d' % osd], **{'class': kind})
 
 
 def holders(cluster: Cluster) -> Set[int]:
@@ -145,6 +161,63 @@ def test_change_the_crush_map(guard: Guard) -> None:
 
 
 @nightly
+def test_move_a_pool_to_another_device_class(guard: Guard) -> None:
+    cluster = guard.cluster
+    found = device_classes(cluster)
+    pool = pool_row(cluster, 'rep')
+    former = next(row['rule_name'] for row in cluster.mon('osd crush rule dump')
+                  if row['rule_id'] == pool['crush_rule'])
+    try:
+        classify(cluster, {osd: 'ssd' if osd < 4 else 'hdd' for osd in found})
+        wait_reported(guard)
+        follow(guard, 'move a pool to another device class', {})
+        assert {osd for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % pool['pool'])
+                for osd in pg['acting']} == {0, 1, 2, 3}
+        assert guard.upmaps() == {}
+        assert_over(guard)
+    finally:
+        cluster.mon('osd pool set', pool='rep', var='crush_rule', val=former)
+        cluster.wait_clean(120)
+        cluster.mon('osd crush rule rm', name='fast')
+        classify(cluster, found)
+
+
+@nightly
+def test_change_the_number_of_pgs(guard: Guard) -> None:
+    cluster = guard.cluster
+    try:
+        follow(guard, 'change the number of PGs', {})
+        assert pool_row(cluster, 'rep')['pg_num'] == 128
+        assert pool_row(cluster, 'rep')['pg_placement_num'] == 128
+        assert_over(guard)
+    finally:
+        if pool_row(cluster, 'rep')['pg_num'] != 64:
+            wait_reported(guard)
+            order(guard, 'rebalance pg_num', pool='rep', pg_num=64)
+            guard.wait_phase('DONE', timeout=600)
+
+
+@nightly
+def test_expand_an_erasure_coded_pool(guard: Guard) -> None:
+    """On as many hosts as a PG has shards."""
+    cluster = guard.cluster
+    wide = cluster.pool_create('wide', 32, erasure=(3, 1))
+    cluster.fill('wide', 500, 4096)
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    added: List[int] = []
+    follow(guard, 'expand an erasure-coded pool', {
+        'Create the OSDs': lambda: added.extend(
+            add(guard, 8, ['new%d' % (number // 2) for number in range(8)]))})
+    host_of = cluster.osd_hosts()
+    rows = [pg['acting'] for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % wide)]
+    assert rows and all(len({host_of[osd] for osd in osds}) == 4 for osds in rows)
+    assert {osd for osds in rows for osd in osds} & set(added)
+    assert guard.status()['released'] > 0 and not guard.status()['unpinnable']
+    assert_over(guard)
+
+
+@nightly
 def test_take_over_from_upmap_remapped(guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure({'target': 'balanced', 'max_extra_movement': '10'})
@@ -196,8 +269,16 @@ def test_an_upgrade(guard: Guard) -> None:
 def test_roll_back_and_leave(guard: Guard) -> None:
     cluster = guard.cluster
     added = begun(guard)
+    guard.configure({'latency_factor': '2'})
     follow(guard, 'roll back and leave', {'Give back': lambda: cluster.wait(
         lambda: safe_to_disable(guard), 60, 'a safe shutdown')})
     cluster.wait_clean(60)
     assert not holders(cluster) & set(added)
     assert 'norebalance' not in cluster.osd_dump()['flags_set'] and not guard.tracebacks()
+    assert not [key for key in cluster.mon('config-key ls')
+                if 'perfguard' in key and not key.startswith('config-history/')]
+    assert not [row for row in cluster.mon('config dump') if 'perfguard' in row['name']]
+    assert not [row for row in cluster.mon('auth ls')['auth_dump'] if 'perfguard' in row['entity']]
+    if any(row['pool_name'] == '.mgr' for row in cluster.osd_dump()['pools']):
+        assert not cluster.run_tool(['rados', '-c', str(cluster.conf_path), '-p', '.mgr', '-N',
+                                     'perfguard', 'ls']).strip()
