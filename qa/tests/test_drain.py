@@ -13,6 +13,7 @@ from perfguard.cluster.types import pg_shard_bytes
 from perfguard.probe.placement import pgid_of
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import (crush_weights, order, refused, replace_devices, safe_to_destroy,
@@ -36,6 +37,9 @@ EVEN_SIZE = 65536
 MOST_OFF = 0.03
 #: Greatest difference between two OSDs after a drain, as a share of their space.
 MOST_SPREAD = 0.02
+#: Options of which campaigns of tests have others than the defaults.
+CAPS = ('max_backfills_source', 'max_backfills_primary', 'max_backfills_target',
+        'max_backfills_host')
 #: Times for which clients are measured before a drain and while OSDs delete PGs, and within which
 #: perfguard has the reports of OSDs.
 QUIET_SECONDS, DELETING_SECONDS, REPORT_SECONDS = 15, 12, 3
@@ -247,7 +251,7 @@ def test_few_pgs_leave_an_osd_that_deletes_others(guard: Guard) -> None:
     cluster, most = guard.cluster, 4
     guard.configure({'max_backfills_source': str(most), 'latency_factor': '100',
                      'latency_alarm_factor': '100'})
-    cluster.mon('config set', who='osd', name='osd_delete_sleep', value='10')
+    cluster.mon('config set', who='osd', name='osd_delete_sleep', value='40')
     load = cluster.load('rep', rate=100, runtime=600)
     try:
         wait_reported(guard)
@@ -279,3 +283,35 @@ def test_few_pgs_leave_an_osd_that_deletes_others(guard: Guard) -> None:
         min(held), max(held), most_leaving, most))
     assert min(held) >= most and most_leaving == 1
     assert not guard.tracebacks()
+
+
+@pytest.mark.alone
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_clients_of_a_drain_whose_osds_delete_at_their_own_pace(guard: Guard) -> None:
+    """The latency is that of the machine, so it is shown and not judged."""
+    cluster = guard.cluster
+    for name in ('stall_share', 'max_transition_ratio', *CAPS):
+        guard.unset(name)
+    load = cluster.load('rep', rate=100, runtime=1200)
+    try:
+        wait_reported(guard)
+        marks = [('quiet', time.time())]
+        time.sleep(2 * QUIET_SECONDS)
+        marks.append(('before they delete', time.time()))
+        order(guard, 'drain', what=['osd.7'])
+        cluster.wait(lambda: deleting(cluster, 7) > 0, 120, 'osd.7 to delete PGs')
+        marks.append(('while they delete', time.time()))
+        looks, seen = 0, 0
+        while guard.phase() != 'DONE':
+            looks, seen = looks + 1, seen + (deleting(cluster, 7) > 0)
+            assert time.time() - marks[-1][1] < patient(400), guard.status()
+            time.sleep(1)
+        marks.append(('', time.time()))
+    finally:
+        load.stop()
+    print('%s: osd.7 deleted PGs in %d of %d looks' % (cluster.release.name, seen, looks))
+    for (name, begin), (_, end) in zip(marks, marks[1:]):
+        print('%s: %s' % (name, load.described(begin, end)))
+        found = load.percentiles(begin, end)
+        assert not found['errors'] and not found['unfinished'], found
+    assert seen > 0 and not guard.tracebacks()
