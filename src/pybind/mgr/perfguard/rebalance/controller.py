@@ -29,7 +29,7 @@ from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, overridden, unfit
 from .rule_change import left_intermediate
 from .turn_inputs import PinGoals, TurnInputs
-from .types import Campaign
+from .types import Campaign, Phase
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class RebalanceController:
                 seen = _held(seen, 'working out the rollback')
             assert self.campaign is not None
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
-            self.forecast.update_moves(self.pins, seen)
+            self.forecast.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
             seen = self._inputs.complete(self.campaign, seen, options)
             self.answered = seen.answered
             self._judge_and_act(seen, options)

@@ -339,26 +339,40 @@ class Forecast:
         self.moves = MoveIndex()
         #: PGs whose pins may be in force without being listed there.
         self._lacking: Dict[str, None] = {}
+        #: PGs whose pins have changed since CRUSH did.
+        self._fresh: Dict[str, None] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
         self._key: Optional[Tuple[Any, ...]] = None
+        self._crush = 0
         self._epoch = -1
         self._due = 0.0
 
-    def update_moves(self, pins: PinIndex, seen: Observation) -> None:
-        """Compute the moves of new pins, or those of all pins if CRUSH or the pools have
-        changed."""
+    def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
+        """Compute the moves of new pins, or those of all pins if CRUSH or the pools have changed.
+
+        `pinning`: each PG that a change of CRUSH remaps gets another pin, and the moves of the
+        other PGs stay the same. Those of the last pins are computed again: the mons may have
+        committed these pins before the change.
+        """
         osdmap = seen.osdmap
         out = out_osds(osdmap.osds)
-        key = (seen.crush.identity, out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
-                                               for pool in osdmap.pools.values()))
-        if key != self._key:
+        key = (out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
+                          for pool in osdmap.pools.values()))
+        changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
+        if key != self._key or changed and not pinning:
             self.moves.clear()
             self._key = key
             self._lacking = dict.fromkeys(pins)
-        self.forget(pins.take_changed())
+        elif changed:
+            self.forget(self._fresh)
+        if changed:
+            self._fresh = {}
+        noted = pins.take_changed()
+        self._fresh.update(dict.fromkeys(noted))
+        self.forget(noted)
         for pgid in list(self._lacking):
             pin = pins.get(pgid)
             if pin is not None and not pin.stays:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import (OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                                      seed_of)
 from perfguard.errors import Code
@@ -90,6 +91,12 @@ class Looks:
         monkeypatch.setattr(PinIndex, '__iter__', lambda pins: look(len(pins), every(pins)))
 
 
+def weighted(weight: int) -> CrushRules:
+    items = [{'id': osd, 'weight': weight} for osd in range(6)]
+    return CrushRules.from_dump({'buckets': [
+        {'id': -1, 'name': 'default', 'type_id': 10, 'items': items}], 'types': [], 'rules': []})
+
+
 class Big:
     """A campaign at its caps, with `number` further pins, all in force."""
 
@@ -160,3 +167,28 @@ def test_a_restart_of_an_osd_changes_no_move(monkeypatch: pytest.MonkeyPatch) ->
         big.forecast.update_moves(big.pins, seen)
         assert looks.number < 100
     assert {pgid: move.since for pgid, move in big.forecast.moves.items()} == began
+
+
+def test_a_burst_of_a_change_does_not_work_out_the_moves_of_earlier_ones(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    big = Big(1000)
+    seen = big.observe(7)
+    big.forecast.update_moves(big.pins, seen, pinning=True)
+    looked, since = [], {}
+    for burst in range(1, 4):
+        pgid = '7.%x' % (1000 + burst)
+        big.entries[pgid] = UpmapEntry(((0, 3),))
+        big.pins.note({pgid: PinRecord(UpmapEntry(), big.entries[pgid], goal=UpmapEntry())})
+        seen = replace(big.observe(7 + burst), crush=weighted(burst), now=seen.now + 60.0)
+        with monkeypatch.context() as patch:
+            looks = Looks(patch)
+            big.forecast.update_moves(big.pins, seen, pinning=True)
+            looked.append(looks.number)
+        since[pgid] = big.forecast.moves[pgid].since
+    # The pins of the burst before are looked at again.
+    assert max(looked[1:]) < 20
+    assert {pgid: big.forecast.moves[pgid].since for pgid in since} == {
+        '7.3e9': seen.now - 60.0, '7.3ea': seen.now, '7.3eb': seen.now}
+    # What others change is not followed by pins.
+    big.forecast.update_moves(big.pins, replace(seen, crush=weighted(9), now=seen.now + 60.0))
+    assert {move.since for move in big.forecast.moves.values()} == {seen.now + 60.0}
