@@ -52,6 +52,9 @@ class CrushRules:
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
+    #: By type: OSD -> name of its bucket. Turns ask for thousands of them.
+    _domains: Dict[str, Dict[int, Optional[str]]] = field(
+        init=False, default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         self._parents = {item: bucket.id for bucket in self._buckets.values()
@@ -139,6 +142,12 @@ class CrushRules:
 
     def domain_of(self, osd: int, type_name: str) -> Optional[str]:
         """Name of the bucket of that type above an OSD, or None."""
+        known = self._domains.setdefault(type_name, {})
+        if osd not in known:
+            known[osd] = self._above(osd, type_name)
+        return known[osd]
+
+    def _above(self, osd: int, type_name: str) -> Optional[str]:
         type_id = self._type_ids.get(type_name)
         item: Optional[int] = osd
         while item is not None:

@@ -68,6 +68,8 @@ def whole_hosts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
     """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
     found: Dict[Tuple[Class, str], Set[int]] = {}
+    if len(slow) < 2:
+        return found
     every, known = by_host(places, places), by_host({*judged, *slow}, places)
     for key, hosts in by_host(slow, places).items():
         whole = {host: osds for host, osds in hosts.items()
@@ -81,6 +83,8 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with so many of them that none is reported."""
     crowd: Set[int] = set()
+    if len(slow) < 2:
+        return crowd
     hosts = whole_hosts(slow, judged, places)
     single = slow - {osd for osds in hosts.values() for osd in osds}
     everyone = by_host(judged, places)
@@ -95,6 +99,8 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
     """The slow hosts, sorted by name."""
+    if len(slow) < 2:
+        return ()
     known = by_host({*judged, *slow}, places)
     found = []
     for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
