@@ -28,12 +28,12 @@ DOCUMENT = ', "document": '
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
-#: Where unreadable documents are kept, and below that the mark of those without another copy.
+#: Prefix of unreadable documents, and of the mark of those without another copy.
 ASIDE, LOST = 'damaged/', '/lost'
-#: Documents of what campaigns and the mitigation have on the cluster.
+#: Documents on changes that campaigns and the mitigation have made to the cluster.
 STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',
          'pins/')
-#: Documents that must be with the mons before anything that they stand for is sent.
+#: Documents that the mons must have stored before the commands that they describe are sent.
 VERIFIED = (*STATE, 'probing', 'plans/')
 
 
@@ -52,27 +52,27 @@ class Damaged(PerfguardError):
 
 
 class Store:
-    """Documents (anything json can hold) by name. For one thread, but for `note`."""
+    """Documents (anything json can hold) by name. For one thread, except `note`."""
 
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
         self._sequence: Dict[str, int] = {}
         #: Copy that was written or read last, by document.
         self._newest: Dict[str, str] = {}
-        #: What was set aside since the module started: (key, reason). One copy of a document
-        #: may be damaged by a crash between two writes: then the other one serves.
+        #: Documents that were set aside since the module started: (key, reason). One copy of a
+        #: document may be damaged by a crash between two writes: then the other one serves.
         self.damaged: List[Tuple[str, str]] = []
-        #: Documents of which no copy was left.
+        #: Documents without an intact copy.
         self.unreadable: Set[str] = set()
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
         self.foreign: Set[str] = set()
-        #: What this mgr and those before it could not read, in words, until it is acknowledged.
+        #: Texts on what this mgr and earlier ones could not read, until that is acknowledged.
         self.losses: List[str] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
-        #: Keys and values of notes, likewise, and those of them that `unverified` named last:
-        #: commands' threads write notes at any time.
+        #: Keys and values of notes, likewise, and those that `unverified` returned last: threads of
+        #: commands write notes at any time.
         self._noted: Dict[str, str] = {}
         self._named: List[str] = []
 
@@ -95,8 +95,8 @@ class Store:
             self._unverified[name] = document
 
     def get(self, name: str) -> Optional[Any]:
-        """The newest intact copy of a document; None when there is none, or it is a newer
-        perfguard's."""
+        """The newest intact copy of a document; None if there is none, or if a newer perfguard
+        wrote it."""
         if self.newer(name):
             self.foreign.add(name)
             return None
@@ -130,7 +130,7 @@ class Store:
         return False
 
     def acknowledge_losses(self) -> None:
-        """An operator begins anew, whatever could not be read."""
+        """An operator begins a campaign although something could not be read."""
         self.losses = []
         self.damaged.clear()
         self.unreadable.clear()
@@ -138,19 +138,19 @@ class Store:
             self.remove(name)
 
     def set_aside(self, name: str) -> None:
-        """Move a document out of the way of one that is to be written."""
+        """Set a document aside before another one is written in its place."""
         self.foreign.discard(name)
         for copy in COPIES:
             self._move_aside(f'{name}/{copy}/')
 
     def refuse(self, name: str) -> None:
-        """Keep a document that is whole and makes no sense as damaged/..., and report it."""
+        """Keep an intact document with invalid contents as damaged/..., and report it."""
         self.set_aside(name)
         self.unreadable.add(name)
         self._mark_lost(name)
 
     def get_entries(self, name: str) -> List[Dict[str, Any]]:
-        """A document that is a list of entries with an id each; what else it holds is not ours."""
+        """A document that is a list of entries with ids; other elements are ignored."""
         document = self.get(name)
         if not isinstance(document, list):
             return []
@@ -161,13 +161,14 @@ class Store:
         if name in self.foreign:
             return
         self._unverified.pop(name, None)
-        # Heads first: a copy without its head is no copy, a head without its parts is damage.
+        # Heads first: a copy without a head does not count, a head without its parts counts as
+        # damaged.
         for key in sorted(self._kv.get_store_prefix(name + '/'),
                           key=lambda key: not key.endswith('/head')):
             self._kv.set_store(key, None)
 
     def put_key(self, key: str, value: str) -> None:
-        """A bare value."""
+        """Write a plain value."""
         self._kv.set_store(key, value)
 
     def unverified(self) -> Dict[str, str]:
@@ -180,7 +181,7 @@ class Store:
         return found
 
     def is_verified(self, name: str) -> bool:
-        """Whether the mons are known to have the document as it was written last."""
+        """Whether the mons are known to have the last version of the document."""
         return name not in self._unverified
 
     def verified(self) -> None:
@@ -189,7 +190,7 @@ class Store:
             self._noted.pop(key, None)
 
     def put_again(self) -> None:
-        """What the mons did not keep."""
+        """Write values again that the mons did not store."""
         for name, document in list(self._unverified.items()):
             self.put(name, document)
         for key, value in self._noted.copy().items():
@@ -198,8 +199,8 @@ class Store:
     def note(self, prefix: str, document: Any) -> str:
         """Write a small document once, under a new name; returns the key.
 
-        One write, and safe from any thread: for what has to survive the moment between a
-        command's answer and the next turn of the loop.
+        One write, and safe from any thread: for requests that must survive between the answer of a
+        command and the next turn of the loop.
         """
         key, value = '%s/%020d' % (prefix, time.time_ns()), json.dumps(document)
         self._kv.set_store(key, value)
@@ -229,13 +230,13 @@ class Store:
         return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
 
     def withheld(self) -> List[str]:
-        """Documents of a newer perfguard without which nothing may be done: what they stand for
-        is on the cluster."""
+        """Documents of a newer perfguard that prevent all actions, because they describe changes of
+        the cluster."""
         return sorted({name for prefix in STATE for name in self.names(prefix)
                        if self.newer(name)})
 
     def lost_earlier(self) -> List[str]:
-        """Documents and notes of which an mgr before this one found no copy that was whole."""
+        """Documents and notes of which an earlier mgr found no intact copy."""
         lost = {key[len(ASIDE):-len(LOST)] for key in self._kv.get_store_prefix(ASIDE)
                 if key.endswith(LOST)}
         return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
@@ -289,11 +290,11 @@ def _encode(document: Any, sequence: int) -> Tuple[str, List[str]]:
     return json.dumps({**head, 'version': PARTED, 'parts': len(parts)}), parts
 
 
-# ---- What could not be read of the stored state, in words
+# ---- Texts on unreadable parts of the stored state
 
-#: Where requests wait in the store.
+#: Prefix of pending requests in the store.
 REQUESTS = 'requests'
-#: Documents without which nothing is left behind on the cluster: only the mgr that finds them
+#: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'watch', 'baseline'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
@@ -308,7 +309,7 @@ def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
     losses = ['cannot read %s' % text for text in lost]
     for key, reason in store.damaged:
         text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
-        # One copy of a document may be damaged by a crash: then the other one serves.
+        # One copy of a document may be damaged by a crash; then the other one is used.
         if key.rsplit('/', 1)[0] in store.unreadable or key.startswith(REQUESTS):
             losses.append(text)
         else:
@@ -319,29 +320,28 @@ def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 
 def found_earlier(store: Store) -> List[str]:
-    """What mgrs before this one have lost and no new campaign has acknowledged."""
+    """Losses of earlier mgrs that no new campaign has acknowledged."""
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
     texts = ['a previous mgr could not read %s; set aside as damaged/%s' % (
         name, name) for name in names]
     return texts + ([ADVICE] if 'campaign' in names else [])
 
 
-# ---- Whether the mons keep what was journalled, and whether this mgr may still act.
-#
-# Ceph only logs a write that fails, and an mgr reads its own cache. So what matters is read back
-# from the mons before anything is sent. The same reading shows another mgr that has become active:
-# each writes its gid under `owner` when it does. A write may reach the mons late, when another mgr
-# has taken over long ago: so the mgr that the MgrMap names owns the journal again.
+# ---- Whether the mons keep what was journalled, and whether this mgr may still act. Ceph only logs
+# a write that fails, and an mgr reads its own cache. So important values are read back from the
+# mons before commands are sent. The same reading shows another mgr that has become active: each
+# writes its gid under `owner` when it does. A write may reach the mons late, when another mgr has
+# taken over long ago: so the mgr that the MgrMap names owns the journal again.
 
 #: Key of the mgr that became active last.
 OWNER = 'owner'
-#: Seconds between two looks at the MgrMap while fenced: the mgr builds all of it for that.
+#: Interval of reading the MgrMap while fenced: the mgr converts the whole map each time.
 CLAIM_SECONDS = 30.0
 
 
 class Mons(Protocol):
     def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]:
-        """None: there is no such key; those of which nothing is known are left out."""
+        """None: there is no such key; keys without an answer are left out."""
 
     def active_gid(self) -> int: ...
 
@@ -354,11 +354,11 @@ class Journal:
         self._token = ''
         #: The mons have shown this mgr as the owner.
         self._owned = False
-        #: Another mgr has become active: this one must not act any more.
+        #: Another mgr has become active: this one must not act anymore.
         self.fenced = False
-        #: When the MgrMap was looked at last, or else this mgr was found to be fenced.
+        #: When the MgrMap was last read, or this mgr was fenced.
         self._looked: Optional[float] = None
-        #: Why nothing may be sent now; '' where all is kept.
+        #: Why no commands may be sent now; '' if everything is stored.
         self.failure = ''
 
     def load(self, now: float) -> None:
@@ -372,9 +372,9 @@ class Journal:
         self._store.put_key(OWNER, self._token)
 
     def claim(self, now: float) -> bool:
-        """While fenced, now and then: own the journal again if this is the active mgr after all."""
+        """While fenced, at intervals: own the journal again if this is the active mgr."""
         if self._looked is None:
-            self._looked = now  # an mgr that is deposed ends as soon as it hears of that
+            self._looked = now  # an mgr that is no longer active ends as soon as it is notified
         if 0.0 <= now - self._looked < CLAIM_SECONDS:
             return False
         self._looked = now
@@ -384,8 +384,8 @@ class Journal:
         return True
 
     def owns(self) -> bool:
-        """Whether no other mgr has become active; asked before records are written that it would
-        write under the same names."""
+        """Whether no other mgr has become active; checked before records are written, as both use
+        the same keys."""
         if self.fenced:
             return False
         found = self._mons.stored([OWNER])
@@ -427,14 +427,14 @@ class Journal:
                             'this mgr sends no command' % other.split()[0])
             return False
         if not self._owned or OWNER in found:
-            # Its own mark did not arrive, or was removed. Without an answer another mgr may be
-            # active by now, whose mark a late write would replace.
+            # Its own mark did not arrive, or was removed. Without an answer, another mgr may be
+            # active now, whose mark a late write would replace.
             self._store.put_key(OWNER, self._token)
         self.failure = 'cannot read the journal back from the mons: perfguard sends no command'
         return False
 
 
-# ---- types of what was read
+# ---- types of loaded data
 
 T = TypeVar('T')
 _HINTS: Dict[type, Dict[str, Any]] = {}

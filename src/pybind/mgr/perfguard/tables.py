@@ -37,7 +37,7 @@ def render(data: Json, format_: str, plain: Callable[[Json], str]) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[str] = ()) -> str:
     """A table with numbers to the right; `left` names the columns of words."""
-    # Not at the top: perfguard-plan, which prints no table, needs nothing but Python.
+    # Not at the top: perfguard-plan, which prints no tables, only needs Python.
     from prettytable import PrettyTable
     pretty = PrettyTable(list(columns), border=False)
     for column in columns:

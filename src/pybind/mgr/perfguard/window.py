@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Times of the day and days of the week in which PGs may be released, as the balancer has them."""
+"""Times of the day and days of the week in which PGs may be released, with the syntax of the
+balancer."""
 import re
 import time
 from dataclasses import dataclass
@@ -8,8 +9,9 @@ from typing import Optional
 from .errors import InvalidValue
 
 DAY_MINUTES = 1440
-#: Times at which a window opens or shuts that are looked at: three a day, for eight days, and some
-#: more where clocks are changed; and for two years, beyond which no estimate is worth having.
+#: Maximum number of times at which a window opens or closes that are considered: three per day for
+#: eight days, and some more for clock changes; and for two years, beyond which estimates are
+#: useless.
 EDGES_IN_A_WEEK = 3 * 8 + 6
 EDGES_IN_AN_ESTIMATE = 3 * 730
 
@@ -22,8 +24,8 @@ class BadWindow(InvalidValue):
 class Window:
     """Local time of the mgr. Minutes of the day, the end excluded; weekdays with Sunday as 0.
 
-    Where the begin is after the end, the window continues past midnight, or over the weekend. Where
-    the weekdays are equal, it is every day.
+    If the begin is after the end, the window continues past midnight, or over the weekend. If the
+    weekdays are equal, it is every day.
     """
     begin_minute: int = 0
     end_minute: int = DAY_MINUTES
@@ -37,7 +39,8 @@ class Window:
 
 
 def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int) -> Window:
-    """From the options of these names; BadWindow if there is none such, or it never opens."""
+    """From the options of these names; Raises BadWindow if they are invalid, or if it never
+    opens."""
     begin, end = _minute('begin_time', begin_time), _minute('end_time', end_time)
     if begin % DAY_MINUTES == end:
         raise BadWindow('begin_time and end_time are both %s: the '
@@ -67,7 +70,8 @@ def _within(value: int, begin: int, end: int) -> bool:
 
 
 def opens_in(when: Window, now: float) -> Optional[float]:
-    """Seconds until it is open, 0.0 if it is; None: not in a week, where clocks are put on."""
+    """Seconds until it is open, 0.0 if it is; None: not within a week, because of a clock
+    change."""
     at = now
     for _ in range(EDGES_IN_A_WEEK):
         if is_open(when, at):
@@ -77,7 +81,7 @@ def opens_in(when: Window, now: float) -> Optional[float]:
 
 
 def seconds_until_done(when: Window, now: float, work: float) -> float:
-    """Wall-clock seconds that so many seconds of work take if it rests while the window is shut."""
+    """Wall-clock seconds of this amount of work if it pauses while the window is closed."""
     if when.always:
         return work
     at = now
@@ -92,11 +96,12 @@ def seconds_until_done(when: Window, now: float, work: float) -> float:
 
 
 def _next_edge(when: Window, now: float) -> float:
-    """When the window may open or shut next: at midnight too, since days differ."""
+    """The next time at which the window may open or close, including midnight, since days
+    differ."""
     local = time.localtime(now)
     minutes = sorted({0, when.begin_minute, when.end_minute % DAY_MINUTES})
     date = local.tm_year, local.tm_mon
-    # An hour that the clock repeats is meant twice: in summer time, and as the clock is now.
+    # An hour that the clock repeats counts twice: in summer time, and in the present time.
     stamps = {time.mktime((*date, local.tm_mday + day, 0, minute, 0, 0, 0, summer))
               for day in (0, 1) for minute in minutes for summer in (-1, local.tm_isdst)}
     return _clock_change(now, min(stamp for stamp in stamps if stamp > now))
@@ -104,7 +109,7 @@ def _next_edge(when: Window, now: float) -> float:
 
 def _clock_change(begin: float, end: float) -> float:
     """When the local clock is changed between two times of about a day, else `end`: it then skips
-    or repeats times at which a window opens or shuts."""
+    or repeats times at which a window opens or closes."""
     offset = time.localtime(begin).tm_gmtoff
     if time.localtime(end).tm_gmtoff == offset:
         return end

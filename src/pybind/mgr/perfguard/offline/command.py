@@ -30,11 +30,11 @@ from .sources import BadInput, Dumps, Maps, Terminal, Source
 
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
 BAD_INPUT = 2
-#: As a shell reports a process that SIGINT has ended.
+#: Exit status of a process that SIGINT has ended, as shells report it.
 INTERRUPTED = 130
-#: OSDs that a summary names.
+#: Maximum number of OSDs that a summary names.
 MOST_OSDS = 8
-#: Reasons that are printed one by one.
+#: Maximum number of reasons that are printed.
 MOST_REASONS = 20
 #: Options of release and plan, with the module options whose defaults they have.
 CAPS: Mapping[str, Tuple[str, str]] = {
@@ -48,7 +48,7 @@ CAPS: Mapping[str, Tuple[str, str]] = {
                                'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
 
 
-#: Characters of an unexpected error.
+#: Maximum length of an unexpected error.
 SHOWN = 200
 
 
@@ -72,7 +72,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, head for one, has had enough. Python flushes stdout once more at exit.
+        # The reader, such as head, has closed the pipe. Python flushes stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
@@ -167,7 +167,7 @@ def _source(args: argparse.Namespace, progress: Terminal) -> Source:
     if args.live and given:
         raise BadInput('--live replaces %s' % _option(given[0]))
     if args.live:
-        # What hangs is the cluster; nothing is lost, since the cluster is only read.
+        # The cluster hangs; it is only read, so nothing is lost.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         return LiveCluster(connected(args), progress, say)
     for name in required:
@@ -193,15 +193,15 @@ def _without_gc() -> Iterator[None]:
         gc.enable()
 
 
-# ---- what each of them does
+# ---- the subcommands
 
 def _maps(source: Source) -> Maps:
-    """Raises BadInput where the commands of a plan would do harm."""
+    """Raises BadInput if the commands of a plan would do harm."""
     rival = source.rival()
     if rival:
         raise BadInput(rival)
     maps = source.maps()
-    # Weights would be changed, and all pins be refused.
+    # Weights would be changed, and all pins would be refused.
     why = unfit(maps.osdmap)
     if why:
         raise BadInput(why)
@@ -209,7 +209,7 @@ def _maps(source: Source) -> Maps:
 
 
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    # First the largest, so that nothing else is in memory beside it.
+    # The largest first, so that it is alone in memory.
     pgs = source.pgs(clean=False)
     maps = _maps(source)
     _warn_if_apart(pgs, maps.osdmap)
@@ -248,7 +248,8 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
 
 
 def _heed(command: str, why: str) -> None:
-    """The script of a plan waits; what "release" prints may be executed at once."""
+    """Warn or raise BadInput: the script of a plan waits, but the output of "release" may be
+    executed at once."""
     if why and command == 'release':
         raise BadInput('no PG is released now: ' + why)
     if why:
@@ -303,7 +304,7 @@ def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
 
 
 def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
-    """expand and drain: what they move, and the commands that keep all data where it is."""
+    """expand and drain: their movement, and the commands that keep all data in place."""
     maps = _maps(source)
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')
@@ -355,7 +356,7 @@ def _future(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
     return future
 
 
-# ---- what is printed
+# ---- output
 
 def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) -> str:
     if args.format == 'json':
@@ -368,7 +369,7 @@ def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) ->
 
 
 def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
-    """null: the dumps do not say how much data the pools have."""
+    """null: the dumps do not contain the sizes of the pools."""
     found = moves.as_json()
     if not maps.pool_bytes:
         found.update(bytes=None, estimated_seconds=None)
@@ -407,7 +408,7 @@ def _explain(what: str, reasons: Mapping[str, str]) -> None:
 def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:
     """The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree.
 
-    PG stats lag: after a primary moved they show the interval before for some seconds.
+    PG stats lag: after a change of the primary they show the earlier interval for some seconds.
     """
     apart = sum(osdmap.pg_temp.get(pg.pgid) != pg.acting for pg in pgs)
     if apart:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins of remapped PGs, and their release. Pure.
 
-Nothing in an OSDMap says what an upmap is for. So the pins to release are those that `rebalance
-adopt` would take over: upmaps that keep data off OSDs that lack PGs of their share.
+The OSDMap does not contain the purpose of an upmap. So the pins to release are those that
+`rebalance adopt` would take over: upmaps that keep data off OSDs that lack PGs of their share.
 """
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -22,7 +22,7 @@ Json = Dict[str, Any]
 
 @dataclass(frozen=True)
 class PinPlan:
-    """What pins every remapped PG. Keyed by PG id."""
+    """The pins of all remapped PGs, by PG id."""
     #: The complete new entry of each PG whose entry changes; an empty one is a removal.
     entries: Mapping[str, UpmapEntry]
     #: Why the others stay remapped.
@@ -76,7 +76,7 @@ def by_pgid(pg: PgSets) -> Tuple[int, int]:
 
 # ---- Releases: which upmaps hold PGs back, and in which order they are released
 
-#: States of any PG in which none is released.
+#: If any PG has one of these states, no PG is released.
 STOPS = ('laggy', 'stale', 'backfill_toofull')
 #: Where CRUSH alone places PGs with a pg_upmap vector, which hides it.
 Raws = Mapping[str, OsdSet]
@@ -87,11 +87,11 @@ NO_RAWS: Raws = {}
 class HeldBack:
     """The PGs that upmaps hold back."""
     pins: Mapping[str, PinRecord]
-    #: The moves of those that may be released now.
+    #: The moves of the PGs that may be released now.
     moves: Tuple[Move, ...]
     #: Upmaps that are left alone, and pins that must wait, with the reason.
     left: Mapping[str, str]
-    #: What is moving already.
+    #: The moves in progress.
     in_flight: Tuple[Move, ...] = ()
 
     def entries(self, pgids: Iterable[str]) -> Dict[str, UpmapEntry]:
@@ -100,7 +100,7 @@ class HeldBack:
 
 
 def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws) -> HeldBack:
-    """`raws`: as far as they are known."""
+    """`raws`: the known raw sets."""
     osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
     placed = {row.pgid: row for row in rows}
     ups: Dict[int, Dict[str, OsdSet]] = {}
@@ -152,8 +152,8 @@ def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
 def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> Iterator[List[Move]]:
     """The moves in the order of their release, each batch as large as the caps allow.
 
-    The first one starts beside what is in flight, and may be empty; each of the others starts when
-    all before it have arrived.
+    The first one starts while other PGs are in flight, and may be empty; each of the others starts
+    when all earlier ones have arrived.
     """
     load = _load(osdmap, crush)
     for move in plan.in_flight:

@@ -7,7 +7,7 @@ from typing import FrozenSet, Iterator, Mapping, Sequence
 from ..cluster.types import OsdMap, UpmapEntry
 from ..upmap.semantics import as_line, entry_commands
 
-#: Commands of a script from one line of progress to the next.
+#: Number of commands per line of progress.
 PROGRESS_LINES = 20
 #: PG states in which a script sends no further batch, as patterns of a shell.
 UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'creating', 'unknown',
@@ -18,8 +18,8 @@ SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case 
           'do echo "waiting for PGs, or for space: $pgs" >&2; sleep 10; done').replace(
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
 CEPH = 'ceph'
-#: Nothing moves until each command was carried out. A flag that others have set is theirs, and
-#: they may have set or removed it since the plan was made.
+#: Nothing moves until all commands were executed. A flag that others have set is left alone; they
+#: may have set or removed it since the plan was made.
 HOLD = '''if ceph osd dump | grep "^flags.*norebalance" > /dev/null; then
     echo "norebalance is set already, so this script leaves it set" >&2
     hold=theirs
@@ -60,14 +60,14 @@ class CommandBatch:
 
 @dataclass(frozen=True)
 class Script:
-    """What a plan has carried out."""
+    """The commands of a plan."""
     #: Each batch waits until it may begin, if there are several.
     batches: Sequence[CommandBatch]
-    #: Nothing must move until all of it is carried out.
+    #: Nothing must move until all commands were executed.
     hold: bool = False
     #: norebalance was set when the plan was made.
     held: bool = False
-    #: How an operator goes back, as commands.
+    #: The commands that undo it.
     back: Sequence[str] = ()
 
 

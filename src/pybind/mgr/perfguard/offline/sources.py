@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What plans are made from: dumps in files, or, in live.py, the cluster itself."""
+"""The input of plans: dumps in files or, in live.py, the cluster itself."""
 import argparse
 import contextlib
 import json
@@ -24,7 +24,7 @@ class BadInput(PerfguardError):
 @dataclass(frozen=True)
 class Maps:
     osdmap: OsdMap
-    #: None: it was not given.
+    #: None: not given.
     crush: Optional[CrushRules]
     #: Bytes that clients have stored, by pool id; empty: not known.
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
@@ -34,7 +34,8 @@ class Source(Protocol):
     """Each call reads; all raise BadInput."""
 
     def rival(self) -> str:
-        """Which campaign of the module moves or pins PGs of this cluster; '': none is known."""
+        """Text on the campaign of the module that moves or pins PGs of this cluster; '': none is
+        known."""
 
     def maps(self) -> Maps: ...
 
@@ -44,7 +45,7 @@ class Source(Protocol):
     def space(self) -> Dict[int, Space]: ...
 
     def encoded(self, epoch: int) -> Optional[bytes]:
-        """The OSDMap as Ceph's tools read it; None: it was not given."""
+        """The OSDMap as Ceph's tools read it; None: not given."""
 
 
 class Terminal:
@@ -137,7 +138,7 @@ class Dumps:
 
 def converted(text: str, convert: Callable[[Any], Any],
               object_hook: Optional[ObjectHook] = None) -> Any:
-    """Raises WrongDump, and what json.loads raises."""
+    """Raises WrongDump, or an error of json.loads."""
     return convert(json.loads(text, object_hook=object_hook))
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the PGs of one pool should be, so that all OSDs have their share and little data moves.
+"""The balanced places of the PGs of one pool, such that all OSDs have their share and little data
+moves.
 
-Single shards move from OSDs with too many to OSDs with too few. First those that CRUSH wants there
-anyway, since they need no upmap; then any that the rule allows; where none is left, two shards in
-a chain (from A to B in one PG, from B to C in another).
+Single shards move from OSDs with too many to OSDs with too few. First shards that CRUSH places
+there, since they need no upmap; then any that the rule allows; if none is left, two shards in a
+chain (from A to B in one PG, from B to C in another).
 """
 import math
 from collections import Counter
@@ -17,7 +18,7 @@ from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
 from .shares import ROUNDING, PoolRoom, Targets, targets, weights_of
 
 #: Maximum number of shards that are examined for chains, which takes a few seconds. Only clusters
-#: with hardly more failure domains than shards need chains.
+#: with few more failure domains than shards need chains.
 CHAIN_CHECKS = 5_000_000
 
 #: Share of its PGs that an OSD may lack if it held none before.
@@ -31,9 +32,9 @@ class PlacedPg(NamedTuple):
     pgid: str
     #: Where its data is.
     here: OsdSet
-    #: Where CRUSH alone places it; None: not known, so it stays.
+    #: Where CRUSH alone places it; None: unknown, so it stays.
     raw: Optional[OsdSet]
-    #: It may be moved.
+    #: Whether it may be moved.
     free: bool = True
 
 
@@ -67,13 +68,14 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
-    alone. What CRUSH moves anyway is balanced to within 1.
+    alone. Shards that CRUSH moves anyway are balanced to within 1.
 
-    `budget`: shards that may move in all, beside those that leave an OSD without weight; None: as
-    many as it takes. The fullest and the emptiest OSDs are served first.
+    `budget`: shards that may move in all, beside those that leave an OSD without weight; None:
+    unlimited. The fullest and the emptiest OSDs are served first.
 
-    `room`: no OSD gets more than it has room for. Where that keeps shards on an OSD without weight,
-    they go to any OSDs with room, beyond their share; and where CRUSH wants them if none has room.
+    `room`: no OSD gets more than it has room for. If that would keep shards on an OSD without
+    weight, they go to any OSDs with room, beyond their share, or to where CRUSH places them if none
+    has room.
     """
     work = _Work(pool, pgs, crush, osds, deviation, room)
     work.budget = budget
@@ -211,14 +213,14 @@ class _Work:
         here[position] = osd
 
     def affords(self, giver: int) -> bool:
-        """One more shard may leave this OSD for the sake of the balance."""
+        """Whether one more shard may leave this OSD for the balance."""
         return self.budget is None or self.moved < self.budget or not self.weights.get(giver)
 
     def finals(self) -> Dict[str, OsdSet]:
         return {pg.pgid: tuple(here) for pg, here in zip(self._pgs, self.here)
                 if tuple(here) != pg.here}
 
-    # ---- the raw sets' way
+    # ---- moves towards the raw sets
 
     def follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
                      keep_first: bool = False) -> None:
@@ -252,7 +254,7 @@ class _Work:
                     for osd in entering:
                         yield position, osd
 
-    # ---- any legal way
+    # ---- other legal moves
 
     def move_directly(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
         """From OSDs with more than `floor` to OSDs with less than `ceiling`, fullest first."""
@@ -270,8 +272,8 @@ class _Work:
                 heappush(heap, (-self.surplus(giver), giver))
 
     def surplus(self, osd: int) -> float:
-        """What the OSD holds beyond its share. Of two that hold the same, the emptier one is
-        first: it has room for at most one more in either case."""
+        """The number of PGs of an OSD beyond its share. Of two that hold the same, the emptier one
+        is first: it has room for at most one more in either case."""
         return self.count[osd] - self.targets.ideal[osd] + self.fill.get(osd, 0.0)
 
     def _give_one(self, giver: int, shards: List[Tuple[int, int]], takers: '_Takers') -> bool:
@@ -288,7 +290,7 @@ class _Work:
     def _shards_of(self, osds: Iterable[int]) -> Dict[int, List[Tuple[int, int]]]:
         """(number, position) of the shards on some OSDs, those that should move first at the end.
 
-        Best goes what does not lead its PG, and what CRUSH does not want there either.
+        Shards that do not lead their PG, and that CRUSH does not place there, are moved first.
         """
         found: Dict[int, List[Tuple[int, int, int]]] = {osd: [] for osd in osds}
         for number in self.free:
@@ -300,10 +302,11 @@ class _Work:
         return {osd: [(number, position) for _, number, position in sorted(rows)]
                 for osd, rows in found.items()}
 
-    # ---- two moves for one
+    # ---- chains of two moves
 
     def move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
-        """The same in two steps: a shard to an OSD in the middle, and another one from there on."""
+        """The same in two steps: one shard to an intermediate OSD, and another one from there to
+        the target."""
         givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
         takers = [osd for osd in self._takers if self.count[osd] < ceiling[osd]]
         if not givers or not takers:
@@ -317,7 +320,7 @@ class _Work:
                 only_moving = True
                 while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
                        and self.affords(giver)):
-                    # A shard that is moving anyway costs nothing if it moves elsewhere instead.
+                    # A shard that moves anyway can move elsewhere without cost.
                     if not self._chain(giver, taker, reach, onward, only_moving):
                         if not only_moving:
                             break
@@ -377,7 +380,7 @@ class _Work:
 class _Takers:
     """The OSDs with less than their ceiling: a heap of failure domains, and one in each of them.
 
-    A PG has a shard in a few domains only, so the first or second that is looked at will do.
+    A PG has shards in only a few domains, so one of the first candidates is usually valid.
     """
 
     def __init__(self, work: _Work, osds: Iterable[int], ceiling: Mapping[int, int]) -> None:
@@ -396,7 +399,7 @@ class _Takers:
         return bool(self._domains)
 
     def take(self, number: int, position: int) -> Optional[int]:
-        """The OSD that lacks most and may have this shard; None if there is none."""
+        """The OSD that lacks most PGs and may have this shard; None if there is none."""
         passed = []
         found: Optional[int] = None
         while self._domains and found is None:

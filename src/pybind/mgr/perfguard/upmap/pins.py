@@ -2,7 +2,7 @@
 """Pins: the upmap entry that makes a PG's up set its acting set, so that no data moves.
 
 A pin is always the complete new entry of its PG: existing pairs are merged through the raw CRUSH
-set, which they and the pin have in common.
+set, which is their common basis with the pin.
 """
 from dataclasses import dataclass
 from typing import Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
@@ -85,7 +85,7 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
 
 
 def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
-    """Why a PG must not be pinned at all, whatever its sets; None: it may be."""
+    """Why a PG must not be pinned regardless of its sets; None: it may be."""
     if pool is None:
         return 'its pool is not in the OSDMap'
     return merge_reason(pool, pgid)
@@ -94,7 +94,7 @@ def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
 def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, Osd],
                  crush: Optional[CrushRules], pgid: Optional[str] = None,
                  out: Optional[FrozenSet[int]] = None) -> UpmapEntry:
-    """What the mon leaves of an entry when it commits it (OSDMap::check_pg_upmaps).
+    """The part of an entry that the mons commit (OSDMap::check_pg_upmaps).
 
     The whole entry goes if the final set violates the CRUSH rule, if the PG is merging, if its
     vector equals the raw set or has not the pool's size, or if no pair is left. Pairs go whose
@@ -145,7 +145,7 @@ def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before:
 
 
 def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
-    """Why the sets cannot be made equal, whatever the OSDs are; None: they may be."""
+    """Why the sets cannot be made equal regardless of the OSDs; None: they may be."""
     for name, osds in (('up', up), ('acting', acting)):
         if NO_OSD in osds:
             return 'the %s set has a hole at position %d' % (name, osds.index(NO_OSD))

@@ -60,7 +60,7 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
 
 
 def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
-    """The source of a pair is not in the raw set.
+    """Whether the source of a pair is not in the raw set.
 
     If it were, no other pair touching either OSD, either it or the target would be in ``up``.
     """
@@ -73,9 +73,9 @@ def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
 def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
     """Sets that may have been there before ``items``, undone last to first.
 
-    With sources all different and in the raw set, a pair took effect exactly if its target is
-    there and its source is not. A source shared by two pairs may be missing because the other
-    pair replaced it: then both stories are followed.
+    With sources all different and in the raw set, a pair took effect exactly if its target is there
+    and its source is not. A source shared by two pairs may be missing because the other pair
+    replaced it: then both possibilities are followed.
     """
     stories = [up]
     for source, target in reversed(items):
@@ -138,7 +138,8 @@ def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
     """The command that keeps a PG served by `acting` when its up set changes; () and sets with a
     hole: none.
 
-    It has to come before that change: a pg_temp that equals the up set goes with the next epoch.
+    It must precede that change: the mons remove a pg_temp that equals the up set with the next
+    epoch.
     """
     if not acting or NO_OSD in acting:
         return []
@@ -146,6 +147,6 @@ def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
 
 
 def as_line(command: Command) -> str:
-    """A command of this file, as it is typed in a shell."""
+    """A command of this file as a shell command."""
     words = ['ceph', command['prefix'], command['pgid'], *map(str, command.get('id', ()))]
     return ' '.join(words)

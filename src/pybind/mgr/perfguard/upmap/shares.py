@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How many shards of a pool each OSD should have, and how many more it has space for. Pure."""
+"""The number of shards of a pool that each OSD should have, and its space for more. Pure."""
 import math
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -18,7 +18,8 @@ ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class Targets:
-    """By OSD of the rule's tree: the ideal, and the whole numbers that are close enough to it."""
+    """The ideal number by OSD of the rule's tree, and the whole numbers that are close enough to
+    it."""
     ideal: Mapping[int, float]
     low: Mapping[int, int]
     high: Mapping[int, int]
@@ -93,7 +94,7 @@ def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> D
 # ---- Space for more PGs, while pools are placed one after the other
 
 class PoolRoom(NamedTuple):
-    """What the placement of one pool depends on."""
+    """Limits of the placement of one pool."""
     #: OSD -> shards of the pool that it can hold in addition; an OSD that is missing: any number.
     more: Mapping[int, int] = {}
     #: OSD -> used share of its space.
@@ -101,7 +102,7 @@ class PoolRoom(NamedTuple):
 
 
 class Room:
-    """Sums over the pools that are already placed."""
+    """Sums of the pools that are already placed."""
 
     def __init__(self, space: Mapping[int, Space], limit: float) -> None:
         """`limit`: share of an OSD's space that may be used."""

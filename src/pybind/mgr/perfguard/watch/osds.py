@@ -194,13 +194,13 @@ class OsdNorms:
             del self._sums[osd]
 
     def to_json(self) -> Dict[str, List[float]]:
-        """OSD -> [norm, ms that its reads would usually take, reads], of OSDs with reads enough.
+        """OSD -> [norm, ms that its reads would usually take, reads], of OSDs with enough reads.
         """
         return {str(osd): [round(norm, 3), round(self._sums[osd][1] / 1e6),
                            round(self._sums[osd][2])] for osd, norm in self.norms().items()}
 
     def from_json(self, value: Any) -> None:
-        """Take up what to_json() gave; nonsense is passed over."""
+        """Load the output of to_json(); invalid data is skipped."""
         for key, row in value.items() if isinstance(value, dict) else ():
             if key.isdecimal() and len(key) < 10 and are_amounts(row, 3):
                 norm, usual_ms, reads = row

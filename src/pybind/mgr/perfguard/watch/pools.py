@@ -17,8 +17,8 @@ BASELINE_POINTS = 1008
 STORED_POINTS = 144
 #: Minimum number of operations of all points of a baseline.
 LEAST_OPS = 100
-#: Quiet time with operations after which a pool has a provisional baseline, and the most readings
-#: that this is worked out from.
+#: Quiet time with operations after which a pool has a provisional baseline, and the maximum number
+#: of readings for it.
 PROVISIONAL_SECONDS = 20.0
 PROVISIONAL_READINGS = 120
 #: Minimum number of operations in the last minute.
@@ -46,7 +46,7 @@ class PoolSettings:
 class PoolPerformance(NamedTuple):
     """One pool in the last minute. Latencies in ms; None: no operations, or no baseline yet.
 
-    The baselines may be provisional: campaigns heed them, alarms do not.
+    The baselines may be provisional: campaigns use them, alarms do not.
     """
     pool: int
     read: Flow
@@ -78,7 +78,7 @@ class _Pool:
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
         self.spreads = {kind: OpSpread() for kind, _, _ in KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
-        #: Quiet readings with operations that have no baseline yet, and what they give.
+        #: Quiet readings of operations without a baseline, and the provisional baseline.
         self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self._provisional: Dict[str, Optional[float]] = {}
 
@@ -96,7 +96,7 @@ class _Pool:
         return self.quiet.add(now, seconds, sums)
 
     def baseline(self, kind: str) -> Optional[float]:
-        """In ms; provisional where no whole point is known."""
+        """In ms; provisional if no point is complete."""
         usual = self.baselines[kind]
         return usual if usual is not None else self._provisional.get(kind)
 
@@ -214,14 +214,14 @@ class PoolWatch:
         pool.learn()
 
     def spreads_to_json(self) -> Dict[str, Dict[str, List[float]]]:
-        """Pool -> kind -> what its spread is worked out from, where it is known."""
+        """Pool -> kind -> the data of its spread, if known."""
         return {str(pool_id): {kind: spread.to_json() for kind, spread in pool.spreads.items()
                                if spread.value is not None}
                 for pool_id, pool in self._pools.items()
                 if any(spread.value is not None for spread in pool.spreads.values())}
 
     def load_spreads(self, value: Any, settings: PoolSettings) -> None:
-        """Take up what spreads_to_json() gave; nonsense is passed over."""
+        """Load the output of spreads_to_json(); invalid data is skipped."""
         for key, kinds in value.items() if isinstance(value, dict) else ():
             if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
                 for kind, spread in self._pool(int(key), settings).spreads.items():
@@ -314,7 +314,7 @@ class OpSpread:
         return [round(self._pairs, 2), round(self._sum, 6)]
 
     def from_json(self, value: Any) -> None:
-        """Take up what to_json() gave; nonsense is passed over."""
+        """Load the output of to_json(); invalid data is skipped."""
         if are_amounts(value, 2):
             self._pairs, self._sum = value
 

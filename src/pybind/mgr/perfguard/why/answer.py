@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What `perfguard why` answers: the causes of one PG, one OSD or the campaign, each with a code."""
+"""The answers of `perfguard why`: the causes of one PG, one OSD or the campaign, each with a
+code."""
 import errno
 import re
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class Why:
 
 
 def parsed(text: str) -> Why:
-    """Raises Refused for what is none of the three."""
+    """Raises Refused if the subject is none of the three."""
     if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
         return Why(text)
     raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'
@@ -43,12 +44,12 @@ def parsed(text: str) -> Why:
 
 @dataclass(frozen=True)
 class Cause:
-    #: One of reasons.Code, or a health check's.
+    #: One of errors.Code, or the code of a health check.
     code: str
     text: str
-    #: The numbers and names that the text is made of.
+    #: The numbers and names in the text.
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    #: Of the campaign's time; None: not measured for this cause.
+    #: Share of the campaign's time; None: not measured for this cause.
     share: Optional[float] = None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What limits the campaign: now, by the share of its time, and for one PG. Pure."""
+"""The limits of the campaign: now, by share of its time, and for one PG. Pure."""
 from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
@@ -15,12 +15,12 @@ from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign
 from .answer import Cause, passed_on
 
-#: Shares below this are left out, but for what limits it now.
+#: Minimum share, except for the present limit.
 LEAST_SHARE = 0.001
 
 
 def causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
-    """What limits it now first, then what has limited it, by share of time; never empty."""
+    """The present limit first, then earlier ones by share of time; never empty."""
     if campaign is None:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
@@ -37,7 +37,7 @@ def causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Caus
 
 
 def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
-    """By code; of several with the same code the first."""
+    """Texts by code; of several with the same code, the first."""
     found: Dict[str, str] = {}
     for reason in reasons:
         found.setdefault(reason.code, reason.text)
@@ -48,7 +48,7 @@ def _past(code: str) -> str:
     return _WORDS.get(code, 'it was limited by %s' % code)
 
 
-#: What is no reason of a turn, or not of this one.
+#: Texts on codes that are no reason of this turn.
 _WORDS = {
     Code.REQUESTED: 'it waited for its first turn',
     Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
@@ -113,7 +113,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Gate:
-    """What the release of one PG would meet now: for answers, not for decisions."""
+    """The obstacles to the release of one PG now: for answers, not for decisions."""
     #: Stop conditions that concern the PG's OSDs or its pool.
     stops: Tuple[Reason, ...] = ()
     #: Caps that it would exceed.
@@ -121,14 +121,14 @@ class Gate:
     #: Targets that are too full or down.
     full: FrozenSet[int] = frozenset()
     down: FrozenSet[int] = frozenset()
-    #: The pool has a release left in its budget of interval stalls.
+    #: Whether the budget of interval stalls of the pool allows a release.
     affordable: bool = True
     #: Why no more PGs may be in flight than now, if the throttle says so.
     pace: Optional[Reason] = None
 
 
 def gate(turn: Turn, move: Move) -> Gate:
-    """As releasing.release_more would find it in this turn; nothing is decided."""
+    """The same checks as in releasing.release_more, without a decision."""
     osds, campaign = turn.seen.osdmap.osds, turn.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
     allowed, most = limit(campaign.pace, turn.options), caps(turn.options)

@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
 
-#: For so long the answers of OSDs are waited for.
+#: Maximum time to wait for answers of OSDs.
 PATIENCE_SECONDS = 8.0
-#: The same for who sends the operations of a busy OSD: OSDs are asked with their next report, and
-#: answer with the one after it. Meanwhile, and for some time after it, OSDs count them.
+#: The same for the clients of a busy OSD: OSDs are asked with their next report, and answer with
+#: the one after it. Meanwhile, and for some time after it, OSDs count them.
 LOADS_SECONDS = 20.0
 COUNTED_SECONDS = 120.0
-#: Codes of a load of which it is not known yet who sends it.
+#: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
-#: Options of the primary that slow its backfills down, beside its reservations.
+#: Options of the primary that slow its backfills, besides its reservations.
 OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
 QUERY = 'why query'
 RESERVATIONS = 'why reservations'
@@ -45,7 +45,7 @@ _OPTION = 'why option %s'
 
 @dataclass(frozen=True)
 class LoopState:
-    """What the loop knows in this turn."""
+    """The state of the loop in this turn."""
     seen: Observation
     options: Options
     campaign: Optional[Campaign]
@@ -58,7 +58,7 @@ class LoopState:
 
 @dataclass
 class _Inquiry:
-    """What the OSDs of one PG are asked, and have answered."""
+    """Questions to the OSDs of one PG, and their answers."""
     #: The pending order that it is for.
     of: object
     pgid: str
@@ -88,7 +88,8 @@ class Explaining:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
-        #: Until when the order about a busy OSD waits for who sends its load, and that order.
+        #: The deadline of the order about a busy OSD that waits for the clients of its load, and
+        #: that order.
         self._loads: Optional[Tuple[object, float]] = None
 
     def carry_out(self, pending: Any, state: LoopState) -> Optional[Json]:
@@ -110,7 +111,7 @@ class Explaining:
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
     def _awaits_loads(self, pending: Any, row: OsdRow, now: float) -> bool:
-        """Whether OSDs still have to report who sends the operations of a busy one."""
+        """Whether OSDs have yet to report the clients of a busy OSD."""
         if not UNKNOWN_LOADS & {cause.code for cause in row.load}:
             return False
         if self._loads is None or self._loads[0] is not pending:
@@ -163,7 +164,7 @@ class Explaining:
 
 
 def _read(osd: int, parse: Callable[[], Any]) -> Any:
-    """None where an OSD answers what no release is known to answer."""
+    """None if the answer of an OSD has an unknown format."""
     try:
         return parse()
     except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Why an OSD is slow. Pure: from what the watch has found and what the campaign moves."""
+"""Why an OSD is slow. Pure: from the findings of the watch and the moves of the campaign."""
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
@@ -11,10 +11,10 @@ from ..watch.laggy import Suspect
 from ..watch.report import OsdRow, chronic
 from .answer import Cause
 
-#: Time to answer a heartbeat from which on the network is named, in ms; what Ceph itself warns of
-#: is 1,000 (mon_warn_on_slow_ping_time).
+#: Heartbeat time in ms from which the network is named; Ceph itself warns from 1,000
+#: (mon_warn_on_slow_ping_time).
 SLOW_PING_MS = 100.0
-#: PGs that an evidence names.
+#: Maximum number of PGs that the evidence lists.
 NAMED = 10
 
 
@@ -72,7 +72,7 @@ def _watched(case: OsdCase) -> List[Cause]:
 def _of_row(row: OsdRow) -> List[Cause]:
     found = []
     if row.slow:
-        # The likely causes say why; that it is slow, and by how much, comes after them.
+        # The likely causes first; the slowdown follows them.
         found += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
         found.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
     if row.chronic is not None:
@@ -81,13 +81,13 @@ def _of_row(row: OsdRow) -> List[Cause]:
 
 
 def _loaded(row: Optional[OsdRow]) -> List[Cause]:
-    """Of an OSD that is not slow: a load that is no fault of it."""
+    """The load of an OSD that is not slow."""
     return [] if row is None else [Cause(cause.code, cause.text, cause.evidence)
                                    for cause in row.load]
 
 
 def _busy(case: OsdCase) -> List[Cause]:
-    """What it does besides the work of clients."""
+    """Its work besides client operations."""
     counts, found = case.counts, []
     moving = _moving(case)
     if any(moving.values()):
@@ -109,7 +109,7 @@ def _busy(case: OsdCase) -> List[Cause]:
 
 
 def _moving(case: OsdCase) -> Dict[str, List[str]]:
-    """PGs in flight by what the OSD is to them."""
+    """PGs in flight by the role of the OSD."""
     found: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
     if case.campaign is None or not case.campaign.active:
         return found

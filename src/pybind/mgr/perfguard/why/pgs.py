@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Why a PG does not move. Pure: from what the loop knows of it and what its OSDs answer."""
+"""Why a PG does not move. Pure: from the state of the loop and the answers of its OSDs."""
 import re
 from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
@@ -16,9 +16,9 @@ Json = Mapping[str, Any]
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
 STOPPING_FLAGS = ('nobackfill', 'norebalance')
-#: PGs that an evidence names.
+#: Maximum number of PGs that the evidence lists.
 NAMED = 5
-#: Reasons of a turn that concern every PG that is still to be released.
+#: Reasons of a turn that affect all remaining PGs.
 _OF_ALL = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
     Code.OUTLOOK, Code.BACKFILL_TOOFULL})
@@ -26,7 +26,7 @@ _OF_ALL = frozenset({
 _SHARD = re.compile(r's[0-9]+$')
 
 
-# ---- what OSDs answer about a PG
+# ---- answers of OSDs about a PG
 
 @dataclass(frozen=True)
 class Queue:
@@ -45,7 +45,7 @@ class Reservations:
 
 @dataclass(frozen=True)
 class PgAnswers:
-    """What was answered in time; nothing is known of the rest."""
+    """The answers that arrived in time."""
     #: Words of the PG's state; empty: the primary has not answered.
     state: FrozenSet[str] = frozenset()
     reservations: Mapping[int, Reservations] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class PgCase:
 
     @property
     def targets(self) -> Tuple[int, ...]:
-        """OSDs that are to receive it."""
+        """The OSDs that will receive it."""
         return tuple(osd for osd in self.place.up
                      if osd not in self.place.acting and osd != NO_OSD)
 
@@ -154,7 +154,7 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
 
 
 def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
-    """Releases go on, but not of this PG yet."""
+    """Releases continue, but this PG is not released yet."""
     gate = case.gate
     found = [passed_on(stop) for stop in gate.stops]
     for code, text, osds in ((Code.TARGET_DOWN, 'down', gate.down),
@@ -196,7 +196,7 @@ def _on_its_way(case: PgCase) -> List[Cause]:
     if flight is not None and flight.confirmed is None:
         return [Cause(Code.RELEASE_SENT, 'its release was sent and is not in the OSDMap yet',
                       {'sent': flight.sent})]
-    # What stops or explains the backfill; the campaign's part of it comes last.
+    # Causes that stop or slow the backfill; those of the campaign come last.
     return [*_flags(case), *_of_backfill(case), *_condition(case), *_unpinned(case)] or [
         _silent(case)]
 
@@ -271,7 +271,7 @@ def _slowed(case: PgCase) -> List[Cause]:
 
 
 def _condition(case: PgCase) -> List[Cause]:
-    """What the PG's own state says, whoever placed it."""
+    """Causes in the state of the PG itself."""
     state, found = case.answers.state, []
     evidence = {'state': '+'.join(sorted(state)), 'acting': list(case.place.acting)}
     if state & {'peering', 'activating', 'creating'}:
