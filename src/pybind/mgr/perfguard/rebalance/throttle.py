@@ -433,7 +433,8 @@ def maps_to_trim(turn: Turn) -> List[Reason]:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
                    'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
-                   'have trimmed them' % (epochs, most))]
+                   'have trimmed them, which may take osd_beacon_report_interval (300 s)'
+                   % (epochs, most))]
 
 
 class FlightCap:
