@@ -119,8 +119,8 @@ def stories(chance: random.Random) -> Iterator[Tuple[str, bool]]:
 @pytest.mark.releases('pacific', quick=())
 @pytest.mark.timeout(SECONDS + 1800)
 def test_memory_store_and_osdmaps_stay_bounded(release: str, make_cluster: ClusterFactory) -> None:
-    guard = Guard(small_cluster(make_cluster, release, {**FAST_CONF, **BEACONS, 'global': CALM}, mons=3),
-                  HISTORY)
+    conf = {**FAST_CONF, **BEACONS, 'global': CALM}
+    guard = Guard(small_cluster(make_cluster, release, conf, mons=3), HISTORY)
     operator = Operator(guard, guard.cluster.add_osds(2, weight=0.0))
     operator.pools = ('rep',)
     chance = random.Random(SEED)
