@@ -108,6 +108,9 @@ class _Pool:
         points = self.quiet.points()
         self.baselines = {kind: _median_ms(points, number, total, LEAST_OPS)
                           for kind, number, total in KINDS}
+        self._first = deque((point for point in self._first if any(
+            self.baselines[kind] is None and point.sums[number] for kind, number, _ in KINDS)),
+            PROVISIONAL_READINGS)
 
     def normal(self, now: float) -> bool:
         """Whether readings may become part of the baseline: not while latency is high, unless that

@@ -112,6 +112,15 @@ def test_some_seconds_of_quiet_give_a_provisional_baseline() -> None:
     assert clients.latency.write_baseline_ms is None
 
 
+def test_readings_are_not_kept_once_they_are_part_of_a_baseline() -> None:
+    clients = Clients()
+    clients.feel(50, write_ms=1.0)
+    pool = clients.watch._pools[POOL]
+    assert len(pool._first) == 10
+    clients.feel(65, write_ms=1.0)
+    assert not pool._first and clients.latency.write_baseline_ms == 1.0
+
+
 def test_a_provisional_baseline_raises_no_alarm() -> None:
     clients = Clients(PoolSettings(alarm_factor=3.0, baseline_seconds=600.0))
     clients.feel(60, read_ms=1.0)
