@@ -4,6 +4,8 @@
   _config+:: {
     // Which time series the dashboard shows.
     matchers: 'cluster=~"$cluster",job=~"$job"',
+    // The same for those that Ceph itself exports, which may have another job.
+    ceph_matchers: 'cluster=~"$cluster"',
     // The manual, of which each alert names a section.
     manual: 'https://docs.ceph.com/en/latest/mgr/perfguard/',
   },

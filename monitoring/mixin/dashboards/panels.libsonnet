@@ -90,6 +90,44 @@
       },
     },
 
+  // `bucket`: height of its cells, in `unit`.
+  heatmap(id, title, description, at, targets, bucket, unit)::
+    self.panel('heatmap', id, title, description, at, targets) + {
+      fieldConfig: {
+        defaults: {
+          custom: {
+            hideFrom: { legend: false, tooltip: false, viz: false },
+            scaleDistribution: { type: 'linear' },
+          },
+        },
+        overrides: [],
+      },
+      options: {
+        calculate: true,
+        calculation: {
+          xBuckets: { mode: 'count', value: '60' },
+          yBuckets: { mode: 'size', scale: { type: 'linear' }, value: std.toString(bucket) },
+        },
+        cellGap: 1,
+        showValue: 'never',
+        color: {
+          exponent: 0.5,
+          fill: 'dark-orange',
+          mode: 'scheme',
+          reverse: false,
+          scale: 'exponential',
+          scheme: 'Oranges',
+          steps: 64,
+        },
+        exemplars: { color: 'rgba(255,0,255,0.7)' },
+        filterValues: { le: 1e-09 },
+        legend: { show: true },
+        rowsFrame: { layout: 'auto' },
+        tooltip: { mode: 'single', showColorScale: false, yHistogram: false },
+        yAxis: { axisPlacement: 'left', reverse: false, unit: unit },
+      },
+    },
+
   table(id, title, description, at, targets)::
     self.panel('table', id, title, description, at, targets) + {
       fieldConfig: {

@@ -192,8 +192,18 @@ local panels = import 'panels.libsonnet';
           ],
         },
       },
-      panels.row(10, 'Clients', 13),
-      panels.timeseries(11, 'Latency of reads by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [0, 14, 12, 8], [
+      panels.timeseries(35, 'What limits the releases', 'Share of the time of the campaign by what limited its releases. "ceph perfguard why campaign" explains the reasons.', [0, 13, 12, 8], [
+        panels.target('A', 'max by (reason) (ceph_perfguard_campaign_limited_ratio{%(matchers)s})' % cfg, '{{reason}}'),
+      ]) + {
+        fieldConfig+: {
+          defaults+: { custom+: { fillOpacity: 25, stacking+: { mode: 'normal' } }, max: 1, unit: 'percentunit' },
+        },
+      },
+      panels.heatmap(36, 'Fill of all OSDs', 'Number of OSDs by the share of their space that is used.', [12, 13, 12, 8], [
+        panels.target('A', 'max by (ceph_daemon) (ceph_osd_stat_bytes_used{%(ceph_matchers)s} / ceph_osd_stat_bytes{%(ceph_matchers)s})' % cfg, '{{ceph_daemon}}'),
+      ], 0.02, 'percentunit'),
+      panels.row(10, 'Clients', 21),
+      panels.timeseries(11, 'Latency of reads by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [0, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}}'),
         panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_target_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}} target'),
       ]) + {
@@ -209,7 +219,7 @@ local panels = import 'panels.libsonnet';
           ],
         },
       },
-      panels.timeseries(12, 'Latency of writes by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [12, 14, 12, 8], [
+      panels.timeseries(12, 'Latency of writes by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [12, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}}'),
         panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_target_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}} target'),
       ]) + {
@@ -225,27 +235,27 @@ local panels = import 'panels.libsonnet';
           ],
         },
       },
-      panels.timeseries(13, 'Latency as a multiple of the baseline', "Client latency as a multiple of the pool's baseline.", [0, 22, 8, 8], [
+      panels.timeseries(13, 'Latency as a multiple of the baseline', "Client latency as a multiple of the pool's baseline.", [0, 30, 8, 8], [
         panels.target('A', 'max by (name, op) (ceph_perfguard_pool_latency_seconds{%(matchers)s,name=~"$pool"}) / max by (name, op) (ceph_perfguard_pool_latency_baseline_seconds{%(matchers)s,name=~"$pool"})' % cfg, '{{name}} {{op}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'none' } } },
-      panels.timeseries(14, 'p99 of the cluster', '99th percentile of client latency, over sampled OSDs.', [8, 22, 8, 8], [
+      panels.timeseries(14, 'p99 of the cluster', '99th percentile of client latency, over sampled OSDs.', [8, 30, 8, 8], [
         panels.target('A', 'max by (op) (ceph_perfguard_client_latency_p99_seconds{%(matchers)s})' % cfg, '{{op}}'),
       ]),
-      panels.timeseries(15, 'Operations by pool', 'Client operations per second.', [16, 22, 8, 8], [
+      panels.timeseries(15, 'Operations by pool', 'Client operations per second.', [16, 30, 8, 8], [
         panels.target('A', 'max by (name, op) (ceph_perfguard_pool_ops_per_second{%(matchers)s,name=~"$pool"})' % cfg, '{{name}} {{op}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
-      panels.row(16, 'Movement and trouble', 30),
-      panels.timeseries(17, 'Misplaced objects', 'Share of objects that are not where CRUSH and upmaps place them.', [0, 31, 8, 8], [
+      panels.row(16, 'Movement and trouble', 38),
+      panels.timeseries(17, 'Misplaced objects', 'Share of objects that are not where CRUSH and upmaps place them.', [0, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_misplaced_ratio{%(matchers)s})' % cfg, 'misplaced'),
       ]) + { fieldConfig+: { defaults+: { unit: 'percentunit' } } },
-      panels.timeseries(18, 'Backfill and recovery', 'Bytes that backfill and recovery write.', [8, 31, 8, 8], [
+      panels.timeseries(18, 'Backfill and recovery', 'Bytes that backfill and recovery write.', [8, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_recovery_bytes_per_second{%(matchers)s})' % cfg, 'recovery'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
-      panels.timeseries(19, 'PGs in trouble', 'A PG can be in several states.', [16, 31, 8, 8], [
+      panels.timeseries(19, 'PGs in trouble', 'A PG can be in several states.', [16, 39, 8, 8], [
         panels.target('A', 'max by (state) (ceph_perfguard_pgs{%(matchers)s,state!="active_clean"}) > 0' % cfg, '{{state}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'none' } } },
-      panels.row(20, 'OSDs', 39),
-      panels.panel('status-history', 21, 'The slowest OSDs', 'Latency as a multiple of that of peers at the same load: the 20 OSDs with the highest slowdown in the time range.', [0, 40, 12, 12], [
+      panels.row(20, 'OSDs', 47),
+      panels.panel('status-history', 21, 'The slowest OSDs', 'Latency as a multiple of that of peers at the same load: the 20 OSDs with the highest slowdown in the time range.', [0, 48, 12, 12], [
         panels.target('A', 'max by (ceph_daemon, hostname) (ceph_perfguard_osd_slowdown_ratio{%(matchers)s}) and topk(20, max by (ceph_daemon, hostname) (max_over_time(ceph_perfguard_osd_slowdown_ratio{%(matchers)s}[$__range] @ end())))' % cfg, '{{ceph_daemon}} {{hostname}}'),
       ]) + {
         fieldConfig: {
@@ -270,44 +280,10 @@ local panels = import 'panels.libsonnet';
         },
         maxDataPoints: 120,
       },
-      panels.panel('heatmap', 22, 'Slowdown of all OSDs', 'Number of OSDs by slowdown against their peers.', [12, 40, 12, 12], [
+      panels.heatmap(22, 'Slowdown of all OSDs', 'Number of OSDs by slowdown against their peers.', [12, 48, 12, 12], [
         panels.target('A', 'max by (ceph_daemon) (ceph_perfguard_osd_slowdown_ratio{%(matchers)s})' % cfg, '{{ceph_daemon}}'),
-      ]) + {
-        fieldConfig: {
-          defaults: {
-            custom: {
-              hideFrom: { legend: false, tooltip: false, viz: false },
-              scaleDistribution: { type: 'linear' },
-            },
-          },
-          overrides: [],
-        },
-        options: {
-          calculate: true,
-          calculation: {
-            xBuckets: { mode: 'count', value: '60' },
-            yBuckets: { mode: 'size', scale: { type: 'linear' }, value: '0.25' },
-          },
-          cellGap: 1,
-          showValue: 'never',
-          color: {
-            exponent: 0.5,
-            fill: 'dark-orange',
-            mode: 'scheme',
-            reverse: false,
-            scale: 'exponential',
-            scheme: 'Oranges',
-            steps: 64,
-          },
-          exemplars: { color: 'rgba(255,0,255,0.7)' },
-          filterValues: { le: 1e-09 },
-          legend: { show: true },
-          rowsFrame: { layout: 'auto' },
-          tooltip: { mode: 'single', showColorScale: false, yHistogram: false },
-          yAxis: { axisPlacement: 'left', reverse: false, unit: 'none' },
-        },
-      },
-      panels.table(23, 'Each OSD', 'Each OSD compared with its peers.', [0, 52, 24, 10], [
+      ], 0.25, 'none'),
+      panels.table(23, 'Each OSD', 'Each OSD compared with its peers.', [0, 60, 24, 10], [
         panels.target('A', 'max by (ceph_daemon, hostname, device_class) (ceph_perfguard_osd_slowdown_ratio{%(matchers)s})' % cfg, 'slowdown', 'table'),
         panels.target('B', 'max by (ceph_daemon, hostname, device_class) (ceph_perfguard_osd_latency_seconds{%(matchers)s,op="read"})' % cfg, 'read', 'table'),
         panels.target('C', 'max by (ceph_daemon, hostname, device_class) (ceph_perfguard_osd_latency_seconds{%(matchers)s,op="write"})' % cfg, 'write', 'table'),
@@ -370,11 +346,11 @@ local panels = import 'panels.libsonnet';
           },
         ],
       },
-      panels.row(24, 'Mitigation', 62),
-      panels.stat(25, 'Mode', 'act: perfguard may change the cluster; observe: it only reports what it would do.', [0, 63, 4, 4], [
+      panels.row(24, 'Mitigation', 70),
+      panels.stat(25, 'Mode', 'act: perfguard may change the cluster; observe: it only reports what it would do.', [0, 71, 4, 4], [
         panels.target('A', 'max by (mode) (ceph_perfguard_mitigation_mode{%(matchers)s}) == 1' % cfg, '{{mode}}', 'instant'),
       ]) + { options+: { textMode: 'name' } },
-      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force, or in mode observe those that would be, while the movement of data slows clients.', [4, 63, 20, 7], [
+      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force, or in mode observe those that would be, while the movement of data slows clients.', [4, 71, 20, 7], [
         panels.target('A', 'max by (rung, state) (ceph_perfguard_mitigation_rungs{%(matchers)s}) > 0' % cfg, '{{rung}} {{state}}'),
       ]) + {
         fieldConfig: {
@@ -397,17 +373,17 @@ local panels = import 'panels.libsonnet';
           tooltip: { mode: 'single', sort: 'none' },
         },
       },
-      panels.row(27, 'Probes', 70),
-      panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last complete probe of each target and profile.', [0, 71, 12, 8], [
+      panels.row(27, 'Probes', 78),
+      panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last complete probe of each target and profile.', [0, 79, 12, 8], [
         panels.target('A', 'max by (target, profile, job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}}'),
       ]),
-      panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last complete probe.', [12, 71, 12, 8], [
+      panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last complete probe.', [12, 79, 12, 8], [
         panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
-      panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last complete probe.', [0, 79, 12, 8], [
+      panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last complete probe.', [0, 87, 12, 8], [
         panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
-      panels.table(31, 'Last probes', 'The last probe of each target and profile; slower means slower than its baseline.', [12, 79, 12, 8], [
+      panels.table(31, 'Last probes', 'The last probe of each target and profile; slower means slower than its baseline.', [12, 87, 12, 8], [
         panels.target('A', 'time() - max by (target, profile) (ceph_perfguard_probe_ended_timestamp_seconds{%(matchers)s})' % cfg, 'age', 'table'),
         panels.target('B', 'max by (target, profile) (ceph_perfguard_probe_success{%(matchers)s})' % cfg, 'done', 'table'),
         panels.target('C', 'max by (target, profile) (ceph_perfguard_probe_regression{%(matchers)s})' % cfg, 'slower', 'table'),
@@ -424,11 +400,11 @@ local panels = import 'panels.libsonnet';
           },
         ],
       },
-      panels.row(32, 'perfguard itself', 87),
-      panels.timeseries(33, 'Cost', 'CPU time of one iteration of the loop in the active mgr.', [0, 88, 12, 8], [
+      panels.row(32, 'perfguard itself', 95),
+      panels.timeseries(33, 'Cost', 'CPU time of one iteration of the loop in the active mgr.', [0, 96, 12, 8], [
         panels.target('A', 'max(ceph_perfguard_turn_cpu_seconds{%(matchers)s})' % cfg, 'a turn'),
       ]),
-      panels.timeseries(34, 'Age of the data', 'Time since the loop last completed an iteration.', [12, 88, 12, 8], [
+      panels.timeseries(34, 'Age of the data', 'Time since the loop last completed an iteration.', [12, 96, 12, 8], [
         panels.target('A', 'time() - max(ceph_perfguard_last_turn_timestamp_seconds{%(matchers)s})' % cfg, 'age'),
       ]),
     ],

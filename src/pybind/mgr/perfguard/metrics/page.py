@@ -110,7 +110,9 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
                                     shown.phase.value),
-        'campaign_pgs': [(labels(state=state), count) for state, count in counts]}
+        'campaign_pgs': [(labels(state=state), count) for state, count in counts],
+        'campaign_limited_ratio': [(labels(reason=code), share)
+                                   for code, share in shown.limit_shares.items()]}
     single = {
         'active': known is not None and known.active, 'id': shown.id, 'paused': shown.paused,
         'waits_for_window': shown.waits_for_window, 'size_pgs': shown.total,

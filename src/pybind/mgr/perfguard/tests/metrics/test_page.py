@@ -89,7 +89,8 @@ def names(found: Dict[Key, float]) -> List[str]:
 
 def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> None:
     published = with_watch(moving, osds=(replace(OSD, write_p99_ms=3.0),))
-    published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4)
+    published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4,
+                            limit_shares={'LATENCY': 1.0})
     found = page(published, measured())
     assert names(found) == [PREFIX + metric.name for metric in CATALOGUE]
     allowed: Dict[str, FrozenSet[str]] = {PREFIX + metric.name: frozenset(metric.labels)
@@ -123,6 +124,12 @@ def test_without_a_campaign() -> None:
     assert found[key('campaign_active')] == found[key('campaign_id')] == 0
     assert key('campaign_started_timestamp_seconds') not in found
     assert key('campaign_eta_seconds') not in found
+
+
+def test_what_has_limited_the_campaign(moving: Published) -> None:
+    found = page(with_status(moving, limit_shares={'LATENCY': 0.25, 'CAP_PGS': 0.75}))
+    assert found[key('campaign_limited_ratio', reason='LATENCY')] == 0.25
+    assert found[key('campaign_limited_ratio', reason='CAP_PGS')] == 0.75
 
 
 def test_osds_that_hold_no_data() -> None:
