@@ -106,6 +106,8 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None:
             return None
+        if all(level.spreads(osds, pool_size) for level in rule.levels):
+            return None
         used: Dict[CrushPlace, int] = {}
         room: Dict[CrushPlace, int] = {}
         for level in rule.levels:

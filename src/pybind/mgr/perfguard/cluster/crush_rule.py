@@ -56,6 +56,17 @@ class Level:
     bucket_of: Mapping[int, int]
     parent_of: Mapping[int, int]
 
+    def spreads(self, osds: OsdSet, pool_size: int) -> bool:
+        """Whether each bucket of this level has one OSD of a set at most, and each of the level
+        above no more buckets than it may: faster than `used`, and nearly always so."""
+        buckets = [self.bucket_of[osd] for osd in osds if osd in self.bucket_of]
+        if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
+            return False
+        parents = [self.parent_of[osd] for osd in osds if osd in self.parent_of]
+        allowed = wanted(self.num, pool_size)
+        return len(parents) <= allowed or all(
+            parents.count(parent) <= allowed for parent in parents)
+
     def used(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
         """Number of items of a set below the buckets of both levels."""
         members: Dict[CrushPlace, Set[int]] = {}
