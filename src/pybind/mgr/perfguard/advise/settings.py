@@ -159,10 +159,6 @@ def _mclock(facts: Facts) -> List[OsdFacts]:
             if value_of(facts.inventory, osd, 'osd_op_queue') == MCLOCK]
 
 
-def _capacity_option(osd: OsdFacts) -> str:
-    return 'osd_mclock_max_capacity_iops_' + ('hdd' if osd.rotational else 'ssd')
-
-
 def mclock_capacity(facts: Facts) -> Optional[Seen]:
     """Implausible capacities: outside the range of the kind of device, or far from the median of
     the kind."""
