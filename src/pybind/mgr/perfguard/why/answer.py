@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The answers of `perfguard why`: the causes of one PG, one OSD or the campaign, each with a
-code."""
+"""Answers of `perfguard why`: causes for one PG, one OSD or the campaign, each with a code."""
 import errno
 import re
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ class Why:
 
 
 def parsed(text: str) -> Why:
-    """Raises Refused if the subject is none of the three."""
+    """Raises Refused for what is none of the three."""
     if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
         return Why(text)
     raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'
@@ -44,16 +43,16 @@ def parsed(text: str) -> Why:
 
 @dataclass(frozen=True)
 class Cause:
-    #: One of errors.Code, or the code of a health check.
+    #: One of reasons.Code, or a health check's.
     code: str
     text: str
     #: The numbers and names in the text.
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, object] = field(default_factory=dict)
     #: Share of the campaign's time; None: not measured for this cause.
     share: Optional[float] = None
 
 
-def passed_on(reason: Reason, **evidence: Any) -> Cause:
+def passed_on(reason: Reason, **evidence: object) -> Cause:
     """A reason of the campaign or of a health check."""
     return Cause(reason.code, reason.text, evidence)
 

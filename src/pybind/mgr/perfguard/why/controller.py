@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers `perfguard why`: from what the loop knows, and from what a PG's OSDs say of it.
+"""Answers `perfguard why` from the state of the loop and the answers of a PG's OSDs.
 
-The loop asks the OSDs and does not wait for them: the order is held until they have answered, or
-for PATIENCE_SECONDS. One PG is asked about at a time.
+The loop does not block on the OSDs: the order is held until they have answered, for at most
+PATIENCE_SECONDS. Only one PG is queried at a time.
 """
 import errno
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, FrozenSet, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Tuple, TypeVar
 
 from ..cluster.ports import Cluster
 from ..cluster.types import NO_OSD, PgCounts, Placement
@@ -20,23 +20,23 @@ from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
 from . import campaign as limits, osds, pgs
-from .answer import Why, as_json
+from .answer import Json, Why, as_json
 from .campaign import gate
 from .pgs import PgAnswers, Reservations, option_of, reservations, state_of
 
 log = logging.getLogger(__name__)
 
-Json = Dict[str, Any]
+T = TypeVar('T')
 
-#: Maximum time to wait for answers of OSDs.
+#: How long an order waits for the answers of OSDs.
 PATIENCE_SECONDS = 8.0
-#: The same for the clients of a busy OSD: OSDs are asked with their next report, and answer with
-#: the one after it. Meanwhile, and for some time after it, OSDs count them.
+#: How long an order waits for the clients of a busy OSD: OSDs get the query with their next report
+#: and answer with the one after it. OSDs count operations by client for COUNTED_SECONDS.
 LOADS_SECONDS = 20.0
 COUNTED_SECONDS = 120.0
 #: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
-#: Options of the primary that slow its backfills, besides its reservations.
+#: Options of the primary that slow down its backfills.
 OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
 QUERY = 'why query'
 RESERVATIONS = 'why reservations'
@@ -56,11 +56,16 @@ class LoopState:
     watched: Watched
 
 
+class PendingWhy(Protocol):
+    """An order whose command waits."""
+    order: Why
+
+
 @dataclass
 class _Inquiry:
-    """Questions to the OSDs of one PG, and their answers."""
-    #: The pending order that it is for.
-    of: object
+    """The questions to the OSDs of one PG, and their answers."""
+    #: The order that it answers.
+    of: PendingWhy
     pgid: str
     primary: int
     osds: FrozenSet[int]
@@ -83,18 +88,24 @@ class _Inquiry:
 
 
 class Explaining:
-    """For the loop's thread."""
+    """Answers orders in the thread of the loop.
+
+    1. The campaign: answered at once, from its last turn.
+    2. An OSD: answered at once, unless the clients of a high load are unknown. Then the OSDs are
+       asked for them, and the order waits.
+    3. A PG: its OSDs are asked for its state, their reservations and options, and the order waits.
+       Without their answers the causes name the OSDs that are silent.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
-        #: The deadline of the order about a busy OSD that waits for the clients of its load, and
-        #: that order.
-        self._loads: Optional[Tuple[object, float]] = None
+        #: The order about a busy OSD that waits for its clients, and until when.
+        self._loads: Optional[Tuple[PendingWhy, float]] = None
 
-    def carry_out(self, pending: Any, state: LoopState) -> Optional[Json]:
+    def carry_out(self, pending: PendingWhy, state: LoopState) -> Optional[Json]:
         """The answer; None: not yet. Raises Refused."""
-        order: Why = pending.order
+        order = pending.order
         if order.osd is not None:
             case = _osd_case(order.osd, state)
             if case.row is not None and self._awaits_loads(pending, case.row, state.seen.now):
@@ -110,8 +121,8 @@ class Explaining:
             return None
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
-    def _awaits_loads(self, pending: Any, row: OsdRow, now: float) -> bool:
-        """Whether OSDs have yet to report the clients of a busy OSD."""
+    def _awaits_loads(self, pending: PendingWhy, row: OsdRow, now: float) -> bool:
+        """Whether to wait until OSDs report the clients of a busy one."""
         if not UNKNOWN_LOADS & {cause.code for cause in row.load}:
             return False
         if self._loads is None or self._loads[0] is not pending:
@@ -119,7 +130,7 @@ class Explaining:
             self._cluster.read_loads(COUNTED_SECONDS)
         return now < self._loads[1]
 
-    def _answers(self, pending: Any, pgid: str, place: Placement,
+    def _answers(self, pending: PendingWhy, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
         if self._open is not None and self._open.of is not pending and now < self._open.until:
             self._collect(self._open)
@@ -132,7 +143,7 @@ class Explaining:
         found, self._open = self._open, None
         return found.answers()
 
-    def _begin(self, pending: Any, pgid: str, place: Placement, now: float) -> _Inquiry:
+    def _begin(self, pending: PendingWhy, pgid: str, place: Placement, now: float) -> _Inquiry:
         serving = [osd for osd in place.acting if osd != NO_OSD]
         if not serving:
             return _Inquiry(pending, pgid, -1, frozenset(), now)
@@ -163,8 +174,8 @@ class Explaining:
                     inquiry.options.update(_read(osd, lambda: option_of(answer, name)) or {})
 
 
-def _read(osd: int, parse: Callable[[], Any]) -> Any:
-    """None if the answer of an OSD has an unknown format."""
+def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
+    """None: the answer has a format that no known release sends."""
     try:
         return parse()
     except (AttributeError, LookupError, TypeError, ValueError) as error:

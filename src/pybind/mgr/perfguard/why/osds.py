@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why an OSD is slow. Pure: from the findings of the watch and the moves of the campaign."""
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from ..cluster.types import Osd, PgCounts, Signals
 from ..errors import Code
@@ -125,6 +125,6 @@ def _roles(osd: int, flight: Flight) -> List[str]:
     return [role for role, osds in roles if osd in osds]
 
 
-def _figures(row: Optional[OsdRow]) -> Dict[str, Any]:
+def _figures(row: Optional[OsdRow]) -> Dict[str, object]:
     return {key: getattr(row, key, None) for key in (
         'score', 'read_ms', 'write_ms', 'store_ms', 'ping_ms', 'since')}
