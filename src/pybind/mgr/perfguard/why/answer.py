@@ -34,7 +34,7 @@ class Why:
 
 
 def parsed(text: str) -> Why:
-    """Raises Refused for what is none of the three."""
+    """Raises Refused if the subject is none of the three."""
     if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
         return Why(text)
     raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'
@@ -43,7 +43,7 @@ def parsed(text: str) -> Why:
 
 @dataclass(frozen=True)
 class Cause:
-    #: One of reasons.Code, or a health check's.
+    #: One of errors.Code, or the code of a health check.
     code: str
     text: str
     #: The numbers and names in the text.
