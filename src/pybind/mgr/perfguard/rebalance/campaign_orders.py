@@ -91,7 +91,7 @@ class CampaignOrders:
             self._check_new(request, seen, NOTHING)
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
-                                                                self._campaigns.history.rows))
+                                                                self._campaigns.history.rates()))
         if prepared is None:
             return None
         if order.dry_run:
@@ -119,7 +119,7 @@ class CampaignOrders:
         """The effects of an order, and the state they were computed from; None: not computed
         yet."""
         return self._prepared(waiting, seen, lambda: with_ground(self._crush_orders.preparing(
-            order, seen, self._options(), self._campaigns.history.rows), seen))
+            order, seen, self._options(), self._campaigns.history.rates()), seen))
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign that takes over upmaps of other tools as pins."""

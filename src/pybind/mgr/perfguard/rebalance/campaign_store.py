@@ -415,6 +415,10 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
                     tuple(holds['given_up']), tuple(holds.get('returning', ())))))
 
 
+#: Number of earlier campaigns whose rates count for forecasts.
+RATES = 8
+
+
 class CampaignHistory:
     """Summaries of campaigns that have ended, oldest first."""
 
@@ -433,6 +437,11 @@ class CampaignHistory:
     def last_end(self) -> Optional[Tuple[int, str]]:
         """The id and the phase of the last campaign; None: unknown."""
         return (self.rows[-1]['id'], str(self.rows[-1].get('phase'))) if self.rows else None
+
+    def rates(self) -> Tuple[float, ...]:
+        """Bytes per second of the last RATES campaigns, without those that moved nothing."""
+        return tuple(row['bytes_done'] / row['moving_seconds'] for row in self.rows[-RATES:]
+                     if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0)
 
     def file(self, row: Json, most: int) -> None:
         """Add a summary, which replaces an earlier one of the same campaign; at most `most` are

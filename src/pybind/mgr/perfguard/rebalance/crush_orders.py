@@ -81,10 +81,10 @@ class CrushOrders:
                           self._drained(seen))
 
     def preparing(self, order: Order, seen: Observation, options: Options,
-                  history: Sequence[Json] = ()) -> Callable[[], Prepared]:
+                  rates: Sequence[float] = ()) -> Callable[[], Prepared]:
         """A function for the tool thread: the change of an order, and its effects.
 
-        It raises Refused. `history`: of earlier campaigns.
+        It raises Refused. `rates`: bytes per second of earlier campaigns.
         """
         inventory = self.facts(seen)
         limit = self._cluster.pgs_per_osd_limit()
@@ -95,7 +95,7 @@ class CrushOrders:
             found = prepare(order, seen, inventory).balanced_as(options, seen, inventory.space)
             known = found.outlook is not None or found.moves_first
             return replace(found, order=order, effects=effects(
-                found.moves, inventory.space, seen, options, history, limit,
+                found.moves, inventory.space, seen, options, rates, limit,
                 found.pgs_made) if known else None)
 
         return work

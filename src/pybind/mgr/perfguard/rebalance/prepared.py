@@ -29,8 +29,6 @@ from .types import Campaign, Change, Holds, Phase
 
 Json = Dict[str, Any]
 
-#: Number of earlier campaigns whose rates count.
-RATES = 8
 #: Factor of uncertainty of the time with the rates of earlier campaigns, and without: the assumed
 #: speed may be wrong by as much.
 FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
@@ -97,13 +95,13 @@ class Effects:
 
 
 def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
-            options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int,
+            options: Options, rates: Sequence[float], pg_limit: int,
             made: Mapping[int, int]) -> Effects:
-    """`moves`: all moves of the campaign; `history`: of earlier campaigns, as report.summary;
+    """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
     `made`: as pg_num_change.pgs_made."""
     most = caps(options)
     forecast = plan(moves, most.pgs, most.target, None)
-    eta, basis = _eta(forecast, history)
+    eta, basis = _eta(forecast, rates)
     clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
     return Effects(tuple(_osd_effects(forecast, space, made)), clocked, basis,
                    tuple(_borrowed(seen, options)), pg_limit)
@@ -128,10 +126,8 @@ def _share(used: int, total: int) -> Optional[float]:
     return round(used / total, 4) if total > 0 else None
 
 
-def _eta(forecast: MovePlan, history: Sequence[Mapping[str, Any]]) -> Tuple[Eta, str]:
+def _eta(forecast: MovePlan, rates: Sequence[float]) -> Tuple[Eta, str]:
     """From the rates of earlier campaigns, the slowest to the fastest of them."""
-    rates = [row['bytes_done'] / row['moving_seconds'] for row in history[-RATES:]
-             if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0]
     if not rates:
         seconds = forecast.estimated_seconds
         return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), 'assumed'
