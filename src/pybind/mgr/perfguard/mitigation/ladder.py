@@ -134,11 +134,12 @@ class _Draft:
         self.state = replace(self.state, steps=tuple(
             each for each in self.state.steps if each.id != step.id))
 
-    def add(self, rung: Rung, why: str, subject: str = '', **more: Any) -> LadderStep:
+    def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
+            pgs: Tuple[str, ...] = (), note: str = '') -> LadderStep:
         number = self.state.last_id + 1
         acting = self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
-                          why, subject, **more)
+                          why, subject, settings, pgs, note=note)
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number,
                              stepped=self.now)
         return step

@@ -12,11 +12,12 @@ to hours. So no OSD sleeps longer than the default for its type of drive: 0.1, 0
 (src/common/options/osd.yaml.in, Pacific to Tentacle).
 """
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
                                  SLEEP_SECONDS, WPQ)
+from ..upmap.semantics import Command
 from .types import SettingKind, Put, Setting
 
 OVERRIDE = 'osd_mclock_override_recovery_settings'
@@ -115,7 +116,7 @@ def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
 
 # ---- Mon commands
 
-def command_of(put: Put) -> Dict[str, Any]:
+def command_of(put: Put) -> Command:
     """The mon command that puts or removes a setting."""
     setting, value = put.setting, put.value
     if setting.kind is SettingKind.FLAG:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -13,7 +13,7 @@ from ..rebalance.requests import unfit
 from ..store import Store
 from ..tables import pgs
 from ..upmap.shares import Room
-from ..upmap.semantics import as_line, entry_commands
+from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
 from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, from_json, may_return, ours,
                      plan_rescues, questions, room_of, stuck, to_json)
@@ -209,7 +209,7 @@ class Rescuing:
     # ---- commands
 
     def _send(self, seen: Observation) -> None:
-        commands: List[Any] = []
+        commands: List[Command] = []
         due: List[str] = []
         for pgid, rescue in sorted(self._rescues.items()):
             present = seen.osdmap.entry(pgid)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them; those for the mons are sent together."""
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from ..cluster.types import INPUT
 from ..observation import BALANCER
@@ -13,7 +13,7 @@ from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, Set
 
 class CommandReply(Protocol):
     @property
-    def retval(self) -> Any: ...
+    def retval(self) -> Optional[int]: ...
 
     @property
     def error(self) -> str: ...

@@ -7,7 +7,7 @@ each of them.
 """
 from itertools import compress, repeat
 from operator import ne
-from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Tuple
+from typing import AbstractSet, Dict, Iterator, List, Mapping
 
 from ..cluster.types import Items, OsdMap, OsdSet, pool_of, seed_of
 from .types import PinRecord
@@ -103,10 +103,11 @@ class PinIndex(Mapping[str, PinRecord]):
         """Returns whether the PG was pinned."""
         if pgid not in self._pins:
             return False
-        by_pg: Tuple[Dict[str, Any], ...] = (
-            self._pins, self._items, self._vectors, self._staying, self._without_goal)
-        for kept in by_pg:
-            kept.pop(pgid, None)
+        del self._pins[pgid]
+        self._items.pop(pgid, None)
+        self._vectors.pop(pgid, None)
+        self._staying.pop(pgid, None)
+        self._without_goal.pop(pgid, None)
         seeds = self._seeds[pool_of(pgid)]
         del seeds[pgid]
         if not seeds:

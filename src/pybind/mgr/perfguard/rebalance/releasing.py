@@ -2,7 +2,7 @@
 """Releases pinned PGs in batches, and applies stop conditions of all releases or of those to some
 OSDs."""
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
@@ -150,8 +150,9 @@ def loose_moves(turn: Turn) -> Dict[str, Move]:
 def adopt_unpinnable(turn: Turn, moves: Mapping[str, Move]) -> None:
     """Count PGs against the caps that move as soon as norebalance is cleared; see loose_moves."""
     if moves:
-        adopted = {pgid: _flight(turn, move, turn.seen.osdmap.entry(pgid), confirmed=turn.now,
-                                 seen_remapped=True) for pgid, move in moves.items()}
+        adopted = {pgid: replace(_flight(turn, move, turn.seen.osdmap.entry(pgid)),
+                                 confirmed=turn.now, seen_remapped=True)
+                   for pgid, move in moves.items()}
         # The operator accepted these PGs, but not PGs that become unpinnable later.
         turn.set(in_flight={**turn.campaign.in_flight, **adopted}, accepted_unpinnable=0)
 
@@ -245,7 +246,7 @@ def release_more(turn: Turn) -> None:
     for move in chosen:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
-        flights[move.pgid] = _flight(turn, move, pin.leads_to, pin=pin)
+        flights[move.pgid] = replace(_flight(turn, move, pin.leads_to), pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move, pin)))
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
@@ -343,9 +344,9 @@ def _peering(move: Move) -> OsdSet:
     return (move.primary,)
 
 
-def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:
+def _flight(turn: Turn, move: Move, entry: UpmapEntry) -> Flight:
     return Flight(since=turn.now, entry=entry, sources=move.sources, targets=move.targets,
-                  primary=move.primary, bytes=move.bytes, readers=move.readers, **more)
+                  primary=move.primary, bytes=move.bytes, readers=move.readers)
 
 
 def _judged(turn: Turn, move: Move) -> Move:

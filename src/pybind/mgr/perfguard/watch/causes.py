@@ -6,7 +6,7 @@ and no other cause was found.
 """
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
@@ -26,11 +26,14 @@ LEAST_OPS = 50.0
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
 
 
+#: Numbers and names, by JSON key.
+Evidence = Mapping[str, object]
+
+
 class LikelyCause(NamedTuple):
     code: str
     text: str
-    #: As JSON.
-    evidence: Mapping[str, Any]
+    evidence: Evidence
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def _network(seen: OsdEvidence) -> List[LikelyCause]:
         return []
     ping = seen.ping_ms[seen.osd]
     times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
-    evidence: Dict[str, Any] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
+    evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
     if len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(seen.host_osds):
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
                             % (seen.host, times),
@@ -116,7 +119,7 @@ def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
     if seen.load_ratio < HOT_LOAD:
         return []
     text = 'it serves %.1f times the operations of its peers' % seen.load_ratio
-    evidence: Dict[str, Any] = {'load_ratio': round(seen.load_ratio, 2)}
+    evidence: Dict[str, object] = {'load_ratio': round(seen.load_ratio, 2)}
     mine = [row for row in seen.clients if row.osd == seen.osd]
     pools: Counter[int] = Counter()
     for row in mine:
@@ -136,7 +139,7 @@ def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
     return [LikelyCause('load', text, evidence)]
 
 
-def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[str, Any]]]:
+def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[str, object]]]:
     """The object that most of `total` operations of the OSD are on, if there is one."""
     objects: Counter[Tuple[int, str]] = Counter()
     for row in seen.objects:
@@ -182,7 +185,7 @@ class ClientShare:
         return '%s (%s) sends %.0f%% of the operations' % (
             self.client, self.address, 100 * self.share)
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Dict[str, object]:
         return {'client': self.client, 'address': self.address, 'share': round(self.share, 3)}
 
 

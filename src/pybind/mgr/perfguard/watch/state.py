@@ -77,7 +77,7 @@ class LaggyState:
 class WatchState:
     """Only the loop updates it; any thread may call `history_of` and `drawn`."""
 
-    def __init__(self, lock: ContextManager[Any] = contextlib.nullcontext()) -> None:
+    def __init__(self, lock: ContextManager[object] = contextlib.nullcontext()) -> None:
         """`lock`: held while the history changes or is read."""
         self.pools = PoolWatch()
         self.osds = OsdWatch()
