@@ -15,7 +15,7 @@ import statistics
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from qa.cluster import Cluster
 from qa.cluster.connection import parse
@@ -104,12 +104,15 @@ def show_turns(what: str, found: List[float]) -> None:
         what, len(found), statistics.median(found), max(found)), flush=True)
 
 
-def preview(cluster: Cluster, hosts: List[str]) -> Dict[str, Any]:
-    """The dry run of the expansion, and how long it took."""
+def preview(cluster: Cluster, osds: Sequence[int]) -> Dict[str, Any]:
+    """The dry run of the expansion, and how long it took.
+
+    By OSD: a host whose OSDs have never reported is refused, since they may hold PGs.
+    """
     begin = time.monotonic()
     plan = parse(cluster.command('mgr', {
         'prefix': 'perfguard expand', 'format': 'json', 'dry_run': True, 'weight': '1.0',
-        'hosts': ','.join(hosts)}, timeout=600.0), 'expand')
+        'osds': ','.join(map(str, osds))}, timeout=600.0), 'expand')
     return {'seconds': round(time.monotonic() - begin, 1), 'plan': plan}
 
 
@@ -129,9 +132,8 @@ def measure(cluster: Cluster, shape: Shape, seconds: float) -> None:
         commands(cluster, 'module on, an epoch a second', seconds)
         show_turns('module on, an epoch a second', turns(cluster, seconds))
     found: List[Dict[str, Any]] = []
-    first = (shape.osds - shape.new) // large_map.OSDS_PER_HOST
-    hosts = ['h%d' % host for host in range(first, shape.osds // large_map.OSDS_PER_HOST)]
-    thread = threading.Thread(target=lambda: found.append(preview(cluster, hosts)), daemon=True)
+    new = range(shape.osds - shape.new, shape.osds)
+    thread = threading.Thread(target=lambda: found.append(preview(cluster, new)), daemon=True)
     thread.start()
     commands(cluster, 'module on, preview of expand', 600.0, lambda: not thread.is_alive())
     thread.join()
