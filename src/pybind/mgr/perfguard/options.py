@@ -106,7 +106,7 @@ OPTIONS: List[OptionSpec] = [
     _option('latency_floor_ms', 'float', 0.0,
             'minimum difference of the latency limit from the baseline in ms',
             'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or '
-            'more, 0.5 ms for all others.', min=0.0, max=1000.0),
+            'more, 0.5 ms for all others, but at most the baseline itself.', min=0.0, max=1000.0),
     _option('latency_alarm_factor', 'float', 3.0,
             'client latency from which PERFGUARD_LATENCY is raised, as a multiple '
             "of the pool's baseline",
