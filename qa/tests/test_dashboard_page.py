@@ -18,6 +18,7 @@ from qa.lib.browser import BAD_STATUS, Browser
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Guard
+from qa.lib.probes import SHORT, Probes
 from qa.lib.proxy import Proxy
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
@@ -150,6 +151,16 @@ def test_probe(scene: Scene) -> None:
                  'the end of the probe', 90)
     browser.click('probe-show-1')
     browser.wait_text('probe-details', 'p99')
+    assert not browser.all('probe-curve-0')
+
+
+def test_a_curve_is_a_chart(scene: Scene) -> None:
+    browser, probes = scene.browser, Probes(scene.guard)
+    run = probes.measure(**{**SHORT, 'repeat': '1'}, profile='curve', pool='p')['id']
+    browser.wait(lambda: browser.all(f'probe-show-{run}'), 'the probe in the list')
+    browser.click(f'probe-show-{run}')
+    browser.wait_text('probe-curve-0', 'Knee at depth')
+    assert browser.all('probe-curve-0')[0].get_attribute('data-points') == '13'
 
 
 def test_expansion(scene: Scene) -> None:

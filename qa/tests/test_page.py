@@ -14,6 +14,8 @@ from qa.lib.fake_page import WEB, FakePage
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'
+#: Probes at several queue depths, and of growing numbers of OSDs.
+CURVE, SCALE = 8, 3
 #: Reports violations of WCAG.
 AXE = WEB / 'node_modules' / 'axe-core' / 'axe.min.js'
 RUN_AXE = '''
@@ -321,6 +323,22 @@ def test_probes_are_compared_as_text_and_bars(browser: Browser, page: FakePage) 
         bars[3].get_attribute('aria-label') or '')
     browser.click('probe-show-2')
     browser.wait_text('probe-details', 'randread-4k-1')
+
+
+def test_curves_and_scaling_of_probes_are_charts(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    for probe, chart, points_, text in (
+            (CURVE, 'probe-curve-0', 7, 'Knee at depth 4: 10,000 operations per second at 0.40 ms'),
+            (SCALE, 'probe-scale-0', 3, '4 OSDs: 2,592 operations per second, 81.0 % of linear')):
+        browser.click(f'probe-show-{probe}')
+        browser.wait_text(chart, text)
+        assert points(browser, chart) == points_
+        drawn = browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{chart}"] svg')
+        assert text in (drawn.get_attribute('aria-label') or '')
+        assert violations(browser) == []
+    browser.click('probe-show-2')
+    browser.wait(lambda: not browser.all('probe-scale-0'), 'the chart to go')
+    assert browser.complaints() == []
 
 
 def test_the_theme_is_remembered(browser: Browser, page: FakePage) -> None:

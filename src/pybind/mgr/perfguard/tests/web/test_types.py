@@ -2,6 +2,7 @@
 """The types of the page (web/src/types.ts) name keys that perfguard's answers have."""
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Set, Tuple
 
@@ -12,10 +13,12 @@ from perfguard.holds import Row, to_json
 from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
+from perfguard.probe.report import Probed
 from perfguard.rebalance.types import Phase
 from perfguard.status import overview
 from perfguard.why.answer import Cause, as_json, parsed
 
+from ..probe import test_curve, test_scaling
 from ..probe.test_report import PROBED
 from ..watch.test_controller import PERIOD, Watched
 
@@ -116,6 +119,19 @@ def test_osds_have_what_the_page_reads(driver: Watched) -> None:
     assert rows
     for row in rows:
         check('Osd', row, 'osd', set())
+
+
+def test_curves_and_scaling_have_what_the_page_reads() -> None:
+    checked: Set[str] = set()
+    depths = test_curve.record([test_curve.measure(replace(test_curve.JOB, iodepth=depth),
+                                                   test_curve.ideal(depth))
+                                for depth in test_curve.DEPTHS])
+    numbers = test_scaling.record(lambda count: 1000.0)
+    for kind, found in (('CurveAnswer', Probed(records=(depths,)).curve_json(depths.id)),
+                        ('ScaleAnswer', Probed(records=(numbers,)).scale_json(numbers.id))):
+        check(kind, json.loads(json.dumps(found)), kind, checked)
+    assert checked == {'CurveAnswer', 'Curve', 'CurvePoint', 'Measure', 'Price', 'ScaleAnswer',
+                       'Scaling', 'ScalePoint'}
 
 
 def test_phases() -> None:

@@ -284,6 +284,7 @@ export interface FioJob {
     osd: number | null;
     part: string;
     stream: string;
+    'job options': Record<string, string>;
     read: FioDirection;
     write: FioDirection;
     errors: number;
@@ -295,6 +296,66 @@ export interface ProbeDetails extends ProbeSummary {
     findings: string[];
     conditions: string[];
     messages: string[];
+}
+
+/** Of the repetitions. */
+export interface Measure {
+    median: number;
+    low: number;
+    high: number;
+}
+
+export interface CurvePoint {
+    depth: number;
+    iops: Measure;
+    latency_ns: Measure;
+    p99_ns: Measure;
+    client_limited: boolean;
+}
+
+export interface Price {
+    from_iops: number;
+    to_iops: number;
+    from_latency_ns: number;
+    to_latency_ns: number;
+    times: number;
+}
+
+export interface Curve {
+    label: string;
+    direction: string;
+    osd: number | null;
+    points: CurvePoint[];
+    knee_depth: number;
+    peak_depth: number;
+    last_tenth: Price | null;
+    notes: string[];
+}
+
+export interface CurveAnswer {
+    id: number;
+    curves: Curve[];
+}
+
+export interface ScalePoint {
+    osds: number;
+    hosts: number | null;
+    iops: Measure;
+    latency_ns: Measure;
+    linear: number;
+    client_limited: boolean;
+}
+
+export interface Scaling {
+    label: string;
+    direction: string;
+    points: ScalePoint[];
+    notes: string[];
+}
+
+export interface ScaleAnswer {
+    id: number;
+    scalings: Scaling[];
 }
 
 export interface Estimate {

@@ -2,9 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { barsOf, barText, endOf } from '../src/probes/bars';
+import { curveXy, hasCurve, hasScaling, scalingXy, share } from '../src/probes/curves';
 import { bodyOf, growing, listedOf, rowsOf } from '../src/probes/results';
 import { whenText } from '../src/probes/schedules';
-import { comparison, details, PROBES, SCHEDULES } from './fake/data';
+import {
+    comparison, CURVE, curves, details, PROBES, SCALE, scalings, SCHEDULES,
+} from './fake/data';
 
 test('streams of a job are one row: speeds add up, the highest percentile counts', () => {
     const job = details(1)!.jobs[0]!;
@@ -68,4 +71,54 @@ test('a bar is text too', () => {
 test('the window of a schedule is told in words', () => {
     assert.deepEqual(SCHEDULES.map(whenText), ['0200 to 0400, every day',
         '0000 to 2400, Saturday to Saturday, every 7 days']);
+});
+
+test('a probe has a curve once it has ended with four queue depths of the same job', () => {
+    const probe = details(CURVE)!;
+    assert.deepEqual([1, SCALE, CURVE].map((id) => hasCurve(details(id)!)), [false, false, true]);
+    assert.equal(hasCurve({ ...probe, state: 'running' }), false);
+    assert.equal(hasCurve({ ...probe, jobs: probe.jobs.slice(0, 3) }), false);
+    const other = probe.jobs.map((job, place) => ({
+        ...job, 'job options': { ...job['job options'], bs: `${place}k` },
+    }));
+    assert.equal(hasCurve({ ...probe, jobs: other }), false);
+});
+
+test('a probe of growing numbers of OSDs is known by its parts', () => {
+    assert.deepEqual([1, SCALE, CURVE].map((id) => hasScaling(details(id)!)), [false, true, false]);
+    const probe = details(SCALE)!;
+    const parts = probe.jobs.map((job, place) => ({ ...job, part: place ? 'alone' : 'together' }));
+    assert.equal(hasScaling({ ...probe, jobs: parts }), false);
+});
+
+test('a curve names its knee and the price of the last tenth', () => {
+    const xy = curveXy(curves(CURVE).curves[0]!);
+    assert.equal(xy.text, 'Knee at depth 4: 10,000 operations per second at 0.40 ms. The last 10 % '
+        + 'of the throughput raise latency 2.50 times, from 1.36 ms to 3.40 ms.');
+    assert.deepEqual(xy.points.map((point) => point.marked),
+        [false, false, true, false, false, false, false]);
+    assert.deepEqual(xy.x.ticks, [0, 5000, 10000, 15000, 20000]);
+    assert.deepEqual(xy.y.ticks, [0.1, 0.3, 1, 3]);
+    for (const { x, y } of xy.points) {
+        for (const value of [x.low, x.high]) {
+            assert.ok(value >= xy.x.low && value <= xy.x.high);
+        }
+        for (const value of [y.low, y.high]) {
+            assert.ok(value >= xy.y.low && value <= xy.y.high);
+        }
+    }
+});
+
+test('throughput by OSDs is compared with a line through the first point', () => {
+    const xy = scalingXy(scalings(SCALE).scalings[0]!);
+    assert.deepEqual(xy.reference, [[1, 800], [4, 3200]]);
+    assert.deepEqual(xy.x.ticks, [1, 2, 4]);
+    assert.equal(xy.text, '4 OSDs: 2,592 operations per second, 81.0 % of linear (dashed).');
+});
+
+test('axes end where their range does', () => {
+    const [line, power] = [false, true].map((log) => (
+        { name: 'x', low: log ? 0.1 : 0, high: 10, log, ticks: [] }));
+    assert.deepEqual([-1, 0, 5, 10, 20].map((value) => share(line!, value)), [0, 0, 0.5, 1, 1]);
+    assert.deepEqual([0.1, 1, 10].map((value) => share(power!, value)), [0, 0.5, 1]);
 });

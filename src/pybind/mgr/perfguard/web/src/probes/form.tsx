@@ -78,6 +78,7 @@ export function ProbeFields({ pools, osds }: { pools: Pool[]; osds: Osd[] }) {
                     <option value="latency">latency</option>
                     <option value="iops">iops</option>
                     <option value="throughput">throughput</option>
+                    <option value="curve">curve</option>
                 </select>
             </label>
             <Suggested id={`${id}p`} label="Pool" name="pool" hint="its own pool"

@@ -53,7 +53,9 @@ export function Probes({ store, overview, osds }: Props) {
             {comparison.value && (
                 <Compared comparison={comparison.value} onClose={comparison.close} />
             )}
-            {details.value && <Details details={details.value} onClose={details.close} />}
+            {details.value && (
+                <Details store={store} details={details.value} onClose={details.close} />
+            )}
             <ProbeList store={store} probes={overview.probe.probes} running={status.probe} may={may}
                 marked={marked} onMark={mark} onShow={(id, button) => void show(id, button)} />
             <Schedules store={store} schedules={overview.schedules} may={may} pools={status.pools}

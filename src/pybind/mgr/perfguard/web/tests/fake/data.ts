@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // A made-up cluster in the middle of an expansion, with hostile names where it is to be a test.
 import type {
-    Campaign, Comparison, Event, Osd, Overview, Phase, Pool, ProbeDetails, ProbeSummary, Schedule,
-    Status, Table, Value,
+    Campaign, Comparison, CurveAnswer, Event, Measure, Osd, Overview, Phase, Pool,
+    ProbeDetails, ProbeSummary, ScaleAnswer, Schedule, Status, Table, Value,
 } from '../../src/types';
 
 export const HOSTILE = '<img src=x onerror=alert(1)>';
@@ -252,8 +252,11 @@ function events(since: number, now: number): Event[] {
     return found;
 }
 
+/** A probe at several queue depths, and one of growing numbers of OSDs. */
+export const [CURVE, SCALE] = [8, 3];
+
 export const PROBES: ProbeSummary[] = [1, 2, 3, 5, 8].map((id) => ({
-    id, state: id === 5 ? 'cancelled' : 'done', profile: id === 8 ? 'latency' : 'quick',
+    id, state: id === 5 ? 'cancelled' : 'done', profile: id === CURVE ? 'curve' : 'quick',
     target: id === 3 ? `pool ${HOSTILE}` : 'pool rbd', created: 1789990000 + 1000 * id,
     started: 1789990002 + 1000 * id, ended: 1789990060 + 1000 * id,
     trigger: id === 2 ? 'nightly' : 'command', baseline: id === 1, client_limited: id === 2,
@@ -280,16 +283,63 @@ function direction(iops: number, bytes: number, ms: number) {
 export function details(id: number): ProbeDetails | null {
     const summary = PROBES.find((each) => each.id === id);
     const nothing = direction(0, 0, 0);
-    const job = { osd: null, part: '', stream: 's', errors: 0, first_error: '' };
+    const job = {
+        osd: null, part: '', stream: 's', errors: 0, first_error: '',
+        'job options': { name: 'w', rw: 'randwrite', bs: '4k', iodepth: '1' },
+    };
+    const jobs = id === CURVE ? curves(id).curves[0]!.points.map((point) => ({
+        ...job, jobname: `depth-${point.depth}`, read: nothing,
+        'job options': {
+            ...job['job options'], name: `depth-${point.depth}`, iodepth: String(point.depth),
+        },
+        write: direction(point.iops.median, 4096, point.latency_ns.median / 1e6),
+    })) : id === SCALE ? [1, 2, 4].map((osds) => ({
+        ...job, jobname: 'randwrite-4k-1', osd: 0, part: String(osds), read: nothing,
+        write: direction(800, 4096, 1.2),
+    })) : null;
     return summary ? {
         ...summary, findings: id === 2 ? ['slower than probe 1: randwrite 0.71 times'] : [],
         conditions: ['deep scrub of 2 PGs'], messages: [],
-        jobs: [
+        jobs: jobs ?? [
             { ...job, jobname: 'randwrite-4k-1', read: nothing, write: direction(820, 4096, 1.2) },
             { ...job, jobname: 'randread-4k-1', write: nothing, read: direction(2210, 4096, 0.4) },
             { ...job, jobname: 'write-4m-16', read: nothing, write: direction(210, 4194304, 71) },
             { ...job, jobname: 'read-4m-16', write: nothing, read: direction(330, 4194304, 48) }],
     } : null;
+}
+
+function measure(median: number): Measure {
+    return { median, low: 0.94 * median, high: 1.05 * median };
+}
+
+/** An M/M/1 queue that serves 20,000 operations per second. */
+export function curves(id: number): CurveAnswer {
+    const points = [1, 2, 4, 8, 16, 32, 64].map((depth) => {
+        const iops = 20000 * depth / (depth + 4);
+        return {
+            depth, iops: measure(iops), latency_ns: measure(1e9 * depth / iops),
+            p99_ns: measure(4e9 * depth / iops), client_limited: false,
+        };
+    });
+    const to = points[6]!.latency_ns.median;
+    return { id, curves: [{
+        label: 'randwrite 4096 write', direction: 'write', osd: null, points, knee_depth: 4,
+        peak_depth: 64, notes: ['throughput still rises at depth 64: the cluster can do more'],
+        last_tenth: {
+            from_iops: 0.9 * points[6]!.iops.median, to_iops: points[6]!.iops.median,
+            from_latency_ns: 0.4 * to, to_latency_ns: to, times: 2.5,
+        },
+    }] };
+}
+
+export function scalings(id: number): ScaleAnswer {
+    return { id, scalings: [{
+        label: 'randwrite 4096 write', direction: 'write', notes: [],
+        points: [1, 2, 4].map((osds, doublings) => ({
+            osds, hosts: null, iops: measure(800 * osds * 0.9 ** doublings),
+            latency_ns: measure(1.2e6), linear: 0.9 ** doublings, client_limited: false,
+        })),
+    }] };
 }
 
 export function comparison(before: number, after: number): Comparison {
