@@ -47,7 +47,7 @@ def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
 
 
 def others_degraded(turn: Turn) -> bool:
-    """Whether Whether PGs are degraded that the campaign has not released, muted or not."""
+    """Whether PGs are degraded that the campaign has not released, muted or not."""
     seen = turn.seen
     return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
         replace(seen.signals, muted=frozenset()), seen.osd_counts, recovering(turn)))
