@@ -24,6 +24,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.file_detector import UselessFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 
@@ -57,6 +58,8 @@ class Browser:
             self.driver = WebDriver(f'http://127.0.0.1:{self._port()}',
                                     options=self._options(width, height))
             self.driver.set_script_timeout(SCRIPT_SECONDS)
+            # The browser is on this machine: files need not be sent to it first.
+            self.driver.file_detector = UselessFileDetector()
         except BaseException:
             self._end()
             raise

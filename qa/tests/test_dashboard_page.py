@@ -18,6 +18,7 @@ from qa.lib.browser import BAD_STATUS, Browser
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Guard
+from qa.lib.joins import crush_weights
 from qa.lib.probes import SHORT, Probes
 from qa.lib.proxy import Proxy
 
@@ -161,6 +162,23 @@ def test_a_curve_is_a_chart(scene: Scene) -> None:
     browser.click(f'probe-show-{run}')
     browser.wait_text('probe-curve-0', 'Knee at depth')
     assert browser.all('probe-curve-0')[0].get_attribute('data-points') == '13'
+
+
+def test_a_compiled_crush_map_is_applied(scene: Scene) -> None:
+    browser, cluster, guard = scene.browser, scene.cluster, scene.guard
+    wait_quiet(guard)
+    before, after = cluster.directory / 'crush', cluster.directory / 'crush.new'
+    cluster.ceph('osd', 'getcrushmap', '-o', str(before))
+    cluster.run_tool(['crushtool', '-i', str(before), '--reweight-item', 'osd.7', '0.9',
+                      '-o', str(after)])
+    browser.click('button-apply')
+    browser.wait_shows('apply-what')
+    browser.all('apply-what')[0].send_keys(str(after))
+    browser.wait_text('apply-preview', 'Pins')
+    browser.click('confirm-yes')
+    browser.wait_text('phase', 'DONE', 120)
+    assert round(crush_weights(cluster)[7], 2) == 0.9
+    assert not guard.status()['pinned']
 
 
 def test_expansion(scene: Scene) -> None:

@@ -29,6 +29,8 @@ export interface OrderPreview {
     bytes: number;
     primaries_moving: number;
     unpinnable_pgs: number;
+    warnings?: string[];
+    left_out?: { osd: number; reason: string }[];
     /** What target=balanced moves in all; null where that is not the target or not known. */
     balanced: {
         shards: number; bytes: number; extra_shards: number; limit_shards: number;
@@ -41,17 +43,33 @@ export interface OrderPreview {
 
 const MOST_NAMES = 8;
 
-/** Orders that set CRUSH weights. */
-export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace'] as const;
+/** Orders that change CRUSH. */
+export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace', 'apply'] as const;
 export type CrushVerb = typeof CRUSH_VERBS[number];
 
-/** What is sent for what was typed; null: not enough was. */
+/** What is sent for what was typed, or for the CRUSH map that was chosen; null: not enough was. */
 export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> | null {
+    if (verb === 'apply') {
+        return given ? { crush_map: given } : null;
+    }
     const words = given.split(/[\s,]+/).filter(Boolean);
     if (verb === 'expand') {
         return words.length ? { weight: given.trim() } : {};
     }
     return words.length ? { what: words } : null;
+}
+
+/** A CRUSH map as the API takes it: its text, or, if it is compiled, in base64. */
+export function mapText(bytes: Uint8Array): string {
+    try {
+        const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+        if (!text.includes('\0')) {
+            return text;
+        }
+    } catch {
+        // Compiled.
+    }
+    return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
 }
 
 /** What an order will do. */
@@ -70,11 +88,16 @@ function changeLines(order: OrderPreview): string[] {
     }
     const names = Object.keys(order.weights);
     const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
-    const who = `CRUSH weights will be set for ${plural(names.length, 'OSD')}: `
-        + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
+    const who = names.length === 0 ? 'The CRUSH map will be replaced.'
+        : `CRUSH weights will be set for ${plural(names.length, 'OSD')}: `
+            + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
+    const remarks = [
+        ...(order.left_out ?? []).map((row) => `osd.${row.osd} is left out: it ${row.reason}.`),
+        ...(order.warnings ?? [])];
     const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {
-        return [who, `PGs will be remapped first and pinned afterwards: ${order.reason}.`, peering];
+        return [who, `PGs will be remapped first and pinned afterwards: ${order.reason}.`,
+            ...remarks, peering];
     }
     const lines = [who, `Pins ${plural(order.pgs, 'PG')} in the same epoch, so that no data moves `
         + `at first. Then copies ${plural(order.shards, 'shard')} (${bytesText(order.bytes)}) as fast `
@@ -89,7 +112,7 @@ function changeLines(order: OrderPreview): string[] {
         lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `
             + 'once.');
     }
-    return [...lines, peering];
+    return [...lines, ...remarks, peering];
 }
 
 /** OSDs listed at most. */

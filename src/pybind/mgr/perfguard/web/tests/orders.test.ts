@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bodyOf, fillRows, type OrderPreview, previewLines } from '../src/orders';
+import { bodyOf, fillRows, mapText, type OrderPreview, previewLines } from '../src/orders';
 
 const ORDER: OrderPreview = {
     waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
@@ -52,6 +52,29 @@ test('what is typed becomes what is sent', () => {
     assert.deepEqual(bodyOf('expand', ' 1.5 '), { weight: '1.5' });
     assert.deepEqual(bodyOf('drain', 'host3, osd.7'), { what: ['host3', 'osd.7'] });
     assert.equal(bodyOf('undrain', '  '), null);
+    assert.deepEqual(bodyOf('apply', '# begin crush map'), { crush_map: '# begin crush map' });
+    assert.equal(bodyOf('apply', ''), null);
+});
+
+test('a CRUSH map is sent as text, or in base64 if it is compiled', () => {
+    const text = '# begin crush map\nhost r\u00e9seau { }\n';
+    assert.equal(mapText(new TextEncoder().encode(text)), text);
+    assert.equal(mapText(new Uint8Array([0, 0, 1, 0])), 'AAABAA==');
+    assert.equal(mapText(new Uint8Array([0x10, 0xff])), 'EP8=');
+    assert.equal(mapText(new Uint8Array([])), '');
+});
+
+test('a CRUSH map that sets no weight replaces the map', () => {
+    assert.equal(previewLines({ ...ORDER, weights: {} })[0], 'The CRUSH map will be replaced.');
+});
+
+test('who is left out and what looks odd is told', () => {
+    const odd = { left_out: [{ osd: 4, reason: 'was drained' }], warnings: ['osd.9 is small'] };
+    for (const order of [ORDER, { ...ORDER, one_epoch: false, reason: 'osdmaptool is missing' }]) {
+        const told = previewLines({ ...order, ...odd });
+        assert.ok(told.includes('osd.4 is left out: it was drained.'));
+        assert.ok(told.includes('osd.9 is small'));
+    }
 });
 
 test('the fullest OSD in the end is the first, what is not known the last', () => {

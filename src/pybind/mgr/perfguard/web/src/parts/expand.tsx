@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useEffect, useState } from 'preact/hooks';
-import { bodyOf, type CrushVerb, fillRows, type OrderPreview, previewLines } from '../orders';
+import {
+    bodyOf, type CrushVerb, fillRows, mapText, type OrderPreview, previewLines,
+} from '../orders';
 import { failureOf, type Store } from '../store';
 import { Action } from './action';
 
@@ -26,6 +28,10 @@ const WORDS: Record<CrushVerb, Words> = {
         label: 'Replace\u2026', title: 'Replace the devices of OSDs or hosts?', yes: 'Replace',
         kind: 'plain', field: 'OSDs or hosts', placeholder: 'osd.7',
     },
+    apply: {
+        label: 'Apply\u2026', title: 'Apply a new CRUSH map?', yes: 'Apply', kind: 'plain',
+        field: 'CRUSH map, as text or compiled', placeholder: '',
+    },
     undrain: {
         label: 'Undrain\u2026', title: 'Fill drained OSDs, hosts or racks again?', yes: 'Undrain',
         kind: 'plain', field: 'OSDs, hosts or racks', placeholder: 'host3 osd.7',
@@ -38,7 +44,7 @@ interface Props {
     onKeep: (keep: boolean) => void;
 }
 
-/** Changes CRUSH weights, after it has shown what that will move. */
+/** Changes CRUSH, after it has shown what that will move. */
 export function CrushOrder({ store, verb, onKeep }: Props) {
     const [given, setGiven] = useState('');
     const words = WORDS[verb];
@@ -49,15 +55,42 @@ export function CrushOrder({ store, verb, onKeep }: Props) {
             onDone={() => store.refresh()}
             act={() => store.api.post(`rebalance/${verb}`, body ?? {})}>
             <label>{words.field}{' '}
-                <input value={given} placeholder={words.placeholder}
-                    size={verb === 'expand' ? 10 : 24}
-                    inputMode={verb === 'expand' ? 'decimal' : 'text'}
-                    data-test={verb === 'expand' ? 'expand-weight' : `${verb}-what`}
-                    onInput={(event) => setGiven(event.currentTarget.value)} />
+                {verb === 'apply' ? (
+                    <MapFile onChosen={setGiven} />
+                ) : (
+                    <input value={given} placeholder={words.placeholder}
+                        size={verb === 'expand' ? 10 : 24}
+                        inputMode={verb === 'expand' ? 'decimal' : 'text'}
+                        data-test={verb === 'expand' ? 'expand-weight' : `${verb}-what`}
+                        onInput={(event) => setGiven(event.currentTarget.value)} />
+                )}
             </label>
             {body && <Preview store={store} verb={verb} body={body} key={given} />}
         </Action>
     );
+}
+
+/** A CRUSH map is read again each time it is chosen, as it may have been edited meanwhile. */
+function MapFile({ onChosen }: { onChosen: (text: string) => void }) {
+    useEffect(() => onChosen(''), []);
+    return (
+        <input type="file" data-test="apply-what"
+            onClick={(event) => {
+                // Browsers do not tell that the same file was chosen again.
+                event.currentTarget.value = '';
+                onChosen('');
+            }}
+            onChange={(event) => void read(event.currentTarget.files?.[0]).then(onChosen)} />
+    );
+}
+
+/** Nothing where the file cannot be read. */
+async function read(file: File | undefined): Promise<string> {
+    try {
+        return file ? mapText(new Uint8Array(await file.arrayBuffer())) : '';
+    } catch {
+        return '';
+    }
 }
 
 interface PreviewProps {

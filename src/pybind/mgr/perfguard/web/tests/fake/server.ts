@@ -43,6 +43,7 @@ function scenarios(): Record<string, Faked> {
         idle: { ...usual, phase: 'IDLE', mode: 'observe' },
         waiting: { ...usual, phase: 'IDLE' },
         replacing: { ...usual, phase: 'IDLE' },
+        applying: { ...usual, phase: 'IDLE' },
         planned: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
@@ -62,7 +63,8 @@ function scenarios(): Record<string, Faked> {
 const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
-    undrain: ['RELEASING', false], replace: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    undrain: ['RELEASING', false], replace: ['RELEASING', false],
+    apply: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     approve: ['RELEASING', false], finish: ['DONE', false], rollback: ['ABORTING', false],
 };
@@ -206,12 +208,22 @@ const PREVIEW = {
         { osd: 630, pgs_before: 0, pgs_after: 98, fill_before: null, fill_after: null }],
 };
 
-const DRAINS = [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }];
+/** In what the previews of some orders differ. */
+const CHANGED: Record<string, object> = {
+    replace: {
+        drains: [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }],
+    },
+    apply: { weights: {} },
+};
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
-    body: { dry_run?: boolean; token?: string }): void {
+    body: { dry_run?: boolean; token?: string; crush_map?: string }): void {
+    if (path.endsWith('/apply') && !body.crush_map?.startsWith('# begin')) {
+        refuse(answer, 400, 'not a CRUSH map, for a test');
+        return;
+    }
     if (body.dry_run) {
-        send(answer, 200, path.endsWith('/replace') ? { ...PREVIEW, drains: DRAINS } : PREVIEW);
+        send(answer, 200, { ...PREVIEW, ...(CHANGED[path.replace('rebalance/', '')] ?? {}) });
         return;
     }
     const verb = path.replace('rebalance/', '').replace('plans/rack2/', '');
