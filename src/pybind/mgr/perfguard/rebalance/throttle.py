@@ -348,7 +348,9 @@ def _with_wanted(turn: Turn, now: copying.Copying) -> copying.Copying:
 def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
     if now.decided == before.decided:
         return None
-    return copying.Reading(idle=now.code == Code.NO_CLIENTS, comfortable=now.under > 0,
+    # `under` also counts readings without evidence.
+    return copying.Reading(idle=now.code == Code.NO_CLIENTS,
+                           comfortable=now.under > 0 and now.code == Code.LATENCY_OK,
                            lowered=now.halted or now.pgs < before.pgs)
 
 

@@ -119,7 +119,8 @@ class Pace:
     pgs: float = 0.0
     #: The reading that was last judged.
     decided: float = 0.0
-    #: Readings in a row over the target, and well below it.
+    #: Readings in a row over the target, and well below it; `under` also counts readings without
+    #: evidence after which a halt ends or a lowered limit is raised.
     over: int = 0
     under: int = 0
     #: Lowering the limit to one PG was not enough.

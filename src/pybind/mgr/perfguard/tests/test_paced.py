@@ -74,6 +74,19 @@ def test_given_back_as_soon_as_pgs_are_degraded_and_set_again_after_them() -> No
     driver.run_until(lambda: driver.cluster.osd_config == PACED, 200)
 
 
+def test_copying_does_not_become_faster_without_evidence_on_latency() -> None:
+    driver = releasing(max_pgs_in_flight=40)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.pace.code == 'NO_BASELINE'
+    # As after some stop conditions.
+    driver.loop.rebalance.campaign = replace(campaign, pace=replace(campaign.pace, pgs=1.0))
+    for _ in range(100):
+        driver.turn()
+        assert driver.cluster.osd_config == PACED
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.phase == 'RELEASING'
+
+
 @pytest.mark.parametrize('option', [SLEEP, 'paxos_propose_interval'])
 def test_a_campaign_continues_without_an_option_that_the_mons_refuse(option: str) -> None:
     cluster = FakeCluster(read=READ, refuse={'config set ' + option: 'unrecognized config option'})
