@@ -21,6 +21,9 @@ LEAST_OPS = 100
 #: of readings for it.
 PROVISIONAL_SECONDS = 20.0
 PROVISIONAL_READINGS = 120
+#: Minimum number of operations of a point that lowers a provisional baseline. The lowest of many
+#: points counts, so that chance must be small.
+LEAST_LOWERING_OPS = 1000
 #: Minimum number of operations in the last minute.
 LEAST_OPS_NOW = 30
 #: Time without operations after which an alarm is cleared.
@@ -81,6 +84,9 @@ class _Pool:
         #: Quiet readings of operations without a baseline, and the provisional baseline.
         self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self._provisional: Dict[str, Optional[float]] = {}
+        #: The point that is not quiet, and by kind the lowest latency of these points, in ms.
+        self._moving = Series(4, 1, baseline_seconds)
+        self._lowest: Dict[str, float] = {}
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a quiet reading. Returns whether a point of the baseline is complete."""
@@ -95,14 +101,30 @@ class _Pool:
                 if sum(point.seconds for point in found) >= PROVISIONAL_SECONDS else None
         return self.quiet.add(now, seconds, sums)
 
+    def take_length(self, baseline_seconds: float) -> None:
+        self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
+
     def baseline(self, kind: str) -> Optional[float]:
         """In ms; provisional if no point is complete."""
         usual = self.baselines[kind]
-        return usual if usual is not None else self._provisional.get(kind)
+        if usual is None:
+            usual = self._provisional.get(kind)
+            if usual is not None:
+                usual = min(usual, self._lowest.get(kind, usual))
+        return usual
 
-    def interrupt(self) -> None:
+    def interrupt(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+        """Skip a reading that is not quiet. Movement and problems do not make operations faster:
+        lower latency shows that a provisional baseline is from a moment of high latency."""
         for spread in self.spreads.values():
             spread.skip()
+        if None not in self.baselines.values() or not self._moving.add(now, seconds, sums):
+            return
+        point, = self._moving.points()
+        for kind, number, total in KINDS:
+            ms = _median_ms([point], number, total, LEAST_LOWERING_OPS)
+            if ms is not None:
+                self._lowest[kind] = min(ms, self._lowest.get(kind, ms))
 
     def learn(self) -> None:
         points = self.quiet.points()
@@ -136,7 +158,7 @@ class PoolWatch:
             pool.recent = recent(pool.history.detailed, now, seconds)
             self._judge(now, seconds, pool, settings)
             if not quiet or not pool.normal(now):
-                pool.interrupt()
+                pool.interrupt(now, seconds, sums)
             elif pool.observe(now, seconds, sums):
                 pool.learn()
                 self._unsaved[pool_id] = None
@@ -152,7 +174,7 @@ class PoolWatch:
         if settings.baseline_seconds != self._seconds:
             self._seconds = settings.baseline_seconds
             for pool in self._pools.values():
-                pool.quiet.point_seconds = settings.baseline_seconds
+                pool.take_length(settings.baseline_seconds)
 
     def _judge(self, now: float, seconds: float, pool: _Pool, settings: PoolSettings) -> None:
         for kind, number, total in KINDS:

@@ -112,6 +112,24 @@ def test_some_seconds_of_quiet_give_a_provisional_baseline() -> None:
     assert clients.latency.write_baseline_ms is None
 
 
+@pytest.mark.parametrize('quiet_ms, ms, number, baseline', [
+    (50.0, 1.0, 100, 1.0),
+    (1.0, 50.0, 100, 1.0),      # the movement, or the load
+    (50.0, 1.0, 5, 50.0)])      # too few operations
+def test_lower_latency_while_data_moves_lowers_a_provisional_baseline(
+        quiet_ms: float, ms: float, number: int, baseline: float) -> None:
+    clients = Clients(PoolSettings(alarm_factor=3.0, baseline_seconds=600.0))
+    clients.feel(20, read_ms=quiet_ms)
+    clients.feel(590, read_ms=ms, quiet=False, number=number)
+    assert clients.latency.read_baseline_ms == quiet_ms
+    clients.feel(10, read_ms=ms, quiet=False, number=number)
+    assert clients.latency.read_baseline_ms == baseline
+    clients.feel(600, read_ms=2 * ms, quiet=False, number=number)
+    assert clients.latency.read_baseline_ms == baseline
+    clients.feel(1800, read_ms=3.0)
+    assert clients.latency.read_baseline_ms == 3.0
+
+
 def test_readings_are_not_kept_once_they_are_part_of_a_baseline() -> None:
     clients = Clients()
     clients.feel(50, write_ms=1.0)
