@@ -179,6 +179,9 @@ class RebalanceController:
         """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, seen)
+        if waiting.order.verb == REPLACE and not waiting.order.dry_run:
+            # A device that has failed begins no campaign now, and its successor will.
+            self._context.reopen()
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
             return self.replacing.carry_out(
                 waiting.order, seen, self.campaign,

@@ -192,6 +192,26 @@ def test_a_replacement_ends_early(how: str) -> None:
         assert driver.status.get('id') == campaigns
 
 
+def test_a_replacement_after_a_shutdown_ends_it() -> None:
+    driver = filled()
+    driver.cluster.take_down(8)
+    driver.cluster.mark_out(8)
+    driver.run_until(lambda: driver.cluster.clean())
+    driver.give(Shutdown(True))
+    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.order(REPLACE, 'osd.8', dry_run=True)
+    assert driver.loop.leaving.done
+    assert driver.order(REPLACE, 'osd.8')['campaign'] is None
+    driver.turn()
+    assert not any('is safe now' in reason for reason in driver.loop.status()['reasons'])
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status.get('id') == 2)
+    driver.loop.leaving.begin(driver.cluster.now)
+    with pytest.raises(Refused, match='shutting down'):
+        driver.order(REPLACE, 'osd.7')
+
+
 def test_orders_that_are_refused() -> None:
     driver = emptied()
     for verb, name, code in ((REPLACE, 'osd.8', errno.EALREADY), (REPLACE, 'h9', errno.ENOENT),
