@@ -49,6 +49,14 @@ class Settings:
                                         for name, value in self.section(OSD).items()}}
 
 
+class Minute(NamedTuple):
+    """The operations of one kind in the last minute."""
+    ops: float = 0.0
+    #: Median of the mean latencies of its readings, weighted by operations: a single stall has no
+    #: effect.
+    median_ms: float = 0.0
+
+
 class PoolClients(NamedTuple):
     """The clients of one pool."""
     name: str
@@ -68,6 +76,8 @@ class PoolClients(NamedTuple):
     erasure: bool = False
     #: The operator has set the limit, so the load does not raise it.
     named: bool = False
+    read_minute: Minute = Minute()
+    write_minute: Minute = Minute()
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
 
 
 #: Would make the document large.
-NOT_KEPT = ('burdened', 'seen_since', 'osd_holds')
+NOT_KEPT = ('burdened', 'seen_since', 'osd_holds', 'judged')
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:

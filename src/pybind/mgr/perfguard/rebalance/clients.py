@@ -6,7 +6,7 @@ from math import log, sqrt
 from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps, Ops
-from ..observation import Clients
+from ..observation import Clients, Minute
 from ..watch.peers import weighted_median
 
 #: Minimum number of operations of one reading to judge latency.
@@ -76,7 +76,11 @@ def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[in
         elif row.osd not in slow:
             rows.append(row if row.pool not in pools else row._replace(
                 read=Ops() if pool.erasure else row.read, write=Ops()))
-    return replace(clients, rows=tuple(rows)) if slow else clients
+    if not slow:
+        return clients
+    return replace(clients, rows=tuple(rows), pools={
+        number: pool if pool.named else pool._replace(read_minute=Minute(), write_minute=Minute())
+        for number, pool in clients.pools.items()})
 
 
 def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
@@ -96,6 +100,23 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     if judged(found):
         return found
     return _against_targets(clients, everything, stall_ms, loads, most)
+
+
+def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
+    """What there were operations of in the last minute, in the pools that count in pool_latencies.
+
+    Clients that wait send fewer operations: where data moves too fast for a few clients, a single
+    reading has too few to be judged.
+    """
+    near = {row.pool for row in clients.rows if row.osd in path.near}
+    return [PoolLatency(pool.name, kind, minute.median_ms, target, minute.ops,
+                        spread or USUAL_SPREAD, named=pool.named)
+            for number, pool in clients.pools.items()
+            if not path.osds or number in path.pools or number in near
+            for kind, minute, target, spread in (
+                ('reads', pool.read_minute, pool.read_target_ms, pool.read_spread),
+                ('writes', pool.write_minute, pool.write_target_ms, pool.write_spread))
+            if target is not None and minute.ops]
 
 
 def judged(seen: Sequence[PoolLatency]) -> List[PoolLatency]:

@@ -18,8 +18,8 @@ from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
 from . import copying, osd_limits
-from .clients import (SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain,
-                      without_slow)
+from .clients import (SMALL_OPS, Path, PoolLatency, judged, minute_latencies, pool_latencies,
+                      strain, without_slow)
 from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
 from .moves import Caps
 from .requests import problems, window_of
@@ -43,7 +43,10 @@ COMFORT = 0.8
 #: Readings over the target with one PG in flight until movement is halted, and readings below
 #: it until it goes on.
 HALT_READINGS = 3
-#: Readings without evidence after which a halt ends or a lowered limit is raised (90 s).
+#: Seconds after the last evidence for which a reading with too few operations changes nothing; then
+#: the last minute is judged.
+MINUTE_SECONDS = 60.0
+#: Readings after that without evidence, until a halt ends or a lowered limit is raised (90 s).
 BLIND_READINGS = 18
 #: Number of readings over the target while nothing can move (3 min) which show that movement is not
 #: the cause.
@@ -114,9 +117,12 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
     plain = judged(pool_latencies(clients, unsteady, stall_ms, path, _most_load(options)))
+    if not plain and pace.judged and 0.0 <= clients.time - pace.judged < MINUTE_SECONDS:
+        return _because(pace, _thin(clients))
+    plain = plain or judged(minute_latencies(clients, path))
     if not plain:
         return _guess(pace, clients, options)
-    pace = _lower_levels(pace, plain)
+    pace = _lower_levels(replace(pace, judged=clients.time), plain)
     seen = _all_levelled(plain, pace, options)
     strained = strain(seen)
     # Many consecutive readings prove what a single one cannot.

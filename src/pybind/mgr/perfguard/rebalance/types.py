@@ -141,6 +141,8 @@ class Pace:
     seen_since: float = field(default=0.0, compare=False)
     #: OSDs whose own clients wait; only known to this mgr.
     osd_holds: Mapping[int, OsdHold] = field(default_factory=dict, compare=False)
+    #: The last reading with enough operations, or after such a minute; only known to this mgr.
+    judged: float = field(default=0.0, compare=False)
 
 
 class Phase(str, enum.Enum):

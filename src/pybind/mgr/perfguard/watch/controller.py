@@ -259,7 +259,7 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             target_ms(seen.read_baseline_ms, named, options, pool.id in disks),
             target_ms(seen.write_baseline_ms, named, options, pool.id in disks),
             seen.read_baseline_ms, seen.write_baseline_ms, seen.read_spread, seen.write_spread,
-            pool.erasure, named is not None)
+            pool.erasure, named is not None, seen.read_minute, seen.write_minute)
     return found
 
 

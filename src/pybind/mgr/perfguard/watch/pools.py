@@ -6,6 +6,7 @@ from typing import Any, Collection, Deque, Dict, List, NamedTuple, Optional, Seq
 
 from ..cluster.types import ClientOps
 from ..errors import InvalidValue
+from ..observation import Minute
 from ..options import Options
 from .peers import weighted_median
 from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, HistoryPoint, Series,
@@ -59,6 +60,8 @@ class PoolPerformance(NamedTuple):
     #: Standard deviation of one operation's latency over its mean; None: not measured yet.
     read_spread: Optional[float] = None
     write_spread: Optional[float] = None
+    read_minute: Minute = Minute()
+    write_minute: Minute = Minute()
 
     @property
     def baseline_ms(self) -> Optional[float]:
@@ -196,7 +199,9 @@ class PoolWatch:
         return PoolPerformance(pool_id, mean_flow(pool.recent, READS, READ_NS),
                                mean_flow(pool.recent, WRITES, WRITE_NS),
                                pool.baseline('reads'), pool.baseline('writes'),
-                               pool.spreads['reads'].value, pool.spreads['writes'].value)
+                               pool.spreads['reads'].value, pool.spreads['writes'].value,
+                               _minute(pool.recent, READS, READ_NS),
+                               _minute(pool.recent, WRITES, WRITE_NS))
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> baseline of reads in ms, if known and while reads are not high."""
@@ -279,6 +284,11 @@ def add_ops(sums: List[float], row: ClientOps) -> None:
         sums[READ_NS] += row.read.sum_ns
         sums[WRITES] += row.write.number
         sums[WRITE_NS] += row.write.sum_ns
+
+
+def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minute:
+    ms = _median_ms(points, number, total_ns, 1)
+    return Minute() if ms is None else Minute(sum(point.sums[number] for point in points), ms)
 
 
 def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,

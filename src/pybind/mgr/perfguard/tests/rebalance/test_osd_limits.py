@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code, Reason
-from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
+from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.rebalance.clients import without_slow
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (ALARM_SECONDS, EXEMPT_SECONDS, HOLD_SECONDS,
@@ -362,7 +362,10 @@ def test_what_waits_for_a_slow_osd_is_not_counted(erasure: bool, reads: int) -> 
     assert elsewhere.rows == tuple(row for row in clients.rows if row.osd != 3)
     left = without_slow(clients, frozenset({3}), frozenset({1}))
     assert [(row.read.number, row.write.number) for row in left.rows] == [(reads, 0)] * 7
-    named = replace(clients, pools={1: clients.pools[1]._replace(named=True)})
+    minute = Minute(60.0, 20.0)
+    recent = replace(clients, pools={1: clients.pools[1]._replace(write_minute=minute)})
+    assert without_slow(recent, frozenset({3}), frozenset({1})).pools == clients.pools
+    named = replace(recent, pools={1: recent.pools[1]._replace(named=True)})
     assert without_slow(named, frozenset({3}), frozenset({1})) == named
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The feedback on client latency: increases, decreases, halts; no change without evidence."""
+from collections import deque
 from dataclasses import replace
 from typing import Any, Dict, Optional
 
@@ -7,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code
-from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
+from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.clients import LEAST_OPS, pool_latencies
@@ -15,6 +16,7 @@ from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (NEW_BASELINE_SECONDS, BLIND_READINGS, HALT_READINGS,
                                           NEW_BASELINE_READINGS, caps, decide, limit, stopped)
 from perfguard.rebalance.types import Pace
+from perfguard.watch.peers import weighted_median
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import releasing
@@ -72,6 +74,23 @@ def test_settles_about_as_many_pgs_as_the_target_allows() -> None:
         seen.append(throttle.in_flight)
     assert max(seen) <= 12 and 5 <= sum(seen) / len(seen) <= 10
     assert not throttle.pace.halted
+
+
+@pytest.mark.parametrize('depth', [1, 2, 4, 64])
+def test_few_clients_that_wait_are_not_forgotten(depth: int) -> None:
+    """Clients that keep `depth` operations in flight send fewer where these take longer."""
+    pace, recent, now, served = Pace(), deque(maxlen=12), 0.0, []  # type: ignore
+    for _ in range(400):
+        now += 5.0
+        in_flight = 0 if pace.halted else limit(pace, OPTIONS).caps.pgs
+        ms = 10.0 + 20.0 * in_flight  # the limit is 15 ms, and a single PG makes it 30 ms
+        recent.append((ms, depth * 5e3 / ms))
+        ops = sum(number for _, number in recent)
+        clients = reading(now, ms, int(recent[-1][1]), ops / 60.0, 15.0, osds=1)
+        pools = {1: clients.pools[1]._replace(read_minute=Minute(ops, weighted_median(recent)))}
+        pace = decide(pace, replace(clients, pools=pools), frozenset(), 0.0, in_flight, OPTIONS)
+        served.append(ms)
+    assert max(served[100:]) <= 30.0 and 10.0 in served
 
 
 def test_yields_within_two_readings_and_comes_back() -> None:

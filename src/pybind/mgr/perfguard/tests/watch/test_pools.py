@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.observation import Minute
 from perfguard.watch.pools import PoolPerformance, PoolSettings, PoolWatch, STORED_POINTS
 from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent, recent_total
 from perfguard.watch.types import Flow
@@ -166,6 +167,16 @@ def test_another_length_of_the_points_holds_at_once() -> None:
     clients.settings = PoolSettings(3.0, baseline_seconds=10.0)
     clients.feel(5, read_ms=1.0)
     assert clients.latency.read_baseline_ms == 1.0
+
+
+def test_the_last_minute_is_a_median() -> None:
+    clients = Clients()
+    clients.feel(60, read_ms=9.0, number=3)
+    clients.feel(40, read_ms=1.0, number=3)
+    clients.feel(5)
+    clients.feel(15, read_ms=900.0, number=3)
+    assert clients.latency.read_minute == Minute(33, 1.0)
+    assert clients.latency.write_minute == Minute()
 
 
 # ---- alarms
