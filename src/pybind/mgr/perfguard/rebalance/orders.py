@@ -237,19 +237,27 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
 
 
 def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, ...]:
-    """Warnings about the weights of an expansion."""
+    """Warnings about the weights of an expansion, by device class: rules place the PGs of a pool
+    on one class as a rule."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
-    weights, space = inventory.crush.weights(), inventory.space
-    per_tib = [weight * TIB / space[osd].total_bytes for osd, weight in weights.items()
-               if weight > DRAINED_WEIGHT and osd in space and space[osd].total_bytes > 0]
-    usual = median(per_tib) if per_tib else 1.0
-    if 1 / MAX_WEIGHT_RATIO <= usual <= MAX_WEIGHT_RATIO:
-        return ()
-    osd = min(change.weights)
-    return ('new OSDs get their size in TiB as CRUSH weight, but other OSDs weigh %.3g for each '
-            'TiB: with "--weight %.4g", osd.%d would get as much data for its size as they have'
-            % (usual, usual * space[osd].total_bytes / TIB, osd),)
+    crush, space, found = inventory.crush, inventory.space, []
+    new = {crush.class_of(osd): osd for osd in sorted(change.weights, reverse=True)}
+    for name, osd in sorted(new.items()):
+        per_tib = [weight * TIB / space[other].total_bytes
+                   for other, weight in crush.weights().items()
+                   if weight > DRAINED_WEIGHT and crush.class_of(other) == name
+                   and other in space and space[other].total_bytes > 0]
+        usual = median(per_tib) if per_tib else 1.0
+        if not 1 / MAX_WEIGHT_RATIO <= usual <= MAX_WEIGHT_RATIO:
+            found.append(
+                'new OSDs%s get their size in TiB as CRUSH weight, but other OSDs%s weigh %.3g for '
+                'each TiB: with "--weight %.4g", osd.%d would get as much data for its size as '
+                'they have%s' % (
+                    ' of class ' + name if name else '', ' of the class' if name else '', usual,
+                    usual * space[osd].total_bytes / TIB, osd,
+                    ' (add the OSDs of each class on their own)' if len(new) > 1 else ''))
+    return tuple(found)
 
 
 def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:

@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
-          domain: str = 'host') -> CrushRules:
+          domain: str = 'host', classes: Dict[int, str] = {}) -> CrushRules:
     """Hosts h0.. with every `hosts`-th OSD each, under one root."""
     buckets: List[Dict[str, Any]] = [
         {'id': -2 - host, 'name': 'h%d' % host, 'type_id': 1,
@@ -31,7 +31,8 @@ def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
         'buckets': buckets, 'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
                                       {'type_id': 11, 'name': 'root'}],
         'rules': [{'rule_id': rule, 'rule_name': 'r%d' % rule, 'steps': steps}
-                  for rule in range(rules)]})
+                  for rule in range(rules)],
+        'devices': [{'id': osd, 'class': name} for osd, name in classes.items()]})
 
 
 def inventory(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, size: int = 3,
@@ -71,6 +72,24 @@ def test_expand_warns_where_weights_are_not_sizes() -> None:
     assert not warned(inventory(), weight='1')
     assert not warned(inventory(dict.fromkeys(range(8), 0.11)))
     assert 'weigh 0.102 for' in warned(inventory(dict.fromkeys(range(8), 0.01)))[0]
+
+
+def test_weights_are_those_of_the_same_device_class() -> None:
+    """Disks weigh their size, and flash ten times its size."""
+    weights = {**dict.fromkeys(range(4), 0.0977), **dict.fromkeys(range(4, 8), 1.0), 8: 0.0, 9: 0.0}
+    classes = {**dict.fromkeys(range(4), 'hdd'), **dict.fromkeys(range(4, 8), 'ssd')}
+
+    def of(first: str, second: str) -> Tuple[str, ...]:
+        return warned(replace(inventory(weights), crush=crush(
+            weights, classes={**classes, 8: first, 9: second})))
+
+    assert not of('hdd', 'hdd') and not of('nvme', 'nvme')
+    for new in (('ssd', 'ssd'), ('hdd', 'ssd')):
+        assert of(*new) == (
+            'new OSDs of class ssd get their size in TiB as CRUSH weight, but other OSDs of the '
+            'class weigh 10.2 for each TiB: with "--weight 1", osd.%d would get as much data for '
+            'its size as they have%s' % (
+                (8, '') if new[0] == 'ssd' else (9, ' (add the OSDs of each class on their own)')),)
 
 
 def test_drained_osds_do_not_say_what_others_weigh() -> None:
