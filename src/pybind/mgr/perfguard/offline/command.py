@@ -18,7 +18,7 @@ from ..errors import Refused
 from ..options import DEFAULTS
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
-from ..rebalance.orders import Order, OrderFacts, change_of
+from ..rebalance.orders import Order, OrderFacts, change_of, warnings
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
@@ -312,9 +312,13 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     order = Order(args.command, () if args.command == 'expand' else tuple(args.what),
                   tuple(args.what) if args.command == 'expand' else (),
                   weight=getattr(args, 'weight', None))
-    change = change_of(order, OrderFacts(osdmap, maps.crush, source.space()))
+    facts = OrderFacts(osdmap, maps.crush, source.space())
+    change = change_of(order, facts)
     if change is None:
         raise BadInput('no new OSD of CRUSH weight 0 is up and in')
+    remarks = warnings(order, change, facts)
+    for text in remarks:
+        say(text)
     future = _future(osdmap, source, change.weights, progress)
     join = plan_join(osdmap, future, change.drained, maps.pool_bytes)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
@@ -328,6 +332,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
+        'warnings': list(remarks),
         **_forecast_json(moves, maps), **pins.as_json()},
         Script([CommandBatch(lines)], hold=True, held='norebalance' in osdmap.flags,
                back=_reweights(before)))

@@ -336,6 +336,15 @@ def test_an_expansion_shows_what_it_moves(change):
     assert '2 PGs to pin; their release moves 2 shards' in err and 'osd.9 (2)' in err
 
 
+@pytest.mark.parametrize('kb, warned', [(1 << 30, False), (1 << 28, True)])
+def test_an_expansion_warns_where_weights_are_not_sizes(change, tmp_path, kb, warned):
+    (tmp_path / 'df').write_text(json.dumps({
+        'nodes': [{**row, 'kb': kb} for row in OSD_DF['nodes']]}))
+    _, out, err = change('expand', '--format', 'json')
+    assert ('--weight 1' in err) == warned and len(json.loads(out)['warnings']) == warned
+    assert not json.loads(change('drain', 'h3', '--format', 'json')[1])['warnings']
+
+
 @pytest.mark.parametrize('argv, weight', [
     (('expand', '--weight', '2.5'), 'osd.9 2.5'), (('expand', 'h9'), 'osd.9 1.0'),
     (('drain', 'h3', 'osd.4'), 'osd.3 0.0001')])
