@@ -32,6 +32,11 @@ class LastClean:
     changed: float = 0.0
     #: CrushRules.identity of that version; 0: not known, as in earlier documents.
     identity: int = 0
+    #: PGs that were remapped already when the last version was first seen.
+    remapped: int = 0
+    #: OSDs of `serving` that serve no longer, and when another one of them was lost last.
+    lost: FrozenSet[int] = frozenset()
+    lost_at: float = 0.0
 
     def as_json(self) -> Dict[str, object]:
         return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
@@ -63,16 +68,34 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
         return LastClean(version, serving, version,
                          clean.changed if clean and still else seen.now, identity), ''
     if version != clean.last_version:
-        clean = LastClean(clean.crush_version, clean.serving, version, seen.now, identity)
+        clean = replace(clean, last_version=version, changed=seen.now, identity=identity)
     remapped = len(seen.osdmap.pg_temp)
     if not remapped and (version == clean.crush_version
                          or seen.now - clean.changed > REMAP_SECONDS):
         return LastClean(version, serving, version, clean.changed, identity), ''
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
-    if (version != clean.crush_version and clean.serving <= serving
-            and remapped > ratio * total):
-        return clean, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
+    if version == clean.crush_version:
+        return _with_recovery(clean, serving, remapped, seen.now), ''
+    by_change = remapped - clean.remapped
+    if clean.serving <= serving and by_change > ratio * total:
+        return clean, 'CRUSH changed and remapped %d of %d PGs' % (by_change, total)
     return clean, ''
+
+
+def _with_recovery(clean: LastClean, serving: FrozenSet[int], remapped: int,
+                   now: float) -> LastClean:
+    """With what recovery, drains or the balancer move while CRUSH stays the same. That may last for
+    days, in which a change of CRUSH has to be noticed.
+
+    The PGs of an OSD that is lost are remapped a moment later; until then it is not known what has
+    remapped them.
+    """
+    lost = clean.serving - serving
+    if lost - clean.lost:
+        return replace(clean, remapped=remapped, lost=lost, lost_at=now)
+    if lost and not 0.0 <= now - clean.lost_at < REMAP_SECONDS:
+        return replace(clean, remapped=remapped, serving=serving, lost=frozenset())
+    return replace(clean, remapped=remapped, lost=lost)
 
 
 def _identity(clean: Optional[LastClean], seen: Observation) -> int:

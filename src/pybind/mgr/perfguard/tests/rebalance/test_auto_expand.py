@@ -72,6 +72,35 @@ def test_an_osd_that_returns_is_left_to_recovery(failover: bool) -> None:
     assert driver.phase == 'IDLE'
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_expansion_is_caught_while_recovery_from_a_failure_goes_on(failover: bool) -> None:
+    driver = Driver(FakeCluster(peer_seconds=0.5, backfill_seconds=300.0), AUTO)
+    driver.run(3)
+    driver.cluster.take_down(7)
+    driver.cluster.mark_out(7)
+    driver.run(40)
+    if failover:
+        # The store has the OSDs that served when CRUSH was changed last.
+        driver.restart()
+        driver.run(40)
+    assert driver.cluster.remapped() and driver.phase == 'IDLE'
+    driver.cluster.expand()
+    driver.cluster.tick()
+    driver.run(2)
+    assert 'norebalance' in driver.cluster.flags and driver.status['trigger'] == 'auto'
+    assert not driver.cluster.moved
+
+
+def test_pgs_that_were_remapped_before_a_change_are_not_its_effect() -> None:
+    driver = Driver(FakeCluster(backfill_seconds=300.0), replace(AUTO, auto_expand_ratio=0.08))
+    driver.run(3)
+    remap(driver.cluster)
+    driver.run(5)
+    driver.cluster.set_raw('1.7', (1, 2, 3))
+    driver.run(10)
+    assert driver.phase == 'IDLE' and len(driver.cluster.remapped()) > 1
+
+
 def test_a_document_has_no_identity_of_another_version() -> None:
     """Else the next mgr takes the change that this one has seen for the map of before."""
     clean = LastClean(10, frozenset({1}), 10, identity=111)
