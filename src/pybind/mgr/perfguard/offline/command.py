@@ -334,8 +334,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
         'warnings': list(remarks),
         **_forecast_json(moves, maps), **pins.as_json()},
-        Script([CommandBatch(lines)], hold=True, held='norebalance' in osdmap.flags,
-               back=_reweights(before)))
+        Script([CommandBatch(lines)], hold=True, back=_reweights(before)))
 
 
 def _reweights(weights: Mapping[int, float]) -> List[str]:

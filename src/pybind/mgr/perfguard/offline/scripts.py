@@ -20,20 +20,20 @@ SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case 
 CEPH = 'ceph'
 #: Nothing moves until all commands were executed. A flag that others have set is left alone; they
 #: may have set or removed it since the plan was made.
-HOLD = '''if ceph osd dump | grep "^flags.*norebalance" > /dev/null; then
-    echo "norebalance is set already, so this script leaves it set" >&2
+HOLD = '''osds=$(CEPH osd dump) || exit 1
+if echo "$osds" | grep "^flags.*norebalance" > /dev/null; then
+    echo "norebalance is set already, so it is left set" >&2
     hold=theirs
 else
     hold=ours
-    ceph osd set norebalance || exit 1
+    CEPH osd set norebalance || exit 1
 fi'''
 LET_GO = '''if test "$failed" -ne 0; then
     echo "norebalance stays set, since commands failed: run this script again" >&2
 elif test "$hold" = ours; then
-    ceph osd unset norebalance || failed=1
+    CEPH osd unset norebalance || failed=1
 else
-    echo "remove norebalance once nothing else needs it; an interrupted run of this script may" \
-        "have set it" >&2
+    echo "remove norebalance once nothing else needs it; an interrupted run may have set it" >&2
 fi'''
 #: The same for commands that are piped to a shell, once the flag is set.
 STOP = ('trap \'test "$?" -eq 0 || echo "stopped: norebalance stays set, so no PG moves; pin the '
@@ -65,8 +65,6 @@ class Script:
     batches: Sequence[CommandBatch]
     #: Nothing must move until all commands were executed.
     hold: bool = False
-    #: norebalance was set when the plan was made.
-    held: bool = False
     #: The commands that undo it.
     back: Sequence[str] = ()
 
@@ -75,18 +73,17 @@ def listing(plan: Script, conf: str = '') -> Iterator[str]:
     """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
 
     They may be piped to a shell, so lines between several batches wait, and where nothing must
-    move the first error ends it.
+    move, others set norebalance, and the first error ends it.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
-    hold = plan.hold and not plan.held
-    if hold:
-        yield from ('set -e', ceph + ' osd set norebalance', STOP)
+    if plan.hold:
+        yield from ('set -e', HOLD.replace('CEPH', ceph), STOP, 'failed=0')
     for batch in plan.batches:
         if len(plan.batches) > 1:
             yield batch.settle(ceph)
         yield from (ceph + line[len(CEPH):] for line in batch.lines)
-    if hold:
-        yield ceph + ' osd unset norebalance'
+    if plan.hold:
+        yield from (LET_GO.replace('CEPH', ceph), 'test "$failed" -eq 0')
 
 
 def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
@@ -106,10 +103,10 @@ def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     yield from ('# to go back: ' + line for line in plan.back)
     yield 'failed=0'
     if plan.hold:
-        yield HOLD
+        yield HOLD.replace('CEPH', CEPH)
     yield from _counted(plan.batches)
     if plan.hold:
-        yield LET_GO
+        yield LET_GO.replace('CEPH', CEPH)
     yield 'test "$failed" -eq 0'
 
 

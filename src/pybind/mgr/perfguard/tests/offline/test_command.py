@@ -355,8 +355,6 @@ def test_weights_come_before_their_pins(change, argv, weight):
     assert status == 0 and 'ceph osd crush reweight ' + weight in lines
     pins = [at for at, line in enumerate(lines) if 'pg-upmap' in line]
     assert pins and all('reweight' not in line for line in lines[pins[0]:])
-    # It was set by others, so it stays.
-    assert 'norebalance' not in out
 
 
 @pytest.mark.parametrize('fails, flags', [
@@ -385,25 +383,31 @@ def test_movement_begins_only_if_every_command_was_carried_out(
     assert ('norebalance' in done.stderr) == (theirs or fails == '1.1')
 
 
-@pytest.mark.parametrize('fails', ['none', '1.1', 'reweight', 'set norebalance'])
+@pytest.mark.parametrize('fails', ['none', '1.1', 'reweight', 'set norebalance', 'osd dump'])
+@pytest.mark.parametrize('planned, now', [(False, False), (False, True), (True, False)])
 def test_piped_commands_stop_at_the_first_failure_and_nothing_moves(
-        change, tmp_path, monkeypatch, fails):
-    monkeypatch.setitem(OSD_DUMP, 'flags_set', ['sortbitwise'])
+        change, tmp_path, monkeypatch, fails, planned, now):
+    """`planned`, `now`: others had set norebalance when the plan was made, or when it runs."""
+    flags = ['sortbitwise', *['norebalance'] * planned]
+    monkeypatch.setitem(OSD_DUMP, 'flags_set', flags)
+    monkeypatch.setitem(OSD_DUMP, 'flags', ','.join(flags))
     (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
     lines = change('expand')[1]
     ceph = tmp_path / 'ceph'
-    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *"%s"*) exit 1 ;; esac\n' % (
-        tmp_path, fails))
+    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *"%s"*) exit 1 ;; esac\n'
+                    'test "$2" = dump && echo "flags sortbitwise%s"\nexit 0\n' % (
+                        tmp_path, fails, ',norebalance' * now))
     ceph.chmod(0o755)
     done = subprocess.run(['sh'], input=lines, text=True, stderr=subprocess.PIPE, check=False,
                           env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])})
     sent = (tmp_path / 'log').read_text().splitlines()
-    assert sent[0] == 'osd set norebalance'
-    if fails == 'none':
-        assert (done.returncode, sent[-1], done.stderr) == (0, 'osd unset norebalance', '')
+    assert ('osd set norebalance' in sent) == (not now and fails != 'osd dump')
+    if fails == 'none' or fails == 'set norebalance' and now:
+        assert done.returncode == 0 and ('osd unset norebalance' == sent[-1]) == (not now)
+        assert ('norebalance' in done.stderr) == now and any('pg-upmap' in line for line in sent)
     else:
         assert done.returncode and fails in sent[-1] and 'osd unset norebalance' not in sent
-        assert ('norebalance stays set' in done.stderr) == (fails != 'set norebalance')
+        assert ('norebalance stays set' in done.stderr) == (fails in ('1.1', 'reweight'))
 
 
 def test_a_script_runs_on_no_other_cluster(change, tmp_path):
