@@ -73,7 +73,7 @@ def listing(plan: Script, conf: str = '') -> Iterator[str]:
     """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
 
     They may be piped to a shell, so lines between several batches wait, and where nothing must
-    move, others set norebalance, and the first error ends it.
+    move, norebalance is set first, and the first error ends the run.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
     if plan.hold:

@@ -119,7 +119,10 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     plain = judged(pool_latencies(clients, unsteady, stall_ms, path, _most_load(options)))
     if not plain and pace.judged and 0.0 <= clients.time - pace.judged < MINUTE_SECONDS:
         return _because(pace, _thin(clients))
-    plain = plain or judged(minute_latencies(clients, path))
+    readings = 1
+    if not plain:
+        plain = judged(minute_latencies(clients, path))
+        readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
     if not plain:
         return _guess(pace, clients, options)
     pace = _lower_levels(replace(pace, judged=clients.time), plain)
@@ -136,14 +139,14 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     # A small PG may move between two readings: its OSDs show that it did.
     used = max(in_flight, 1 if unsteady else 0)
     if pressure > 1.0:
-        return _lower(pace, worst, used, nothing_moves)
+        return _lower(pace, worst, used, nothing_moves, readings)
     if pace.above >= LASTING_READINGS:
         return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
                        code=Code.LATENCY, why='%s: for %s' % (
                            _latency(worst).text, plural(LASTING_READINGS, 'period')))
     # A halt ends once latency is within its limit, as no movement raises it.
     if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
-        return _raise(pace, worst, in_flight, cap)
+        return _raise(pace, worst, in_flight, cap, readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
@@ -211,9 +214,11 @@ def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
                    'becomes the new baseline')
 
 
-def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool) -> Pace:
+def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool,
+           readings: int = 1) -> Pace:
+    """`readings`: how many are judged together."""
     # During a halt, only readings count during which nothing could move.
-    over = pace.over + 1 if nothing_moves or not pace.halted else 0
+    over = pace.over + readings if nothing_moves or not pace.halted else 0
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
     # Only the used part of the limit was tried: the PGs in flight are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
@@ -221,8 +226,8 @@ def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool) 
                             over=over if halted == pace.halted else 0), _latency(worst))
 
 
-def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float) -> Pace:
-    under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
+def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float, readings: int) -> Pace:
+    under, pgs, halted = pace.under + readings, pace.pgs, pace.halted
     if halted:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):

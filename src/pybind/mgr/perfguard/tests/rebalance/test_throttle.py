@@ -93,6 +93,18 @@ def test_few_clients_that_wait_are_not_forgotten(depth: int) -> None:
     assert max(served[100:]) <= 30.0 and 10.0 in served
 
 
+def test_few_clients_whose_load_has_changed_do_not_hold_a_campaign_for_long() -> None:
+    """With 8 reads in 5 s, each of which takes twice its limit although nothing moves."""
+    pace, now = Pace(pgs=1.0, judged=1.0), 1.0
+    while not pace.levels and now < 900.0:
+        now += 5.0
+        clients = reading(now, 30.0, 8, 1.6, 15.0, osds=1)
+        pools = {1: clients.pools[1]._replace(read_minute=Minute(96, 30.1))}
+        pace = decide(pace, replace(clients, pools=pools), frozenset(), 0.0,
+                      int(not pace.halted), OPTIONS, nothing_moves=pace.halted)
+    assert pace.code == Code.NEW_BASELINE and now < 400.0
+
+
 def test_yields_within_two_readings_and_comes_back() -> None:
     throttle = Throttle(1.0, 0.0)
     throttle.run(40)
