@@ -243,6 +243,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
         'left_out': reasons_json(plan.left)},
         Script([CommandBatch(list(commands(maps.osdmap, each)),
+                             None if args.command == 'release' else
                              frozenset(osd for move in batch for osd in move.targets))
                 for batch, each in zip(found, entries)]))
 

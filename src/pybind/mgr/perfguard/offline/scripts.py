@@ -2,7 +2,7 @@
 """Commands of plans, and scripts that run them."""
 import shlex
 from dataclasses import dataclass
-from typing import FrozenSet, Iterator, Mapping, Sequence
+from typing import FrozenSet, Iterator, Mapping, Optional, Sequence
 
 from ..cluster.types import OsdMap, UpmapEntry
 from ..upmap.semantics import as_line, entry_commands
@@ -49,19 +49,19 @@ def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]
 @dataclass(frozen=True)
 class CommandBatch:
     lines: Sequence[str]
-    #: OSDs that receive PGs.
-    receivers: FrozenSet[int] = frozenset()
+    #: OSDs that receive PGs; None: it does not wait.
+    receivers: Optional[FrozenSet[int]] = None
 
-    def settle(self, ceph: str) -> str:
+    def settle(self, ceph: str) -> Iterator[str]:
         """Waits until no PG moves or is in trouble, and the receivers are not nearly full."""
-        receivers = '|'.join(map(str, sorted(self.receivers))) or 'none'
-        return SETTLE.replace('CEPH', ceph).replace('RECEIVERS', receivers)
+        if self.receivers is not None:
+            receivers = '|'.join(map(str, sorted(self.receivers))) or 'none'
+            yield SETTLE.replace('CEPH', ceph).replace('RECEIVERS', receivers)
 
 
 @dataclass(frozen=True)
 class Script:
     """The commands of a plan."""
-    #: Each batch waits until it may begin, if there are several.
     batches: Sequence[CommandBatch]
     #: Nothing must move until all commands were executed.
     hold: bool = False
@@ -72,15 +72,14 @@ class Script:
 def listing(plan: Script, conf: str = '') -> Iterator[str]:
     """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
 
-    They may be piped to a shell, so lines between several batches wait, and where nothing must
+    They may be piped to a shell, so lines before each batch of a plan wait, and where nothing must
     move, norebalance is set first, and the first error ends the run.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
     if plan.hold:
         yield from ('set -e', HOLD.replace('CEPH', ceph), STOP, 'failed=0')
     for batch in plan.batches:
-        if len(plan.batches) > 1:
-            yield batch.settle(ceph)
+        yield from batch.settle(ceph)
         yield from (ceph + line[len(CEPH):] for line in batch.lines)
     if plan.hold:
         yield from (LET_GO.replace('CEPH', ceph), 'test "$failed" -eq 0')
@@ -120,8 +119,7 @@ def _only_on(fsid: str) -> Iterator[str]:
 def _counted(batches: Sequence[CommandBatch]) -> Iterator[str]:
     number, total = 0, sum(len(batch.lines) for batch in batches)
     for batch in batches:
-        if len(batches) > 1:
-            yield batch.settle(CEPH)
+        yield from batch.settle(CEPH)
         for at, line in enumerate(batch.lines, 1):
             number += 1
             yield line + ' || failed=$((failed + 1))'

@@ -570,6 +570,19 @@ def test_a_batch_waits_while_an_osd_that_receives_its_pgs_is_nearly_full(pinned,
     assert 'osd.9 up   in  weight 1 exists,nearfull,up' in said and 'osd.8' not in said
 
 
+@pytest.mark.parametrize('output', ['sh', 'commands'])
+def test_a_plan_of_a_single_batch_waits_as_well(pinned, tmp_path, output):
+    """It may be carried out long after it was made."""
+    report = json.loads((tmp_path / 'report').read_text())
+    del report['osdmap']['pg_upmap_items'][1:]
+    (tmp_path / 'report').write_text(json.dumps(report))
+    batches, said = play(tmp_path, pinned[1]('plan', '--format', output).stdout, [
+        '90 pgs: 1 active+undersized, 89 active+clean; 1', 'exists,nearfull,up'])
+    assert [batch.split() for batch in batches] == [[], [], [], ['r']]
+    assert said.count('waiting for PGs') == 2
+    assert 'pg stat' not in pinned[1]('release', '--format', output).stdout
+
+
 def test_nothing_is_released_without_a_crush_map(files):
     found = run('release', '--osd-dump', files['osd'], '--pg-dump', files['pg'])
     assert (found.returncode, found.stdout) == (2, '') and '--crush-dump' in found.stderr
