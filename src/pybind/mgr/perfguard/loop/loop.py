@@ -327,10 +327,7 @@ class Loop:
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
-        options = self.jobs.options()
-        if self.leaving.ordered:
-            # Borrowed settings are given back, and none is borrowed without an order.
-            options = replace(options, mitigation_mode='off', auto_expand=False)
+        options = self._until_left(self.jobs.options())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
@@ -348,6 +345,12 @@ class Loop:
             for pending in answered:
                 pending.done.set()
 
+    def _until_left(self, options: Options) -> Options:
+        """During a shutdown borrowed settings are given back, and none is borrowed without an
+        order."""
+        return replace(options, mitigation_mode='off', auto_expand=False) \
+            if self.leaving.ordered else options
+
     def _reverts(self) -> List[int]:
         """Mitigations that operators revert in this turn."""
         reverts = self.requests.promised(Revert.document)
@@ -358,6 +361,8 @@ class Loop:
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, after the observation."""
         self._answering.leave(seen)
+        # The shutdown may have been ordered in this turn, and be complete.
+        options = self._until_left(options)
         self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.active, self.jobs.untrimmed_epochs)

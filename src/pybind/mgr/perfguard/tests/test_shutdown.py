@@ -173,6 +173,23 @@ def test_nothing_begins_meanwhile() -> None:
     assert driver.phase in ('DONE', 'IDLE') and held(driver) == {}
 
 
+def test_no_change_is_caught_in_the_turn_of_a_shutdown() -> None:
+    for turns in range(4):
+        driver = Driver(FakeCluster(peer_seconds=0.5))
+        driver.options = replace(driver.options, auto_expand=True)
+        driver.run(3)
+        found = driver.cluster.foreign()
+        driver.cluster.expand()
+        driver.cluster.tick()
+        driver.run(turns)
+        caught = driver.loop.rebalance.active
+        assert shut_down(driver, sure=True)['safe'] != caught
+        to_safety(driver)
+        driver.run(5)
+        assert held(driver) == {} and driver.cluster.foreign() == found
+        assert not driver.loop.rebalance.active
+
+
 def test_an_order_after_a_shutdown_is_taken() -> None:
     driver = Driver()
     assert shut_down(driver)['safe'] in (True, False)
