@@ -19,6 +19,9 @@ OSD_OPTION = 'osd/'
 #: this time: right after a failover nothing is known.
 IDLE_RATE = 0.5
 IDLE_SECONDS = 30.0
+#: An idle pool also has fewer operations in progress: a client that waits for its only operation
+#: has 1, however long that takes.
+IDLE_OPS = 0.5
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class PoolClients(NamedTuple):
     named: bool = False
     read_minute: Minute = Minute()
     write_minute: Minute = Minute()
+    #: Mean number of operations in progress in the last minute.
+    in_progress: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ class Clients:
 
     def idle(self, pool: PoolClients) -> bool:
         """Whether the pool is known to have no client operations."""
-        return pool.rate < IDLE_RATE and self.covered >= IDLE_SECONDS
+        return pool.rate < IDLE_RATE and pool.in_progress < IDLE_OPS \
+            and self.covered >= IDLE_SECONDS
 
     @property
     def all_idle(self) -> bool:

@@ -259,7 +259,9 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             target_ms(seen.read_baseline_ms, named, options, pool.id in disks),
             target_ms(seen.write_baseline_ms, named, options, pool.id in disks),
             seen.read_baseline_ms, seen.write_baseline_ms, seen.read_spread, seen.write_spread,
-            pool.erasure, named is not None, seen.read_minute, seen.write_minute)
+            pool.erasure, named is not None, seen.read_minute, seen.write_minute,
+            # Little's law: arrivals per second times seconds.
+            sum(flow.rate * flow.ms / 1e3 for flow in (seen.read, seen.write)))
     return found
 
 

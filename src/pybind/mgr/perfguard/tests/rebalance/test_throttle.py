@@ -291,6 +291,15 @@ def test_idle_clients_need_no_throttle_but_silent_ones_may_be_stuck() -> None:
     assert stuck.pgs == 4.0
 
 
+@pytest.mark.parametrize('ms, idle', [(10.0, True), (1200.0, True), (6000.0, False)])
+def test_a_client_that_waits_for_its_only_operation_is_not_idle(ms: float, idle: bool) -> None:
+    rate = min(0.4, 1e3 / ms)
+    clients = reading(5.0, ms, 1, rate, osds=1)
+    pools = {1: clients.pools[1]._replace(in_progress=rate * ms / 1e3)}
+    pace = decide(Pace(pgs=4.0), replace(clients, pools=pools), frozenset(), 0.0, 4, OPTIONS)
+    assert (pace.code == Code.NO_CLIENTS) == idle and pace.pgs == (32.0 if idle else 4.0)
+
+
 def test_after_a_failover_silence_says_nothing() -> None:
     silent = replace(reading(5.0, 0.0, ops=0, rate=0.0), covered=IDLE_SECONDS - 1)
     pace = decide(Pace(pgs=4.0, halted=True), silent, frozenset(), 0.0, 4, OPTIONS)

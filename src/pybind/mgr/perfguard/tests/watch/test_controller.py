@@ -519,6 +519,18 @@ def test_how_latency_varies_while_nothing_moves_survives_the_mgr() -> None:
     assert after.norms == pytest.approx(before.norms, rel=0.1)
 
 
+def test_operations_of_the_last_minute_are_for_the_throttle() -> None:
+    watched = Watched()
+    watched.minutes(2)
+    clients = watched.loop.jobs.watching.clients
+    for pool, row in ((pool, clients.pools[pool]) for pool in clients.pools):
+        of_pool = [each for each in clients.rows if each.pool == pool]
+        waited = sum(each.read.sum_ns + each.write.sum_ns for each in of_pool) / 1e9
+        assert row.in_progress == pytest.approx(waited / clients.seconds, rel=0.3)
+        reads = sum(each.read.number for each in of_pool) / clients.seconds
+        assert row.read_minute.ops == pytest.approx(60.0 * reads, rel=0.3)
+
+
 def test_how_latency_varies_is_written_seldom() -> None:
     watched = Watched()
     written: List[str] = []
