@@ -87,7 +87,8 @@ def test_expansion(release: str, guard: Guard) -> None:
     assert set(guard.upmaps()) <= {mine}
     assert guard.upmaps().get(mine, upmap_before) == upmap_before
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
-    assert {key.split('/')[0] for key in guard.store_keys()} <= {'events', 'history', 'owner'}
+    assert {key.split('/')[0] for key in guard.store_keys()} <= {
+        'events', 'events_recent', 'history', 'owner'}
     cluster.wait(lambda: not progress_events(cluster), 10, 'the progress event to end')
     assert guard.get('rebalance ls')['campaigns'][-1]['phase'] == 'DONE'
     assert not guard.tracebacks()

@@ -136,7 +136,8 @@ def api(release: str, cluster_factory: ClusterFactory) -> Iterator[RestApi]:
 
 def what_is_done(guard: Guard) -> Tuple[Any, ...]:
     """All that an action would change."""
-    kept = [key for key in guard.store_keys() if not key.startswith(('events/', 'history/'))]
+    kept = [key for key in guard.store_keys()
+            if not key.startswith(('events/', 'events_recent/', 'history/'))]
     return (guard.foreign(), guard.upmaps(), kept, guard.status()['phase'],
             guard.get('probe ls')['probes'], guard.get('probe schedule ls')['schedules'],
             guard.cluster.mon('osd tree')['nodes'])

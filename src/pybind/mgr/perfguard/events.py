@@ -11,7 +11,11 @@ log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
 
-DOCUMENT = 'events'
+#: The events, and those since that document was last written. Only the latter is written often: the
+#: mgr keeps its last 10,000 debug messages in memory, and each write makes three of its size.
+DOCUMENT, RECENT = 'events', 'events_recent'
+#: Events in RECENT at most.
+MOST_RECENT = 30
 #: Seconds between two writes of the log; a crash loses at most the events of this time.
 SAVE_SECONDS = 10.0
 
@@ -30,10 +34,14 @@ class EventLog:
         self._events: List[Json] = []
         self._last_id = 0
         self._saved_id = 0
+        #: Of the last event in DOCUMENT.
+        self._joined_id = 0
         self._saved_at = 0.0
 
     def load(self) -> None:
         self._events = self._store.get_entries(DOCUMENT)
+        self._joined_id = max((event['id'] for event in self._events), default=0)
+        self._events += self._recent(self._store.get_entries(RECENT))
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 
@@ -46,9 +54,18 @@ class EventLog:
         log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
 
     def save(self) -> None:
-        if self._saved_id != self._last_id:
+        if self._saved_id == self._last_id:
+            return
+        recent = self._recent(self._events)
+        if len(recent) > MOST_RECENT:
+            # Those in both documents count once, should the mgr fail between the two writes.
             self._store.put(DOCUMENT, self._events)
-            self._saved_id = self._last_id
+            self._joined_id, recent = self._last_id, []
+        self._store.put(RECENT, recent)
+        self._saved_id = self._last_id
+
+    def _recent(self, events: List[Json]) -> List[Json]:
+        return [event for event in events if event['id'] > self._joined_id]
 
     def save_soon(self) -> None:
         """Write the log at the end of this turn: its events must survive a failure of the mgr."""

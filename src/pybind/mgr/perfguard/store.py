@@ -296,7 +296,7 @@ def _encode(document: Any, sequence: int) -> Tuple[str, List[str]]:
 REQUESTS = 'requests'
 #: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
-RECORDS = frozenset({'history', 'events', 'watch', 'baseline'})
+RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 

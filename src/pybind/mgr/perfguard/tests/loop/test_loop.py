@@ -437,11 +437,11 @@ class Story:
         if self.abort_in:
             assert cluster.entries() == {**self.upmaps, **{
                 pgid: pin.entry for pgid, pin in driver.loop.rebalance.pins.items()}}
-            assert left <= {'history', 'events', 'baseline', 'pins', 'campaign',
+            assert left <= {'history', 'events_recent', 'baseline', 'pins', 'campaign',
                             'crushbefore'}
         else:
             assert cluster.entries() == self.upmaps and len(moved) == 8
-            assert left <= {'history', 'events', 'baseline'}
+            assert left <= {'history', 'events_recent', 'baseline'}
 
 
 def points(**kwargs: Any) -> int:
@@ -567,7 +567,7 @@ def damage(driver: Driver, name: str) -> None:
             driver.kv.data[key] = '{}'
 
 
-@pytest.mark.parametrize('name', ['campaign', 'pins/000001', 'history', 'events'])
+@pytest.mark.parametrize('name', ['campaign', 'pins/000001', 'history', 'events_recent'])
 def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
     driver = Driver()
     driver.to_pinned()
