@@ -83,9 +83,9 @@ class Store:
         sequence = self._sequence.get(name, 0) + 1
         self._sequence[name] = sequence
         head, parts = _encode(document, sequence)
-        # The newest copy is overwritten last, so that there always is one that is whole.
+        # Overwrite the newest copy last, so that one copy is always complete.
         for copy in sorted(COPIES, key=lambda copy: copy == self._newest.get(name)):
-            # The head goes last: until then the copy's checksum fails and the other one counts.
+            # Write the head last: until then the checksum fails and the other copy is used.
             for number, part in enumerate(parts):
                 self._kv.set_store(f'{name}/{copy}/{number:04d}', part)
             self._kv.set_store(f'{name}/{copy}/head', head)

@@ -20,7 +20,7 @@ LIGHT = 0.0002
 #: Types of rules (pg_pool_t::TYPE_*, and the MSR rules of Squid and later).
 _REPLICATED_RULES = frozenset({1, 4})
 _ERASURE_RULES = frozenset({3, 5})
-#: Algorithms of buckets that draw each item by itself, wherever it is among them.
+#: Bucket algorithms in which the draw of an item does not depend on its position.
 _UNORDERED = frozenset({'straw', 'straw2'})
 
 

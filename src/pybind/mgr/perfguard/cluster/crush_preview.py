@@ -308,7 +308,8 @@ def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
 
 
 def _with_id_of(rule: bytes, place: bytes) -> bytes:
-    """Of both the length comes first, and then the id as older releases know it (the ruleset)."""
+    """A rule with the id of another: the byte after the length, which older releases read as the
+    ruleset."""
     return rule[:4] + place[4:5] + rule[5:]
 
 

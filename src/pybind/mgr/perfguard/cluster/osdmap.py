@@ -108,7 +108,7 @@ def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
     try:
         _NUMBERS.pack_into(changed, _numbers_at(osdmap, numbers.pool), numbers.pg_num,
                            numbers.pgp_num)
-        # The checksum of all that is before it comes last.
+        # The last field is the checksum of everything before it.
         _CRC.pack_into(changed, len(changed) - _CRC.size, crc32c(changed[:-_CRC.size]))
     except struct.error as error:
         raise ValueError('not an OSDMap: %s' % error) from error

@@ -87,7 +87,7 @@ class Pool:
     quota_objects: int = 0
     #: Hash of object names; 2 is rjenkins, which only very old pools do not use.
     object_hash: int = RJENKINS
-    #: How many PGs CRUSH tells apart, and the target of that; 0: as pg_num.
+    #: Number of PGs that CRUSH places separately, and its target; 0: equal to pg_num.
     pgp_num: int = 0
     pgp_num_target: int = 0
     #: Limits of pg_num that the pool's options set; 0: none.

@@ -61,9 +61,10 @@ class RescueFacts(NamedTuple):
 
 def stuck(facts: RescueFacts, last: str = '',
           skipped: Container[str] = ()) -> Tuple[List[Stuck], str]:
-    """Some degraded PGs that may be stuck, as their primaries know, and the last PG looked up.
+    """Some degraded PGs that may be stuck, according to their primaries, and the last PG checked.
 
-    `last`: of the call before, after which this one goes on, so that each PG has its turn.
+    `last`: the last PG that the previous call checked. This call continues after it, so that every
+    PG is checked in the end.
     """
     found: List[Stuck] = []
     degraded = [pgid for pgid, acting in facts.seen.osdmap.pg_temp.items()

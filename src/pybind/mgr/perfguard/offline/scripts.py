@@ -63,17 +63,17 @@ class CommandBatch:
 class Script:
     """The commands of a plan."""
     batches: Sequence[CommandBatch]
-    #: Nothing must move until all commands were executed.
+    #: No data must move until all commands have been executed.
     hold: bool = False
-    #: The commands that undo it.
+    #: The commands that undo the plan.
     back: Sequence[str] = ()
 
 
 def listing(plan: Script, conf: str = '') -> Iterator[str]:
-    """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
+    """One command per line. `conf`: the cluster's configuration file, if not the default.
 
-    They may be piped to a shell, so lines before each batch of a plan wait, and where nothing must
-    move, norebalance is set first, and the first error ends the run.
+    The lines may be piped to a shell: waits precede each batch of a plan. If nothing must move,
+    the script first sets norebalance and exits on the first error.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
     if plan.hold:

@@ -12,12 +12,12 @@ from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
-#: Each OSD of its acting set has a degraded PG, which may be this one. It is still to be pinned:
-#: tried again in every turn, and norebalance stays set until then.
-DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
+#: Each OSD of the acting set has a degraded PG, which may be this one. The pin is retried in every
+#: turn, and norebalance stays set until it succeeds.
+DEGRADED = 'degraded, or on OSDs with degraded PGs, which must recover first'
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 SEND_TIMES = 2
-#: With more unpinnable PGs than this, they are not planned again for each new OSDMap.
+#: If more PGs than this cannot be pinned, they are not replanned for each new OSDMap.
 PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
 STUCK_SECONDS = 30.0

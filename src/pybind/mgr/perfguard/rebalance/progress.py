@@ -20,28 +20,28 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..errors import Code, Reason
 
-#: Seconds of a first block, and how many there are at most: then they are joined in pairs.
+#: Initial length of a block, and the maximum number of blocks. At the maximum, pairs are merged.
 BLOCK_SECONDS = 5.0
 MOST_BLOCKS = 64
-#: Numbers of batches of which the variance is taken. The widest interval counts: the fewer, the
-#: longer, and the less each depends on the one before; but the less they are to judge by.
+#: Numbers of batches for which the variance is computed; the widest interval is used. Fewer batches
+#: are longer and less correlated, but give a less certain variance.
 BATCHES = (4, 8)
-#: Quantiles of Student's t by degrees of freedom, from 1 on. Those of 19 in 20 cases: early in a
-#: campaign batches are not long enough to be independent, and 9 in 10 are what comes of it.
+#: Two-sided 95 % quantiles of Student's t, by degrees of freedom from 1 on. Early in a campaign the
+#: batches are too short to be independent, so that the intervals hold in 9 of 10 cases.
 STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
-#: The same of a normal distribution: of a variance that is known.
+#: The same quantile of the normal distribution, for a known variance.
 NORMAL_95 = 1.96
-#: The interval reaches no further than from 1/8 of the estimate to 8 times it.
+#: The interval is limited to 1/8 to 8 times the estimate.
 MOST_ERROR = math.log(8.0)
 
 
 @dataclass(frozen=True)
 class Progress:
     """Arrived bytes by blocks of equal duration in which releases were allowed."""
-    #: Of the blocks that are complete; seconds of each.
+    #: Bytes of each complete block, and the length of a block in seconds.
     blocks: Tuple[float, ...] = ()
     length: float = BLOCK_SECONDS
-    #: The block that is not complete yet.
+    #: The current, incomplete block.
     seconds: float = 0.0
     bytes: float = 0.0
 

@@ -288,9 +288,9 @@ class _Work:
         return False
 
     def _shards_of(self, osds: Iterable[int]) -> Dict[int, List[Tuple[int, int]]]:
-        """(number, position) of the shards on some OSDs, those that should move first at the end.
+        """(number, position) of the shards on some OSDs, sorted so that the last moves first.
 
-        Shards that do not lead their PG, and that CRUSH does not place there, are moved first.
+        Shards that are not primary, and shards that CRUSH does not place there, move first.
         """
         found: Dict[int, List[Tuple[int, int, int]]] = {osd: [] for osd in osds}
         for number in self.free:

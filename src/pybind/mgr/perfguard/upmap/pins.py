@@ -96,11 +96,11 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
                  out: Optional[FrozenSet[int]] = None) -> UpmapEntry:
     """The part of an entry that the mons commit (OSDMap::check_pg_upmaps).
 
-    The whole entry goes if the final set violates the CRUSH rule, if the PG is merging, if its
-    vector equals the raw set or has not the pool's size, or if no pair is left. Pairs go whose
-    source is not in the raw set or whose target is out. Pairs without effect for another reason
-    stay. ``pgid`` None: the PG is not merging. ``crush`` None: no violation. ``out`` is
-    out_osds(osds), for callers with many PGs.
+    The mons remove the whole entry if the final set violates the CRUSH rule, if the PG is merging,
+    if the pg_upmap equals the raw set or differs in length from the pool's size, or if no pair is
+    left. They remove a pair if its source is not in the raw set or its target is out. They keep
+    pairs that have no effect for another reason. ``pgid`` None: the PG is not merging. ``crush``
+    None: no violation. ``out`` is out_osds(osds), for callers with many PGs.
     """
     if out is None:
         out = out_osds(osds)

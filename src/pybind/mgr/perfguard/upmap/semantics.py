@@ -135,11 +135,10 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
 
 
 def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
-    """The command that keeps a PG served by `acting` when its up set changes; () and sets with a
-    hole: none.
+    """The command that keeps `acting` as the acting set of a PG when its up set changes.
 
-    It must precede that change: the mons remove a pg_temp that equals the up set with the next
-    epoch.
+    Empty if `acting` is empty or has a hole. The command must precede the change: in the next
+    epoch the mons remove a pg_temp that equals the up set.
     """
     if not acting or NO_OSD in acting:
         return []

@@ -26,14 +26,11 @@ LEAST_OPS = 50.0
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
 
 
-#: Numbers and names, by JSON key.
-Evidence = Mapping[str, object]
-
-
 class LikelyCause(NamedTuple):
     code: str
     text: str
-    evidence: Evidence
+    #: Numbers and names, by JSON key.
+    evidence: Mapping[str, object]
 
 
 @dataclass(frozen=True)

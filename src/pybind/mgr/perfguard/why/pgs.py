@@ -169,11 +169,11 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
         found.append(Cause(Code.STALL_SHARE, 'the pool waits a few seconds between releases '
                            '(stall_share)', {'option': 'stall_share'}))
     if case.move is not None and not case.move.known and campaign.in_flight:
-        found.append(Cause(Code.GOES_ALONE, 'where it goes shows only once it is released, so it '
+        found.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
                            'is released alone', {'in_flight': len(campaign.in_flight)}))
     found += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
-    return found or [Cause(Code.NEXT, 'it can be released: PGs with less loaded OSDs are '
-                           'released first', {'in_flight': len(campaign.in_flight)})]
+    return found or [Cause(Code.NEXT, 'it can be released: PGs whose OSDs have less load '
+                           'are released first', {'in_flight': len(campaign.in_flight)})]
 
 
 def _capped(obstacle: Obstacle) -> Cause:
@@ -279,14 +279,14 @@ def _condition(case: PgCase) -> List[Cause]:
     elif state and 'active' not in state:
         found.append(Cause(Code.INACTIVE, 'it is not active: %s' % evidence['state'], evidence))
     if 'degraded' in state or 'undersized' in state:
-        found.append(Cause(Code.DEGRADED, 'it is degraded, and recovery goes first', evidence))
+        found.append(Cause(Code.DEGRADED, 'it is degraded and must recover first', evidence))
     if 'laggy' in state:
         found.append(Cause(Code.LAGGY, 'it is laggy: its read lease has expired', evidence))
     if 'wait' in state:
         found.append(Cause(Code.LEASES, 'it waits for read leases to expire', evidence))
     if 'scrubbing' in state:
-        found.append(Cause(Code.SCRUB, 'it is being scrubbed, and the objects that are scrubbed '
-                           'are not copied meanwhile', evidence))
+        found.append(Cause(Code.SCRUB, 'it is being scrubbed: the objects under scrub are '
+                           'copied afterwards', evidence))
     return found
 
 
