@@ -6,7 +6,7 @@ the cluster, and finally given back. A setting that was changed outside perfguar
 alone.
 """
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import Signals
 from ..errors import Code, Reason, texts
@@ -125,10 +125,10 @@ class _Draft:
         since = self.state.clear_since
         return bool(since) and self.now - since >= CLEAR_INTERVALS * self.policy.seconds
 
-    def put(self, step: LadderStep, **changes: Any) -> None:
-        new = replace(step, **changes)
+    def put(self, new: LadderStep) -> None:
+        """Replace the step of the same id."""
         self.state = replace(self.state, steps=tuple(
-            new if each.id == step.id else each for each in self.state.steps))
+            new if each.id == new.id else each for each in self.state.steps))
 
     def drop(self, step: LadderStep) -> None:
         self.state = replace(self.state, steps=tuple(
@@ -187,17 +187,17 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
         draft.event('%s: given up' % step_name(step), 'it was changed outside perfguard: %s; '
                     'perfguard leaves it alone'
                     % ', '.join(theirs))
-        draft.put(step, settings=tuple(settings), stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
-                  note=', '.join(theirs))
+        draft.put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
+                          then=StepStage.GIVEN_UP, note=', '.join(theirs)))
     elif actions and draft.now - step.since > READBACK_SECONDS:
         draft.event('%s: given up' % step_name(step), 'the cluster does not show it after %d s'
                     % READBACK_SECONDS)
-        draft.put(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
-                  note='the cluster did not accept it')
+        draft.put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
+                          note='the cluster did not accept it'))
     else:
         draft.actions += actions
         moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
-        draft.put(step, settings=tuple(settings), pgs=moving)
+        draft.put(replace(step, settings=tuple(settings), pgs=moving))
 
 
 def _held(setting: Setting) -> Held:
@@ -214,7 +214,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
     if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None
             and not draft.evidence.blocked):
         # Data would move until the campaign has set the flag itself.
-        draft.put(step, note='kept as long as the campaign also needs it')
+        draft.put(replace(step, note='kept as long as the campaign also needs it'))
         return
     settings: List[Setting] = []
     for setting in step.settings:
@@ -232,7 +232,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
                 setting = _with_held(setting, back.held)
         settings.append(setting)
     if not all(setting.done for setting in settings):
-        draft.put(step, settings=tuple(settings))
+        draft.put(replace(step, settings=tuple(settings)))
         return
     if step.then is not StepStage.GIVEN_UP:
         draft.event(step_text(UNDONE_TEXT, step),
@@ -243,7 +243,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
     if step.then is None:
         draft.drop(step)
     else:
-        draft.put(step, settings=tuple(settings), stage=step.then, pgs=())
+        draft.put(replace(step, settings=tuple(settings), stage=step.then, pgs=()))
 
 
 def _unwanted(draft: _Draft, step: LadderStep) -> None:
@@ -271,7 +271,7 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
 
 def _begin_undo(draft: _Draft, step: LadderStep, why: str) -> None:
     draft.event('%s: undoing' % step_name(step), why)
-    draft.put(step, stage=StepStage.UNDOING)
+    draft.put(replace(step, stage=StepStage.UNDOING))
 
 
 # ---- Down
@@ -378,7 +378,7 @@ def _take_repeer(draft: _Draft) -> None:
         step = draft.add(Rung.REPEER, why, pgid)
         _taken(draft, step)
         if step.stage is StepStage.HELD:
-            draft.put(step, stage=StepStage.DONE)
+            draft.put(replace(step, stage=StepStage.DONE))
             draft.repeer = pgid
         return
 

@@ -85,9 +85,9 @@ class PlanGround:
     #: As CrushRules.digest.
     crush: Mapping[str, int]
     #: "osd.<id>" -> its reweight, whether it is destroyed, its uuid.
-    osds: Mapping[str, Mapping[str, Any]]
+    osds: Mapping[str, Mapping[str, object]]
     #: Pool id -> its name, size, rule, pg_num and pgp_num.
-    pools: Mapping[str, Mapping[str, Any]]
+    pools: Mapping[str, Mapping[str, object]]
     #: CrushRules.identity; 0: not known, as in earlier documents.
     identity: int = 0
 
@@ -116,8 +116,8 @@ def changed(before: PlanGround, now: PlanGround) -> List[str]:
             before.pools.get(pool) or now.pools[pool])['name'])
 
 
-def _changed_rows(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]],
-                  name: Callable[[str], str]) -> List[str]:
+def _changed_rows(before: Mapping[str, Mapping[str, object]],
+                  now: Mapping[str, Mapping[str, object]], name: Callable[[str], str]) -> List[str]:
     found = ['%s was %s' % (name(key), 'removed' if key in before else 'added')
              for key in sorted(before.keys() ^ now.keys())]
     for key in sorted(before.keys() & now.keys()):
