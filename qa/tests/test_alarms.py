@@ -6,8 +6,11 @@ The tests of a release share one cluster with clients. Each test undoes what it 
 cluster; test_watch.py covers laggy PGs, and what must not raise an alarm.
 """
 import contextlib
+import itertools
+import os
 import time
-from typing import Callable, Iterator, Set
+from statistics import median
+from typing import Callable, Dict, Iterator, List, Sequence, Set
 
 import pytest
 
@@ -41,6 +44,15 @@ MUCH_DELAY_SECONDS = 0.025
 #: With the defaults, such slowness is an alarm within a minute, and none two minutes after it.
 RAISED_SECONDS = 60.0
 CLEARED_SECONDS = 120.0
+#: Alarms in one run. Two OSDs are slow at a time, each at most twice: three episodes would be a
+#: chronically slow OSD. With those before them, whose alarms are still to be cleared, they are a
+#: quarter of all OSDs: of more, none would be named.
+ALARMS, MANY_OSDS, MANY_HOSTS, AT_A_TIME = 20, 16, 8, 2
+#: Duration of the test without a fault.
+HEALTHY_SECONDS = float(os.environ.get('PERFGUARD_HEALTHY_SECONDS', '600'))
+#: Health checks of perfguard that a healthy cluster does not raise, however busy it is.
+ALARM_CHECKS = {'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUARD_LAGGY_PGS',
+                'PERFGUARD_LATENCY', 'PERFGUARD_STALLED', 'PERFGUARD_LOOP_FAILED'}
 #: A probe cleans up for a minute before its check is raised, in sweeps that end after 20 s.
 LEFT_SECONDS = 150.0
 OPTIONS = {'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
@@ -187,6 +199,114 @@ def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minu
     name = 'osd.%d' % VICTIM
     assert guard.event_texts('slow-osd') == [name + ' is slow', name + ' is no longer slow']
     assert not guard.tracebacks()
+
+
+class Episodes:
+    """OSDs that are slow, and that have been; how long each alarm took to be raised and cleared."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        #: OSD -> when its delay began, or ended.
+        self._slowed: Dict[int, float] = {}
+        #: Those that are slow now, reported or not.
+        self._victims: Set[int] = set()
+        self._ended: Dict[int, float] = {}
+        self.raised: List[float] = []
+        self.cleared: List[float] = []
+
+    def play(self, victims: Sequence[int]) -> None:
+        """Delay the OSDs until all of them are reported; those before them may clear meanwhile."""
+        self.until(lambda: len(self._ended) <= AT_A_TIME and not set(victims) & set(self._ended),
+                   'earlier episodes to be cleared')
+        self._victims = set(victims)
+        with contextlib.ExitStack() as slow:
+            for osd in victims:
+                slow.enter_context(dispatch_delay(self._guard.cluster, osd, MUCH_DELAY_SECONDS))
+                self._slowed[osd] = time.monotonic()
+            self.until(lambda: not self._slowed, 'slow OSDs to be reported')
+        self._ended.update(dict.fromkeys(victims, time.monotonic()))
+
+    def finish(self) -> None:
+        self.until(lambda: not self._ended, 'the last episodes to be cleared')
+
+    def until(self, over: Callable[[], bool], what: str) -> None:
+        def look() -> bool:
+            self._look()
+            return over()
+
+        self._guard.cluster.wait(look, 2 * CLEARED_SECONDS, what)
+
+    def _look(self) -> None:
+        """An answer counts for the time at which it was asked for."""
+        now = time.monotonic()
+        slow = self._guard.slow_osds()
+        assert slow <= self._victims | set(self._ended), 'healthy OSDs: %s' % slow
+        for osd in slow & set(self._slowed):
+            self.raised.append(now - self._slowed.pop(osd))
+            print('osd.%d raised after %.0f s' % (osd, self.raised[-1]), flush=True)
+        for osd in set(self._ended) - slow:
+            self.cleared.append(now - self._ended.pop(osd))
+            print('osd.%d cleared after %.0f s' % (osd, self.cleared[-1]), flush=True)
+
+
+@pytest.mark.alone
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(3600)
+def test_twenty_alarms_are_raised_within_a_minute_and_cleared_within_two(
+        release: str, make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=MANY_OSDS, hosts=MANY_HOSTS)
+    cluster.pool_create(POOL, 128)
+    cluster.wait_clean(120)
+    guard = Guard(cluster)
+    cluster.load(POOL, rate=120, read_fraction=0.5, runtime=3600)
+    cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 240, 'slowdowns')
+    episodes, osds = Episodes(guard), itertools.cycle(cluster.osds())
+    for _ in range(ALARMS // AT_A_TIME):
+        episodes.play([next(osds) for _ in range(AT_A_TIME)])
+    episodes.finish()
+    for name, seconds in (('raised', episodes.raised), ('cleared', episodes.cleared)):
+        print('%s after: least %.0f, median %.0f, most %.0f s: %s' % (
+            name, min(seconds), median(seconds), max(seconds), [round(s) for s in seconds]))
+    assert len(episodes.raised) == len(episodes.cleared) == ALARMS
+    assert max(episodes.raised) <= RAISED_SECONDS and max(episodes.cleared) <= CLEARED_SECONDS
+    assert len(guard.event_texts('slow-osd')) == 2 * ALARMS
+    assert not guard.tracebacks()
+
+
+@pytest.mark.alone
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(HEALTHY_SECONDS + 900)
+def test_a_busy_healthy_cluster_raises_nothing(release: str, make_cluster: ClusterFactory) -> None:
+    """For PERFGUARD_HEALTHY_SECONDS, with a second client that comes and goes each minute."""
+    cluster = make_cluster(release, osds=8, hosts=4)
+    cluster.pool_create(POOL, 64)
+    cluster.wait_clean(120)
+    guard = Guard(cluster)
+    cluster.load(POOL, rate=120, read_fraction=0.5, runtime=HEALTHY_SECONDS + 600)
+    cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 240, 'slowdowns')
+    last, end, scores = guard.last_event(), time.monotonic() + HEALTHY_SECONDS, [0.0]
+    while time.monotonic() < end:
+        burst = cluster.load(POOL, rate=200, read_fraction=0.7, runtime=600)
+        try:
+            scores.append(stays_calm(guard, min(60.0, end - time.monotonic())))
+        finally:
+            burst.stop()
+        scores.append(stays_calm(guard, min(60.0, end - time.monotonic())))
+    print('%.0f s, highest slowdown %.2f' % (HEALTHY_SECONDS, max(scores)))
+    assert not [event for event in guard.events() if event['id'] > last]
+    assert not guard.tracebacks()
+
+
+def stays_calm(guard: Guard, seconds: float) -> float:
+    """The highest slowdown of an OSD meanwhile, which is no alarm."""
+    end, highest = time.monotonic() + seconds, 0.0
+    while time.monotonic() < end:
+        rows = guard.osds()
+        assert not [row for row in rows.values() if row['slow'] or row['chronic']], rows
+        assert not ALARM_CHECKS & set(guard.checks()), guard.checks()
+        highest = max([highest, *(row['score'] or 0.0 for row in rows.values())])
+        time.sleep(3)
+    return highest
 
 
 def stays_well(guard: Guard, seconds: float) -> None:
