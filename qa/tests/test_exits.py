@@ -2,6 +2,7 @@
 """The ways out of a campaign: an abort that stays still, and a rollback in one epoch."""
 import errno
 import json
+import re
 import time
 from typing import Any, Dict, List, Set
 
@@ -18,6 +19,9 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacl
 HELD = 'PERFGUARD_HELD_PINS'
 #: Seconds between two looks of the balancer, and for how long it must not find anything to do.
 BALANCER_SECONDS = 3
+
+#: What the balancer says when it changes nothing because nothing is to be changed.
+FOUND_NOTHING = re.compile('(?i)unable to find further optimization|already perfect')
 STILL_SECONDS = 12.0
 
 
@@ -30,14 +34,16 @@ def eager_balancer(cluster: Cluster) -> None:
 
 
 def wait_balanced(guard: Guard) -> None:
-    """Until the balancer has looked twice at clean PGs and changed nothing."""
+    """Until the balancer has looked twice at clean PGs and found nothing to do."""
     looks: List[Any] = []
 
     def unchanged() -> bool:
-        look = guard.upmaps(), guard.balancer()['last_optimize_started']
-        if looks and (look[0] != looks[0][0] or guard.cluster.osd_dump()['pg_temp']):
+        balancer = guard.balancer()
+        look = guard.upmaps(), served_by(guard.cluster), balancer['last_optimize_started']
+        if guard.cluster.osd_dump()['pg_temp'] or not FOUND_NOTHING.search(
+                balancer['optimize_result']) or looks and look[:2] != looks[0][:2]:
             looks.clear()
-        if look not in looks:
+        elif look not in looks:
             looks.append(look)
         # Of the first look it is not known whether it began with the last change.
         return len(looks) > 3
