@@ -62,7 +62,7 @@ class OsdEvidence:
 
 def causes(seen: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
-    found = [*_host(seen), *_network(seen), *_full(seen), *_work(seen), *higher_load(seen)]
+    found = [*_host(seen), *_heartbeats(seen), *_full(seen), *_work(seen), *higher_load(seen)]
     return tuple(found or _what_is_slow(seen))
 
 
@@ -75,8 +75,12 @@ def _host(seen: OsdEvidence) -> List[LikelyCause]:
         {'host': seen.host, 'osds': sorted(seen.host_slow)})]
 
 
-def _network(seen: OsdEvidence) -> List[LikelyCause]:
-    """From the heartbeats that its peers measure."""
+def _heartbeats(seen: OsdEvidence) -> List[LikelyCause]:
+    """From the heartbeats that its peers measure.
+
+    A drive does not delay heartbeats, and a network does not delay commits: if both are slow, the
+    processes get too little CPU or memory.
+    """
     usual = usual_ping_ms(seen.ping_ms)
     slow = {osd for osd in (seen.osd, *seen.host_osds)
             if is_slow_ping(seen.ping_ms.get(osd, 0.0), usual)}
@@ -85,7 +89,15 @@ def _network(seen: OsdEvidence) -> List[LikelyCause]:
     ping = seen.ping_ms[seen.osd]
     times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
     evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
-    if len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(seen.host_osds):
+    of_host = len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(seen.host_osds)
+    slow_channels = _slow_channels(seen)
+    if slow_channels.keys() & STORE_CHANNELS:
+        return [LikelyCause(
+            'cpu', 'too little CPU or memory%s: %s, and its store is slow as well' % (
+                ' on host %s' % seen.host if of_host else '', times),
+            {**evidence, 'slowdowns': slow_channels,
+             **({'host': seen.host, 'osds': sorted(slow)} if of_host else {})})]
+    if of_host:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
                             % (seen.host, times),
                             {**evidence, 'host': seen.host, 'osds': sorted(slow)})]
@@ -152,8 +164,7 @@ def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[
 
 def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
     """Without evidence of a cause: the part of the OSD that is slow."""
-    slow = {kind: round(slowdown, 2) for kind, slowdown in seen.slowdowns.items()
-            if slowdown >= seen.ratio}
+    slow = _slow_channels(seen)
     if not slow:
         return []
     if slow.keys() & STORE_CHANNELS:
@@ -166,6 +177,11 @@ def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('process', 'its store is as fast as that of its peers: check the CPU '
                             'and memory of the OSD process', {'slowdowns': slow})]
     return []
+
+
+def _slow_channels(seen: OsdEvidence) -> Dict[str, float]:
+    return {kind: round(slowdown, 2) for kind, slowdown in seen.slowdowns.items()
+            if slowdown >= seen.ratio}
 
 
 # ---- Heavy clients

@@ -29,8 +29,10 @@ def pings(**slow: float) -> Dict[int, float]:
 
 @pytest.mark.parametrize('seen, codes', [
     ({'host_slow': (4, 5, 6, 7)}, ['host']),
-    ({'ping_ms': pings(osd5=80.0)}, ['network']),
-    ({'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0)}, ['host_network']),
+    ({'ping_ms': pings(osd5=80.0), 'slowdowns': PROCESS}, ['network']),
+    ({'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0), 'slowdowns': PROCESS}, ['host_network']),
+    ({'ping_ms': pings(osd5=80.0)}, ['cpu']),
+    ({'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0)}, ['cpu']),
     ({'ping_ms': pings(osd4=70.0, osd6=90.0)}, ['drive']),
     ({'ping_ms': pings(osd5=9.0)}, ['drive']),
     ({'ping_ms': {osd: 30.0 for osd in range(12)}}, ['drive']),
