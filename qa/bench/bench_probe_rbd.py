@@ -53,7 +53,7 @@ class ImageBench:
         names = tuple(RUN + str(number) for number in range(case.objects))
         step = JobStep(job_of(case, self._seconds, ioengine=RBD), (Stream('bench', names),))
         request = WorkerRequest(POOL, RUN, 'client.' + USER, self._key, '',
-                                conf=str(self._cluster.conf_path), steps=(step,), engine='python',
+                                conf=str(self._cluster.conf_path), steps=(step,), engine='native',
                                 limit_seconds=self._seconds + SPARE_SECONDS)
         try:
             return worker_iops(self._cluster, request)

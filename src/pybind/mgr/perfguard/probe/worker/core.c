@@ -3,8 +3,8 @@
  * The native engine: what engine.py does, without Python between an answer and the next operation.
  * native.py is its only caller and has the same structures.
  *
- * librados' C API is stable, and its functions are looked up when the core is loaded. So neither
- * its headers nor its library are needed to build this.
+ * The C APIs of librados and librbd are stable, and their functions are looked up when they are
+ * needed. So neither their headers nor the libraries are needed to build this.
  *
  * A stream's operations are answered in librados' threads, several at a time. All that changes in
  * a stream is behind its lock. Times are in ns of CLOCK_MONOTONIC, which is Python's
@@ -55,6 +55,16 @@ static struct {
     void (*set_full_try)(handle_t);
 } rados;
 
+static struct {
+    int (*open)(handle_t, const char *, handle_t *, const char *);
+    int (*close)(handle_t);
+    int (*aio_create_completion)(void *, callback_t, handle_t *);
+    long (*aio_get_return_value)(handle_t);
+    void (*aio_release)(handle_t);
+    int (*aio_read)(handle_t, uint64_t, size_t, char *, handle_t);
+    int (*aio_write)(handle_t, uint64_t, size_t, const char *, handle_t);
+} rbd;
+
 /* One direction of a stream; native.py reads it. */
 struct tally {
     uint64_t ios, bytes, least, most, last_ns;
@@ -95,6 +105,9 @@ struct stream {
 
     struct job job;
     handle_t ioctx;
+    /* NULL, or an image: ranges of it that begin at `begins` take the place of the objects. */
+    handle_t image;
+    const uint64_t *begins;
     const char *const *names;
     const char *base;
     const uint64_t *starts;
@@ -229,34 +242,55 @@ static void refused(struct stream *s, struct slot *slot, int code)
     pthread_mutex_unlock(&s->lock);
 }
 
+static int send_to_object(struct stream *s, struct slot *slot, const char *name, uint64_t offset)
+{
+    handle_t completion;
+    int ret = rados.aio_create_completion(slot, answered, NULL, &completion);
+
+    if (ret < 0)
+        return ret;
+    if (slot->is_read)
+        ret = rados.aio_read(s->ioctx, name, completion, slot->buffer, s->job.bs, offset);
+    else if (s->job.is_whole)
+        /* The same for a replicated pool; an erasure coded one without overwrites takes no
+         * other. */
+        ret = rados.aio_write_full(s->ioctx, name, completion, slot->expected, s->job.bs);
+    else
+        ret = rados.aio_write(s->ioctx, name, completion, slot->expected, s->job.bs, offset);
+    if (ret < 0)
+        rados.aio_release(completion);
+    return ret;
+}
+
+static int send_to_image(struct stream *s, struct slot *slot, uint64_t offset)
+{
+    handle_t completion;
+    int ret = rbd.aio_create_completion(slot, answered, &completion);
+
+    if (ret < 0)
+        return ret;
+    if (slot->is_read)
+        ret = rbd.aio_read(s->image, offset, s->job.bs, slot->buffer, completion);
+    else
+        ret = rbd.aio_write(s->image, offset, s->job.bs, slot->expected, completion);
+    if (ret < 0)
+        rbd.aio_release(completion);
+    return ret;
+}
+
 static void send_one(struct stream *s, struct slot *slot, uint64_t block)
 {
     uint64_t number = block / s->job.blocks, offset = block % s->job.blocks * s->job.bs;
-    handle_t completion;
     int ret;
 
     slot->expected = s->base + s->starts[number] + offset;
     slot->start_ns = now_ns();
-    ret = rados.aio_create_completion(slot, answered, NULL, &completion);
-    if (ret < 0) {
-        refused(s, slot, ret);
-        return;
-    }
-    if (slot->is_read)
-        ret = rados.aio_read(s->ioctx, s->names[number], completion, slot->buffer, s->job.bs,
-                             offset);
-    else if (s->job.is_whole)
-        /* The same for a replicated pool; an erasure coded one without overwrites takes no
-         * other. */
-        ret = rados.aio_write_full(s->ioctx, s->names[number], completion, slot->expected,
-                                   s->job.bs);
+    if (s->image)
+        ret = send_to_image(s, slot, s->begins[number] + offset);
     else
-        ret = rados.aio_write(s->ioctx, s->names[number], completion, slot->expected, s->job.bs,
-                              offset);
-    if (ret < 0) {
-        rados.aio_release(completion);
+        ret = send_to_object(s, slot, s->names[number], offset);
+    if (ret < 0)
         refused(s, slot, ret);
-    }
 }
 
 static int is_expected(struct slot *slot, uint64_t length)
@@ -272,17 +306,30 @@ static int is_expected(struct slot *slot, uint64_t length)
                    SAMPLE_BYTES);
 }
 
+static int returned(struct stream *s, handle_t completion)
+{
+    int ret;
+
+    if (s->image) {
+        ret = rbd.aio_get_return_value(completion);
+        rbd.aio_release(completion);
+    } else {
+        ret = rados.aio_get_return_value(completion);
+        rados.aio_release(completion);
+    }
+    return ret;
+}
+
 static void answered(handle_t completion, void *arg)
 {
     struct slot *slot = arg, *next;
     struct stream *s = slot->stream;
     uint64_t end_ns = now_ns(), block;
-    int ret = rados.aio_get_return_value(completion);
+    int ret = returned(s, completion);
     /* A read tells how many bytes there were. */
     int good = slot->is_read ? ret == (int64_t)s->job.bs : ret >= 0;
     int corrupt = good && slot->is_read && !is_expected(slot, s->job.bs);
 
-    rados.aio_release(completion);
     pthread_mutex_lock(&s->lock);
     if (!good) {
         note_error(s, ret, slot->is_read);
@@ -301,7 +348,7 @@ static void answered(handle_t completion, void *arg)
 /* -- what native.py calls */
 
 /* To be raised with each change of a function or structure that native.py uses. */
-#define VERSION 1
+#define VERSION 2
 
 /* What native.py has to agree with: an old core may lie beside a new package. */
 void core_layout(uint64_t layout[4])
@@ -312,11 +359,30 @@ void core_layout(uint64_t layout[4])
     layout[3] = offsetof(struct stream, job);
 }
 
+struct function {
+    const char *name;
+    void **place;
+};
+
+static int look_up(const char *library, const struct function *wanted, size_t number)
+{
+    void *found = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    size_t i;
+
+    if (!found)
+        return -1;
+    for (i = 0; i < number; i++) {
+        *wanted[i].place = dlsym(found, wanted[i].name);
+        if (!*wanted[i].place)
+            return -1;
+    }
+    return 0;
+}
+
 /* Returns 0, or -1 where librados or a function of it is not there. */
 int core_load(const char *library)
 {
-    void *found = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    static const struct { const char *name; void **place; } wanted[] = {
+    static const struct function wanted[] = {
         {"rados_create2", (void **)&rados.create2},
         {"rados_conf_read_file", (void **)&rados.conf_read_file},
         {"rados_conf_set", (void **)&rados.conf_set},
@@ -331,16 +397,36 @@ int core_load(const char *library)
         {"rados_aio_write_full", (void **)&rados.aio_write_full},
         {"rados_set_osdmap_full_try", (void **)&rados.set_full_try},
     };
-    size_t i;
 
-    if (!found)
-        return -1;
-    for (i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
-        *wanted[i].place = dlsym(found, wanted[i].name);
-        if (!*wanted[i].place)
-            return -1;
-    }
-    return 0;
+    return look_up(library, wanted, sizeof(wanted) / sizeof(*wanted));
+}
+
+/* The same for librbd. */
+int core_load_rbd(const char *library)
+{
+    static const struct function wanted[] = {
+        {"rbd_open", (void **)&rbd.open},
+        {"rbd_close", (void **)&rbd.close},
+        {"rbd_aio_create_completion", (void **)&rbd.aio_create_completion},
+        {"rbd_aio_get_return_value", (void **)&rbd.aio_get_return_value},
+        {"rbd_aio_release", (void **)&rbd.aio_release},
+        {"rbd_aio_read", (void **)&rbd.aio_read},
+        {"rbd_aio_write", (void **)&rbd.aio_write},
+    };
+
+    return look_up(library, wanted, sizeof(wanted) / sizeof(*wanted));
+}
+
+/* After core_load_rbd. Returns 0 or a negative errno. */
+int core_open_image(handle_t ioctx, const char *name, handle_t *image)
+{
+    return rbd.open(ioctx, name, image, NULL);
+}
+
+/* Only where nothing is in flight: it would wait for that. */
+void core_close_image(handle_t image)
+{
+    rbd.close(image);
 }
 
 /* `settings`: names and values in turn. Returns 0 or a negative errno. */
@@ -366,9 +452,13 @@ int core_connect(const char *conf, const char *entity, const char *const *settin
     return 0;
 }
 
-/* `names`, `base` and `starts` must stay as long as operations are in flight. NULL: no memory. */
-struct stream *core_stream(handle_t ioctx, const struct job *job, const char *const *names,
-                           const char *base, const uint64_t *starts, uint64_t seed)
+/*
+ * `image` and `begins` are NULL if the stream uses objects. `begins`, `names`, `base` and `starts`
+ * must stay as long as operations are in flight. NULL: no memory.
+ */
+struct stream *core_stream(handle_t ioctx, handle_t image, const struct job *job,
+                           const char *const *names, const uint64_t *begins, const char *base,
+                           const uint64_t *starts, uint64_t seed)
 {
     struct stream *s = calloc(1, sizeof(*s));
     uint64_t i;
@@ -377,6 +467,8 @@ struct stream *core_stream(handle_t ioctx, const struct job *job, const char *co
         return NULL;
     s->job = *job;
     s->ioctx = ioctx;
+    s->image = image;
+    s->begins = begins;
     s->names = names;
     s->base = base;
     s->starts = starts;

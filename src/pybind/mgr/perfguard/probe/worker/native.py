@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The native engine: drives core.c, which declares the same structures."""
 import ctypes
+import errno
 import os
 import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 
 from ..types import Job, RANDOM, JobStep, Stream, StreamResult
 from ..wire import WorkerRequest
@@ -16,7 +17,8 @@ from .protocol import Failed, words
 
 NAME = 'native'
 #: As in core.c.
-VERSION = 1
+VERSION = 2
+RBD_LIBRARY = 'librbd.so.1'
 #: Seconds after the measurement for which answers are counted per second.
 LATE_SECONDS = 30
 
@@ -40,18 +42,41 @@ class _Stream(Structure):
 
 
 class Core:
-    """The compiled core with its own connection. Raises Failed if it is not available."""
+    """The compiled core with its own connection. Raises Failed if it is not available.
 
-    def __init__(self, request: WorkerRequest) -> None:
+    `on_image`: ranges of an image of the pool's default namespace take the place of objects.
+    """
+
+    def __init__(self, request: WorkerRequest, on_image: bool = False) -> None:
+        #: NULL without an image; and where each object's range of it begins.
+        self.image = c_void_p()
+        self.begins: Mapping[str, int] = {}
         self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
+        if on_image and self.library.core_load_rbd(RBD_LIBRARY.encode()) < 0:
+            raise Failed(errno.ENOENT,
+                         'no native engine: %s lacks required functions' % RBD_LIBRARY)
+        namespace = '' if on_image else request.namespace
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
         returned = self.library.core_connect(
             conf_path(request).encode(), request.entity.encode(), (c_char_p * len(pairs))(*pairs),
-            len(pairs) // 2, request.pool.encode(), request.namespace.encode(),
+            len(pairs) // 2, request.pool.encode(), namespace.encode(),
             ctypes.byref(self.ioctx))
         if returned < 0:
             raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
+
+    def open_image(self, name: str, begins: Mapping[str, int]) -> None:
+        """Use an existing image for the next streams; only with `on_image`. Raises Failed."""
+        returned = self.library.core_open_image(self.ioctx, name.encode(), ctypes.byref(self.image))
+        if returned < 0:
+            raise Failed(-returned, 'image %s: %s' % (name, words(returned)))
+        self.begins = begins
+
+    def close_image(self) -> None:
+        """Only where nothing is in flight: it would wait for that."""
+        if self.image:
+            self.library.core_close_image(self.image)
+            self.image = c_void_p()
 
 
 def _load(path: str) -> Any:
@@ -61,8 +86,11 @@ def _load(path: str) -> Any:
         raise Failed(2, 'no native engine: %s' % e)
     _check_layout(library)
     library.core_stream.restype = POINTER(_Stream)
-    library.core_stream.argtypes = [c_void_p, POINTER(_Job), POINTER(c_char_p), c_char_p,
-                                    POINTER(c_uint64), c_uint64]
+    library.core_stream.argtypes = [
+        c_void_p, c_void_p, POINTER(_Job), POINTER(c_char_p), POINTER(c_uint64), c_char_p,
+        POINTER(c_uint64), c_uint64]
+    library.core_open_image.argtypes = [c_void_p, c_char_p, POINTER(c_void_p)]
+    library.core_close_image.argtypes = [c_void_p]
     library.core_pace.restype = c_uint64
     library.core_connect.argtypes = [c_char_p, c_char_p, POINTER(c_char_p), ctypes.c_size_t,
                                      c_char_p, c_char_p, POINTER(c_void_p)]
@@ -104,8 +132,11 @@ class _NativeStream:
         self._names = (c_char_p * number)(*[name.encode() for name in stream.objects])
         self._starts = (c_uint64 * number)(*map(payload.start, stream.objects))
         self._base = payload.base
-        self._stream = core.library.core_stream(core.ioctx, ctypes.byref(self._settings),
-                                                self._names, self._base, self._starts, seed)
+        self._begins = (c_uint64 * number)(
+            *(core.begins[name] for name in stream.objects)) if core.image else None
+        self._stream = core.library.core_stream(
+            core.ioctx, core.image, ctypes.byref(self._settings), self._names, self._begins,
+            self._base, self._starts, seed)
         if not self._stream:
             raise Failed(12, 'no memory for %d operations in flight' % job.iodepth)
 

@@ -168,12 +168,13 @@ class Image:
     def __init__(self, ioctx: Any, name: str, steps: Iterable[JobStep]) -> None:
         rbd = _librbd()
         self._error = rbd.Error
-        self._begins: Dict[str, int] = {}
+        #: Where the range of each object begins.
+        self.begins: Dict[str, int] = {}
         size = 0
         for step in steps:
             for each in (each for stream in step.streams for each in stream.objects):
-                if each not in self._begins:
-                    self._begins[each] = size
+                if each not in self.begins:
+                    self.begins[each] = size
                     size += step.job.object_bytes
         try:
             # Features, order and striping are those of the cluster's other new images.
@@ -188,10 +189,10 @@ class Image:
         write_all(self, names, length, payload, Batch(IN_FLIGHT, deadline, cancelled))
 
     def aio_read(self, name: str, length: int, offset: int, oncomplete: Any) -> None:
-        self._send(self._image.aio_read, self._begins[name] + offset, length, oncomplete)
+        self._send(self._image.aio_read, self.begins[name] + offset, length, oncomplete)
 
     def aio_write(self, name: str, data: bytes, offset: int, oncomplete: Any) -> None:
-        self._send(self._image.aio_write, data, self._begins[name] + offset, oncomplete)
+        self._send(self._image.aio_write, data, self.begins[name] + offset, oncomplete)
 
     def aio_write_full(self, name: str, data: bytes, oncomplete: Any) -> None:
         self.aio_write(name, data, 0, oncomplete)

@@ -275,12 +275,20 @@ class Work:
         ioctx = connection.ioctx
         if _on_image(self._request):
             name = self._request.prefix + 'image'
-            ioctx = self._unless_cancelled(lambda: Image(connection.open_pool(), name, steps))
+            image = self._unless_cancelled(lambda: Image(connection.open_pool(), name, steps))
+            if self._core is not None:
+                core = self._core
+                self._unless_cancelled(lambda: core.open_image(name, image.begins))
+            ioctx = image
         largest = max((step.job.object_bytes for step in steps), default=0)
         payload = Payload(self._request.seed, largest)
-        for index, step in enumerate(steps):
-            self._prefill(ioctx, index, step, payload)
-            self._step(ioctx, index, step, payload)
+        try:
+            for index, step in enumerate(steps):
+                self._prefill(ioctx, index, step, payload)
+                self._step(ioctx, index, step, payload)
+        finally:
+            if self._core is not None and not self._open_operations():
+                self._core.close_image()
 
     def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         object_bytes = step.job.object_bytes
@@ -337,10 +345,10 @@ def _on_image(request: WorkerRequest) -> bool:
 
 def _core(request: WorkerRequest) -> Optional[Core]:
     """None: use the Python engine. Raises Failed if the native engine is required but missing."""
-    if request.engine == PYTHON or _on_image(request):
+    if request.engine == PYTHON:
         return None
     try:
-        return Core(request)
+        return Core(request, _on_image(request))
     except Failed:
         if request.engine == NATIVE:
             raise

@@ -75,6 +75,17 @@ int rados_aio_write_full(void *i, const char *o, void *c, const char *b, size_t 
     whole++;
     return rados_aio_write(i, o, c, b, length, 0);
 }
+int rbd_open(void *i, const char *n, void **image, const char *snapshot)
+{ *image = &connected; return strcmp(n, "missing") ? 0 : -2; }
+int rbd_close(void *image) { connected = -1; return 0; }
+int rbd_aio_create_completion(void *arg, callback_t done, void **c)
+{ return rados_aio_create_completion(arg, done, 0, c); }
+long rbd_aio_get_return_value(void *c) { return ((struct op *)c)->ret; }
+void rbd_aio_release(void *c) { free(c); }
+int rbd_aio_read(void *i, uint64_t offset, size_t length, char *b, void *c)
+{ return rados_aio_read(i, 0, c, b, length, offset); }
+int rbd_aio_write(void *i, uint64_t offset, size_t length, const char *b, void *c)
+{ return rados_aio_write(i, 0, c, b, length, offset); }
 unsigned under_way(void) { return last - first; }
 void answer(unsigned number, int fails)
 {
@@ -98,7 +109,8 @@ def fake(tmp_path, monkeypatch):
     library = str(tmp_path / 'fake.so')
     subprocess.run(['cc', '-shared', '-fPIC', str(tmp_path / 'fake.c'), '-o', library], check=True)
     monkeypatch.setattr(native, 'CORE', str(tmp_path / native.CORE))
-    monkeypatch.setattr(native, 'LIBRARY', library)
+    for name in ('LIBRARY', 'RBD_LIBRARY'):
+        monkeypatch.setattr(native, name, library)
     return ctypes.CDLL(library)
 
 
@@ -132,6 +144,43 @@ def test_the_connection(fake):
     assert number(fake, 'connected') == 111
     with pytest.raises(Failed, match='ENOENT'):
         native.Core(request(pool='nowhere'))
+
+
+@pytest.mark.parametrize('rw', ['randread', 'randwrite'])
+def test_ranges_of_an_image(fake, rw):
+    half = OBJECT_BYTES // 2
+    payload, now = Payload(1, half), time.monotonic_ns()
+    content = (ctypes.c_char * OBJECT_BYTES).in_dll(fake, 'content')
+    ctypes.memmove(ctypes.addressof(content) + half, payload.slice(NAME, 0, half), half)
+    core = native.Core(request(), on_image=True)
+    assert number(fake, 'connected') == 101  # in the default namespace
+    with pytest.raises(Failed, match='image missing: .*ENOENT'):
+        core.open_image('missing', {})
+    core.open_image('image', {NAME: half})
+    job = Job(name='j', rw=rw, bs=4096, iodepth=4, size=half, nrfiles=1, runtime=60.0)
+    streams = native.NativeStreams(core, JobStep(job, (Stream('s', (NAME,)),)), payload,
+                                   Timing(now, now, now + 60 * SECOND_NS), 1)
+    streams.start()
+    fake.answer(300, 0)
+    result, = streams.results()
+    assert result.read.ios + result.write.ios == 300
+    assert (result.errors, result.corrupt) == (0, 0)
+    assert content[:half] == bytes(half) and content[half:] == payload.slice(NAME, 0, half)
+    fake.answer(1, -5)
+    assert streams.results()[0].first_error.endswith('(EIO)')
+    streams.stop()
+    fake.answer(100, 0)
+    assert streams.in_flight() == 0 and number(fake, 'whole') == 0
+    streams.free()
+    core.close_image()
+    assert not core.image and ctypes.c_int.in_dll(fake, 'connected').value == -1
+
+
+def test_without_librbd(fake, monkeypatch):
+    monkeypatch.setattr(native, 'RBD_LIBRARY', 'librbd.so.99')
+    native.Core(request())
+    with pytest.raises(Failed, match='no native engine: librbd.so.99'):
+        native.Core(request(), on_image=True)
 
 
 @pytest.mark.parametrize('rw', ['read', 'randread', 'write', 'randwrite', 'randrw'])

@@ -290,7 +290,7 @@ def test_a_connection_that_hangs_can_be_cancelled(worker: Any,
 
 def test_the_native_engine_is_taken_where_it_can_be(
         worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_core(given: WorkerRequest) -> None:
+    def no_core(given: WorkerRequest, on_image: bool) -> None:
         raise Failed(errno.ENOENT, 'not built')
 
     monkeypatch.setattr(worker.work, 'Core', no_core)
