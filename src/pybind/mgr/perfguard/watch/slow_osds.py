@@ -123,6 +123,11 @@ BUSY_PATIENCE = 3.0
 #: peers, is shorter, but PGs may peer one after another. It does not depend on the length of the
 #: window, because the length of stalls does not either.
 QUICK_SECONDS = 35.0
+#: Time that a reading of replicated writes covers: when a reading is fast, they have been fast for
+#: that time. If they alone are slow for longer than two readings take to pass, other operations do
+#: not tell when the OSD has recovered.
+REPLICATED_SECONDS = 30.0
+LATE_SECONDS = 3 * REPLICATED_SECONDS
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,8 @@ class _State:
     findings: Sequence[PeerFinding] = ()
     #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
+    #: If slow: seconds for which replicated writes alone have been slow.
+    late_seconds: float = 0.0
 
 
 class SlowOsds:
@@ -360,8 +367,12 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
     findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
         # Baselines are learned without other work, so they do not apply to an OSD that has some.
-        bad = any(each.above(settings.clear_ratio, None if state.kind
-                             else state.usual[each.channel]) for each in findings)
+        above = {each.channel for each in findings if each.above(
+            settings.clear_ratio, None if state.kind else state.usual[each.channel])}
+        bad = bool(above)
+        if not bad and state.late_seconds <= LATE_SECONDS:
+            passed += min(state.late_seconds, REPLICATED_SECONDS)
+        state.late_seconds = state.late_seconds + passed if above == {REPLICATED} else 0.0
     else:
         over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)

@@ -106,6 +106,33 @@ def waiting_for(cause: int, waiting: int, seen: bool) -> Callable[[int], OsdSamp
     return make
 
 
+def replicating(slow_ms: float, **factors: float) -> Callable[[int], OsdSample]:
+    """osd.7 is slow; its replicated writes take `slow_ms`, those of the others 0.5 ms."""
+    def make(osd: int) -> OsdSample:
+        each = slow_ones({7}, **factors)(osd)
+        return each._replace(replica=Flow(100.0, slow_ms if osd == 7 else 0.5))
+
+    return make
+
+
+def test_replicated_writes_that_are_known_late_do_not_delay_the_end() -> None:
+    """Two readings of half a minute each have to be fast."""
+    clock = Clock()
+    clock.play(300, replicating(0.5))
+    assert clock.play(120, replicating(9.0, write=8.0)) == {7}
+    clock.play(55, replicating(9.0))
+    assert clock.play(55, replicating(0.5)) == set()
+
+
+def test_an_osd_that_only_its_primaries_find_slow_remains_slow() -> None:
+    clock = Clock()
+    clock.play(300, replicating(0.5))
+    assert clock.play(120, replicating(9.0)) == {7}
+    assert clock.play(900, replicating(9.0)) == {7}
+    clock.play(30, replicating(0.5))
+    assert clock.play(60, replicating(9.0)) == {7}
+
+
 def test_an_osd_is_cleared_once_a_slow_replica_explains_it() -> None:
     """The latency by PG that names a replica is known a minute later than the primaries' own."""
     clock = Clock()
