@@ -14,7 +14,7 @@ import pytest
 import rados
 
 from qa.cluster import Cluster
-from qa.lib.faults import dispatch_delay, missing_controllers, throttled_writes
+from qa.lib.faults import cpu_throttle, dispatch_delay, missing_controllers, throttled_writes
 from qa.lib.guard import FAST_CONF, Guard
 
 ClusterFactory = Callable[..., Cluster]
@@ -27,7 +27,9 @@ POOL = 'p'
 VICTIM = 2
 DELAY_SECONDS = 0.015
 OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5'}
-NAMED_SECONDS, CLEARED_SECONDS = 90.0, 90.0
+#: Heartbeats are averages over a minute, which OSDs report at its end.
+NAMED_SECONDS, CLEARED_SECONDS = 180.0, 90.0
+QUIET_PING_MS = 5.0
 #: An object on which one client works, so many operations at a time.
 HOT, HOT_DEPTH = 'hot', 16
 #: Of half a second, an OSD hangs for so long, again and again.
@@ -52,6 +54,9 @@ def guard(shared: Guard) -> Iterator[Guard]:
                         and not shared.slow_osds(), 120, 'slowdowns and no slow OSD')
     yield shared
     shared.cluster.wait(lambda: not shared.slow_osds(), CLEARED_SECONDS, 'no slow OSD')
+    # The next cause is not to be named because of this one.
+    shared.cluster.wait(lambda: all((row['ping_ms'] or 0.0) < QUIET_PING_MS
+                                    for row in shared.osds().values()), 180, 'fast heartbeats')
     assert not shared.tracebacks()
 
 
@@ -176,6 +181,14 @@ def test_slow_heartbeats(guard: Guard) -> None:
     with hiccups(guard.cluster, VICTIM):
         cause = wait_cause(guard, 'network')
     assert cause['evidence']['ping_ms'] > 10 * cause['evidence']['median_ping_ms']
+
+
+@pytest.mark.skipif('cpu' in missing_controllers(), reason='no cgroup (v1) cpu to write to')
+def test_too_little_cpu(guard: Guard) -> None:
+    with cpu_throttle(guard.cluster, VICTIM, 0.75):
+        cause = wait_cause(guard, 'cpu')
+    assert cause['evidence']['ping_ms'] > 10 * cause['evidence']['median_ping_ms']
+    assert cause['evidence']['slowdowns']
 
 
 @pytest.mark.skipif('blkio' in missing_controllers(), reason='no cgroup (v1) blkio to write to')
