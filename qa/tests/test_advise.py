@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`perfguard advise` on a real cluster: a good one has no finding, and each cause has its own."""
-from typing import Iterator, NamedTuple, Set, Tuple
+import os
+from typing import Any, Dict, Iterator, NamedTuple, Set, Tuple
 
 import pytest
 
+from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import Guard
 
@@ -113,6 +115,51 @@ def test_each_cause_has_its_finding_and_a_good_cluster_none(guard: Guard, releas
             run(guard, cause.undo, check=False)
     wait_codes(guard, set())
     assert not guard.tracebacks()
+
+
+CLONED, OBJECTS, OBJECT_BYTES, WRITE_BYTES = 'cloned', 32, 4 << 20, 4096
+WRITES, WRITE_EVERY = 20, 200 << 10
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_snapshots_share_what_a_copy_stores_again(
+        release: str, make_cluster: ClusterFactory) -> None:
+    """The space that the finding foretells is an upper bound of what moving PGs takes."""
+    cluster = make_cluster(release, osds=6, hosts=6, store='bluestore')
+    cluster.pool_create(CLONED, 16, size=2)
+    cluster.wait_clean(60)
+    guard = Guard(cluster)
+    with cluster.rados().open_ioctx(CLONED) as ioctx:
+        for number in range(OBJECTS):
+            ioctx.write_full('o%d' % number, os.urandom(OBJECT_BYTES))
+        cluster.wait(lambda: pool_space(cluster)['objects'] == OBJECTS, 60, 'statistics')
+        assert 'CLONES_SHARED' not in codes(guard)
+        for snapshot in range(2):
+            ioctx.create_snap('s%d' % snapshot)
+            for number in range(OBJECTS):
+                for place in range(WRITES):
+                    ioctx.write('o%d' % number, os.urandom(WRITE_BYTES), place * WRITE_EVERY)
+    cluster.wait(lambda: pool_space(cluster)['objects'] == 3 * OBJECTS, 60, 'statistics')
+    cluster.wait(lambda: 'CLONES_SHARED' in codes(guard), 90, 'the finding')
+    before = pool_space(cluster)
+    cluster.mon('osd out', ids=['0', '1'])
+    cluster.wait(lambda: not {0, 1} & {osd for pg in cluster.pgs() for osd in pg['acting']}, 120,
+                 'PGs to leave two OSDs')
+    cluster.wait_clean(120)
+    # The old copies are deleted after that.
+    cluster.wait(lambda: 1.2 * before['bytes_used'] < pool_space(cluster)['bytes_used']
+                 <= 1.05 * before['stored_raw'], 120, 'growth within the bound')
+    after = pool_space(cluster)
+    print('%s: %.0f MiB, %.0f after moving, %.0f if nothing were shared' % (
+        release, before['bytes_used'] / 2 ** 20, after['bytes_used'] / 2 ** 20,
+        before['stored_raw'] / 2 ** 20))
+    assert not guard.tracebacks()
+
+
+def pool_space(cluster: Cluster) -> Dict[str, Any]:
+    found: Dict[str, Any] = next(pool['stats'] for pool in cluster.mon('df', detail='detail')[
+        'pools'] if pool['name'] == CLONED)
+    return found
 
 
 def test_a_muted_code_stays_muted_after_a_failover(guard: Guard) -> None:

@@ -3,6 +3,7 @@
 from statistics import mean
 from typing import Dict, List, Optional, Tuple
 
+from ..tables import bytes_text
 from .settings import GIB
 from .types import Facts, Seen
 
@@ -21,6 +22,8 @@ COMPRESSED = ('aggressive', 'force')
 UPMAPS, UPMAP_PRIMARIES, EC_OPTIMIZATIONS = 'luminous', 'reef', 'tentacle'
 #: Share of its space from which an OSD has to search for free extents.
 NEARLY_FULL = 0.8
+#: Share of what a pool stores that clones share, from which its growth matters.
+SHARED_SHARE = 0.1
 #: A cluster with fewer hosts cannot rebuild the data of a lost host.
 LEAST_HOSTS = 4
 
@@ -75,6 +78,16 @@ def compression(facts: Facts) -> Optional[Seen]:
     return Seen('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
                           for pool in found),
                 'ceph osd pool set %s compression_mode none' % found[0].name) if found else None
+
+
+def shared_clones(facts: Facts) -> Optional[Seen]:
+    found = [pool for pool in facts.inventory.pools if pool.stored_bytes
+             and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
+    return Seen('; '.join('pool %s may take up to %s more, %.0f%%' % (
+        pool.name, bytes_text(pool.shared_bytes),
+        100 * pool.shared_bytes / max(pool.stored_bytes - pool.shared_bytes, 1)) for pool in found),
+        'rbd snap ls <image> and rbd snap rm <image>@<snapshot>, for snapshots that are no longer '
+        'needed; otherwise leave room before PGs move') if found else None
 
 
 def shared_osds(facts: Facts) -> Optional[Seen]:

@@ -59,6 +59,9 @@ class PoolFacts:
     places: FrozenSet[Tuple[str, str]] = frozenset()
     #: It holds the metadata of a file system.
     fs_metadata: bool = False
+    #: Bytes on all its OSDs if nothing were shared, and what is shared by clones of snapshots.
+    stored_bytes: int = 0
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,11 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
+    spaces = {pool['id']: pool['stats'] for pool in mgr.get('df').get('pools', [])}
     return Inventory(
         osds=osds,
-        pools=tuple(_pool(dumped, places[dumped['crush_rule']]) for dumped in dump['pools']),
+        pools=tuple(_pool(dumped, places[dumped['crush_rule']], spaces.get(dumped['pool'], {}))
+                    for dumped in dump['pools']),
         config=config, defaults=_defaults(mgr), balancer=_balancer(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
         require_osd_release=str(dump.get('require_osd_release', '')),
@@ -162,14 +167,21 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
 
 
-def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]]) -> PoolFacts:
+def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json) -> PoolFacts:
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
         dumped['size'], dumped['pg_num'], frozenset(applications),
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,
-        'metadata' in applications.get('cephfs', ()))
+        'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)),
+        shared_bytes_of(space))
+
+
+def shared_bytes_of(space: Json) -> int:
+    """What takes less space than is stored, other than by compression."""
+    saved = int(space.get('compress_under_bytes', 0)) - int(space.get('compress_bytes_used', 0))
+    return max(0, int(space.get('stored_raw', 0)) - int(space.get('bytes_used', 0)) - max(0, saved))
 
 
 def _number(value: Any) -> Optional[int]:

@@ -64,6 +64,8 @@ PROVOKED = [
     ('BALANCER_OFF', facts(**balancer(mode='crush-compat')), 'balancer mode upmap'),
     ('BALANCER_DEVIATION', facts(**balancer(upmap_max_deviation='5')), 'upmap_max_deviation 1'),
     ('CAPACITY_AFTER_HOST_LOSS', facts(**osds(*range(12), used_bytes=750 * GIB)), 'expand'),
+    ('CLONES_SHARED', facts(**pools(1, stored_bytes=300 * GIB, shared_bytes=200 * GIB)),
+     'rbd snap rm'),
     ('COMPRESSION', facts(**pools(1, compression='aggressive')), 'set rbd compression_mode none'),
     ('CRUSH_LOCATION', replace(facts(**osds(3, hostname='other')), shown={
         3: {'osd_crush_update_on_start': 'true', 'crush_location': ''}}),
@@ -162,6 +164,7 @@ HARMLESS = [
                      for osd in OSDS)),
     facts(require_osd_release='tentacle', **pools(1, flags=frozenset({'ec_optimizations'}))),
     facts(**pools(2, compression='aggressive')),
+    facts(**pools(1, stored_bytes=300 * GIB, shared_bytes=29 * GIB)),
     facts(**osds(4, rotational=True, device_class='hdd')),
     facts(**osds(4, model='ST4000NM0035', rotational=None)),
     facts(**osds(4, model='Samsung_MZ7LH960HAJR')),
