@@ -54,7 +54,7 @@ def test_idle_cluster(guard: Guard) -> None:
 
 
 def six_osds(guard: Guard) -> None:
-    """Of the tests of a release, the first one adds them."""
+    """Of the tests of a release, the first one that needs them adds them."""
     cluster = guard.cluster
     if not cluster.osds():
         cluster.add_osds(6, hosts=['host0', 'host1', 'host2'])
@@ -73,6 +73,7 @@ class Laggy(NamedTuple):
 @every_release
 def test_laggy_pgs(guard: Guard) -> None:
     """The mgr fails in the middle of it: nothing is forgotten, nothing told twice."""
+    six_osds(guard)
     cluster = guard.cluster
     load = cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
     cluster.wait(lambda: baseline(guard), 40, 'a baseline')
