@@ -46,8 +46,9 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     limits = WPQ in schedulers
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():
-            if value == CUSTOM_PROFILE:
-                remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, value))
+            in_force = _in_force(entries, PROFILE, value)
+            if in_force == CUSTOM_PROFILE:
+                remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, in_force))
             elif value != PATIENT_PROFILE:
                 settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
         limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
@@ -56,7 +57,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         for name in (BACKFILLS, MAX_ACTIVE):
             settings += [_option(name, where, value, SLOWEST_LIMIT)
                          for where, value in _places(entries, name).items()
-                         if not _is_slow_limit(name, value)]
+                         if not _is_slow_limit(name, _in_force(entries, name, value))]
     if WPQ in schedulers:
         settings += _sleeps(entries)
         remarks += ['%s of %s is %s for every drive '
@@ -75,11 +76,9 @@ def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
     """Sleeps below the default for the type of drive; none becomes shorter."""
     settings: List[Setting] = []
     for name, seconds in SLEEP_SECONDS.items():
-        inherited = [entry.value for entry in entries
-                     if entry.name == name and entry.who == 'global']
         for where, value in _places(entries, name).items():
-            in_force = [value] if value is not None else inherited
-            if in_force and _number(in_force[0]) < seconds:
+            in_force = _in_force(entries, name, value)
+            if in_force is not None and _number(in_force) < seconds:
                 settings.append(_option(name, where, value, '%g' % seconds))
     return settings
 
@@ -94,6 +93,14 @@ def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str
         if entry.name == name and (entry.section == 'osd' or entry.section.startswith('osd.')):
             found[entry.who] = entry.value
     return found
+
+
+def _in_force(entries: Sequence[ConfigEntry], name: str, value: Optional[str]) -> Optional[str]:
+    """The value of a section of `_places`, or the one that it inherits."""
+    if value is not None:
+        return value
+    return next((entry.value for entry in entries
+                 if entry.name == name and entry.who == 'global'), None)
 
 
 def _is_slow_limit(name: str, value: Optional[str]) -> bool:

@@ -110,6 +110,17 @@ def test_a_custom_profile_is_left_alone() -> None:
     assert plan.settings == () and 'custom' in plan.remarks[0]
 
 
+def test_what_the_section_global_sets_is_left_alone_as_well() -> None:
+    plan = slow_recovery(entries(global__osd_mclock_profile='custom'), {'mclock_scheduler'})
+    assert plan.settings == () and 'custom' in plan.remarks[0]
+    # An operator has stopped all backfill.
+    found = entries(global__osd_max_backfills='0', global__osd_recovery_max_active='1')
+    assert changes(slow_recovery(found, {'wpq'})) == {}
+    found += entries(osd_class_hdd__osd_max_backfills='4')
+    assert changes(slow_recovery(found, {'wpq'})) == {
+        ('osd/class:hdd', 'osd_max_backfills'): ('4', '1')}
+
+
 def test_schedulers_mixed_and_unknown() -> None:
     both = slow_recovery((), {'wpq', 'mclock_scheduler'})
     assert len(both.settings) == 3 and both.remarks == ()
