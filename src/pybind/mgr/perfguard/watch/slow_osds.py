@@ -370,9 +370,13 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
         above = {each.channel for each in findings if each.above(
             settings.clear_ratio, None if state.kind else state.usual[each.channel])}
         bad = bool(above)
-        if not bad and state.late_seconds <= LATE_SECONDS:
-            passed += min(state.late_seconds, REPLICATED_SECONDS)
-        state.late_seconds = state.late_seconds + passed if above == {REPLICATED} else 0.0
+        if above == {REPLICATED}:
+            state.late_seconds += passed
+        elif bad or any(each.channel == REPLICATED for each in findings):
+            # Without a new reading of them, it is not known whether they are fast.
+            if not bad and state.late_seconds <= LATE_SECONDS:
+                passed += min(state.late_seconds, REPLICATED_SECONDS)
+            state.late_seconds = 0.0
     else:
         over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)

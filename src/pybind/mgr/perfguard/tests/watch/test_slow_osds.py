@@ -133,6 +133,20 @@ def test_an_osd_that_only_its_primaries_find_slow_remains_slow() -> None:
     assert clock.play(60, replicating(9.0)) == {7}
 
 
+def test_a_missing_reading_of_replicated_writes_is_not_a_fast_one() -> None:
+    """Few clients write to an OSD that is slow, so that too few PGs tell how slow it is."""
+    clock = Clock()
+    clock.play(300, replicating(0.5))
+    assert clock.play(120, replicating(9.0, write=8.0)) == {7}
+    clock.play(40, replicating(9.0))
+    silent = replicating(9.0)
+    assert clock.play(45, lambda osd: silent(osd) if osd != 7 else sample(osd)) == {7}
+    clock.play(5, replicating(9.0))
+    assert clock.play(30, replicating(9.0)) == {7}
+    # The next reading is a fast one.
+    assert clock.play(55, replicating(0.5)) == set()
+
+
 def test_an_osd_is_cleared_once_a_slow_replica_explains_it() -> None:
     """The latency by PG that names a replica is known a minute later than the primaries' own."""
     clock = Clock()
