@@ -93,10 +93,10 @@ class Adopted:
 
     def as_json(self, campaign: Optional[int]) -> Json:
         left = sorted(self.adoption.left.items())
-        moves = plan(self.moves, 1, 1, None)
+        moves = plan(self.moves, 1, 1, None).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
-                'shards': moves.shards, 'bytes': moves.bytes,
-                'primaries_moving': moves.primaries_moving, 'taken': self._taken(),
+                **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
+                'taken': self._taken(),
                 'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Campaigns, orders and plans as tables for people."""
-from typing import List, Mapping, Optional, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, reason_lines,
                       seconds_text, table, time_text)
@@ -85,6 +85,8 @@ def adoption(data: Json) -> str:
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
         ('upmaps left alone', data['left_out_pgs'])]))
+    # All of them: one that was emptied by hand must not be overlooked among many new ones.
+    lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
         (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
         for row in data['taken'][:20]], left=('PG', 'returns to')))
@@ -123,10 +125,14 @@ def plan(data: Json) -> str:
                                                   data['estimate_basis']))]
     if data['remapped']:
         rows.append(('not pinned yet', data['remapped']))
-    osds = [(row['osd'], row['pgs_in'], bytes_text(row['bytes_in']), row['pgs_out'],
-             bytes_text(row['bytes_out'])) for row in data['osds']]
-    return '\n'.join([pairs(rows), '',
-                      table(('OSD', 'PGs in', 'bytes in', 'PGs out', 'bytes out'), osds)])
+    return '\n'.join([pairs(rows), '', _loads(data['osds'])])
+
+
+def _loads(osds: Sequence[Json]) -> str:
+    """What moves to and from OSDs."""
+    return table(('OSD', 'PGs in', 'bytes in', 'PGs out', 'bytes out'), [
+        (row['osd'], row['pgs_in'], bytes_text(row['bytes_in']), row['pgs_out'],
+         bytes_text(row['bytes_out'])) for row in osds])
 
 
 def history(data: Json) -> str:

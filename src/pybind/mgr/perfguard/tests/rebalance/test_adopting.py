@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which upmaps of others are pins of an unfinished expansion, and which keep the balance."""
 import errno
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Dict, FrozenSet, List, Tuple
@@ -12,6 +13,7 @@ from perfguard.errors import Refused
 from perfguard.options import Options
 from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adopted, Adoption, adoptable
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.tables import adoption
 from perfguard.upmap.balance import PlacedPg, balance
 
 from ..fakes.driver import OPTIONS, Driver
@@ -140,6 +142,26 @@ def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
     preview = driver.order('adopt', dry_run=True, force=True)
     assert preview['pgs'] == len(pinned) and preview['taken']
     assert driver.order('adopt', force=True)['campaign'] == 1
+
+
+def test_the_preview_names_an_osd_that_was_emptied_by_hand_among_new_ones() -> None:
+    """Nothing tells it from a new OSD, so the operator must see that it would be filled."""
+    cluster, _, _ = expanded()
+    drained = 3
+    emptied = [pgid for pgid, pg in cluster.pg.items() if drained in pg.up]
+    for pgid in emptied:
+        items = cluster.entries().get(pgid, UpmapEntry()).items
+        free = next(osd for osd in (0, 1, 2, 4, 5, 6, 7) if osd not in cluster.pg[pgid].up
+                    and osd not in {each for pair in items for each in pair})
+        cluster.set_upmap(pgid, [*items, (drained, free)])
+    cluster.flags.discard('norebalance')
+    settle(cluster)
+    preview = Driver(cluster, OPTIONS).order('adopt', dry_run=True)
+    listed = {row['pgid'] for row in preview['taken']}
+    assert not listed.issuperset(emptied)
+    filled = {row['osd']: row['pgs_in'] for row in preview['osds'] if row['pgs_in']}
+    assert filled[drained] > 20 and set(filled) > {8, 9, 10, 11}
+    assert re.search(r'^ *%d +%d ' % (drained, filled[drained]), adoption(preview), re.MULTILINE)
 
 
 def test_own_pins_and_vectors_are_left() -> None:
