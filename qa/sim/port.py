@@ -13,10 +13,10 @@ import numpy as np
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
-from perfguard.cluster.types import (Balancing, ConfigEntry, Items, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, OsdSet, PgCounts, Placement, Pool, PoolChange,
-                                     PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
-                                     pool_of, seed_of)
+from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Items, Ops, Osd,
+                                     OsdCounters, OsdMap, OsdPlace, OsdSet, PgCounts, Placement,
+                                     Pool, PoolChange, PoolSpace, Question, Readings, Signals,
+                                     Space, UpmapEntry, pool_of, seed_of)
 from perfguard.observation import BALANCER
 
 from .cluster import SIZE, Model
@@ -343,6 +343,9 @@ class SimCluster:
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]:
         return {who: dict(options) for who, options in self.config.items()}
+
+    def audit_log(self) -> Sequence[AuditEntry]:
+        return ()
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()

@@ -2,7 +2,7 @@
 """The module as Ceph and an operator meet it, through the ceph command of each release."""
 import re
 import subprocess
-from typing import Tuple
+from typing import Dict, Tuple
 
 import pytest
 
@@ -63,6 +63,13 @@ def test_prepare_by_hand_and_abort(guard: Guard) -> None:
     assert ceph(guard, 'perfguard', 'rebalance', 'abort')[0] == 0
     guard.wait_phase('ABORTED')
     assert 'norebalance' not in guard.cluster.osd_dump()['flags_set']
+
+    def named() -> Dict[str, str]:
+        return {event['what']: event.get('by', '') for event in guard.get('events')['events']}
+
+    # ceph-mgr sends its audit log to the mons about once a second.
+    guard.cluster.wait(lambda: named()['rebalance abort'], 20, 'the name of who ordered the abort')
+    assert named()['rebalance prepare'] == named()['rebalance abort'] == 'client.admin'
 
 
 def test_disable_and_enable(guard: Guard) -> None:

@@ -3,7 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any, Collection, Dict, List, Tuple
 
 from .store import Store
 
@@ -45,13 +45,20 @@ class EventLog:
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 
-    def note(self, event: Event, now: float, keep: int) -> None:
-        """Add an event, of which the last `keep` are kept."""
+    def note(self, event: Event, now: float, keep: int) -> int:
+        """Add an event, of which the last `keep` are kept; returns its id."""
         self._last_id += 1
         self._events.append({'time': round(now, 3), 'kind': event.kind, 'what': event.what,
                              'why': event.why, 'id': self._last_id})
         del self._events[:-keep]
         log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
+        return self._last_id
+
+    def name(self, ids: Collection[int], by: str) -> None:
+        """Add who gave the order from which the events with these ids follow."""
+        self._events = [{**event, 'by': by} if event['id'] in ids else event
+                        for event in self._events]
+        self._saved_id = -1
 
     def save(self) -> None:
         if self._saved_id == self._last_id:

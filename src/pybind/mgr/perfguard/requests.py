@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, ClassVar, Dict, List, Optional, Protocol
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Protocol
 
 from .cluster.tool_thread import ToolJob
 from .errors import Refused
@@ -36,6 +36,34 @@ LATE_SECONDS = 300.0
 #: How promises are read, by the document of the store that has their notes.
 READERS: Dict[str, Callable[[Any], 'Promise']] = {
     Request.document: from_json, Revert.document: Revert.from_json}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an order comes from."""
+    #: Prefix of the command; '' if perfguard itself gave the order.
+    prefix: str = ''
+    #: When its handler began, in seconds since the epoch.
+    at: float = 0.0
+    #: The user, where the dashboard has named it.
+    by: str = ''
+
+
+class _Thread(threading.local):
+    origin = Origin()
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def ordered(origin: Origin) -> Iterator[None]:
+    """For the command's thread: what it orders meanwhile comes from there."""
+    _thread.origin = origin
+    try:
+        yield
+    finally:
+        _thread.origin = Origin()
 
 
 class Promise(Protocol):
@@ -66,6 +94,8 @@ class Promised:
     #: The loop has executed or refused it.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
+    #: Not stored: after a failover it is not known.
+    origin: Origin = field(default_factory=lambda: _thread.origin, compare=False)
 
 
 @dataclass
@@ -81,6 +111,7 @@ class PendingOrder:
     job: Optional[ToolJob[Any]] = None
     #: The version of CRUSH that the job is based on.
     crush_version: int = -1
+    origin: Origin = field(default_factory=lambda: _thread.origin)
 
 
 class Requests:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 from .. import tables
 from ..errors import PerfguardError, Refused
 from ..loop.loop import Loop
+from ..requests import Origin, ordered
 from ..status import Published
 
 CommandResult = Tuple[int, str, str]
@@ -28,8 +29,11 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
         if format_ not in (None, *tables.FORMATS):
             return (-errno.EINVAL, '', 'unknown format %.40r: must be '
                     'plain, json or json-pretty' % format_)
+        # The dashboard names its user.
+        origin = Origin(getattr(wrapper, 'prefix', ''), time.time(), kwargs.pop('by', ''))
         try:
-            return handler(self, *args, **kwargs)
+            with ordered(origin):
+                return handler(self, *args, **kwargs)
         except PerfguardError as error:
             return -error.errno, '', line(str(error))
 

@@ -7,8 +7,8 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolChange, PoolSpace,
-                    Question, Readings, Signals, Space)
+from .types import (AuditEntry, Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolChange,
+                    PoolSpace, Question, Readings, Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -84,6 +84,8 @@ class Cluster(Protocol):
     def balancing(self) -> Balancing: ...
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    def audit_log(self) -> Sequence[AuditEntry]: ...
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
 

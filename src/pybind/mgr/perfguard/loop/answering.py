@@ -15,6 +15,7 @@ from ..requests import (Json, losses, next_request, PendingOrder, Promised, refu
                         SAFE)
 from ..why.controller import LoopState
 from .jobs import Jobs
+from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +26,12 @@ class Answering:
     3. `leave`: the next step of a shutdown.
     """
 
-    def __init__(self, jobs: Jobs, requests: Requests, note: Callable[[Event], None]) -> None:
+    def __init__(self, jobs: Jobs, requests: Requests, note: Callable[[Event], None],
+                 ordered_by: OrderedBy) -> None:
         self._jobs = jobs
         self._requests = requests
         self._note = note
+        self._ordered_by = ordered_by
 
     def keep(self, requests: Sequence[Promised], seen: Observation) -> None:
         if requests and not self._jobs.may_write():
@@ -36,7 +39,9 @@ class Answering:
         for each in requests:
             self._requests.take(each)
             try:
-                each.refused = self._jobs.rebalance.apply_request(each.promise, seen, each.again)
+                with self._ordered_by.order(each.origin):
+                    each.refused = self._jobs.rebalance.apply_request(each.promise, seen,
+                                                                      each.again)
                 if each.refused is not None:
                     self._requests.drop(each)
             except Exception as error:
@@ -50,7 +55,8 @@ class Answering:
         """Answer the orders that do not wait for a job of the tool thread."""
         pending = self._requests.next()
         for each in pending:
-            self._answer(each, seen, view, options)
+            with self._ordered_by.order(each.origin):
+                self._answer(each, seen, view, options)
         return [each for each in pending if each.answer is not None or each.refused is not None]
 
     def _answer(self, pending: PendingOrder, seen: Observation, view: View,

@@ -131,7 +131,8 @@ class Loop:
         self.journal, self.leaving = self.jobs.journal, self.jobs.leaving
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._observing = Observing(cluster, clock, self.jobs)
-        self._answering = Answering(self.jobs, self.requests, self._publishing.note)
+        self._answering = Answering(self.jobs, self.requests, self._publishing.note,
+                                    self._publishing.ordered_by)
         self.failed_turns = FailedTurns()
         #: Why this version must not act; '' if it may.
         self._too_old = ''

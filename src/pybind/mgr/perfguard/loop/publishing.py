@@ -19,6 +19,7 @@ from ..status import Published
 from ..store import Store
 from ..watch.checks import KINDS
 from .jobs import Jobs
+from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Publishing:
         self._clock = clock
         self._requests = requests
         self.events = EventLog(store)
+        self.ordered_by = OrderedBy(self.events, cluster.audit_log, clock)
         #: Held while `published` changes.
         self._lock = threading.Lock()
         #: Health checks of the last complete turn.
@@ -44,7 +46,8 @@ class Publishing:
         self.published = Published()
 
     def note(self, event: Event) -> None:
-        self.events.note(event, self._clock(), self._options().event_history)
+        self.ordered_by.noted(
+            self.events.note(event, self._clock(), self._options().event_history))
         if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare events, which matter most to operators.
             self.events.save_soon()
@@ -77,6 +80,7 @@ class Publishing:
                 stale_after: float, remarks: List[str]) -> None:
         """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
         turn is late."""
+        self.ordered_by.look()
         rebalanced = jobs.rebalance.report(seen, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated

@@ -54,7 +54,8 @@ def _remote(method: str, **given: Any) -> Any:
 
 def _ask(handler: str, given: Dict[str, Any]) -> Any:
     """The JSON output of the command."""
-    retval, out, err = _remote(handler, format='json', **given)
+    retval, out, err = _remote(handler, format='json', **given,
+                               by='dashboard user %s' % JwtManager.get_username())
     if retval:
         raise _failure(err, -retval, http_status(retval))
     return json.loads(out)

@@ -12,9 +12,9 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
-                                     Placement, Pool, PoolChange, PoolSpace, Question, Readings,
-                                     Signals, Space, UpmapEntry, pool_of)
+from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Osd, OsdMap, OsdSet,
+                                     PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
+                                     Readings, Signals, Space, UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 
@@ -253,6 +253,7 @@ class FakeCluster:
         self.sent: List[Dict[str, Any]] = []
         self.logged: List[str] = []
         self.checks: Dict[str, Any] = {}
+        self.audited: List[AuditEntry] = []
         self.progress_events: Dict[str, float] = {}
         self.most_moving = 0
         self.stored_reads = 0
@@ -747,6 +748,9 @@ class FakeCluster:
         if self.kv is None:
             return {}
         return {key: None if key in self.kv.lost else self.kv.data.get(key) for key in keys}
+
+    def audit_log(self) -> List[AuditEntry]:
+        return list(self.audited)
 
     def unanswered(self) -> bool:
         return self.mons_silent

@@ -130,7 +130,8 @@ def test_both_controllers_need_the_managers_scope(web: Any) -> None:
 
 def test_a_request_is_answered_by_the_commands_handler(web: Any) -> None:
     assert web.api.rebalance_prepare(force=True) == {'phase': 'IDLE'}
-    assert web.mgr.asked == [('perfguard', 'rebalance_prepare', {'format': 'json', 'force': True})]
+    assert web.mgr.asked == [('perfguard', 'rebalance_prepare', {
+        'format': 'json', 'force': True, 'by': 'dashboard user alice'})]
     assert web.response.headers['Cache-Control'] == 'no-store'
 
 
