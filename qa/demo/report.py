@@ -12,9 +12,9 @@ from .text import bytes_text, columns
 #: One run of "./demo.sh --compare stock".
 RECORDED_SETTINGS = DemoSettings('pacific', 8, 20, 300, 20000, 128, 1.0)
 RECORDED = '''
-The same expansion without perfguard, as recorded on 23 November 2026 (two cores, beside other
-work): 27 s; p99 of clients 17 ms before and 3,176 ms during it, 597 of 8,202 operations over 1 s.
-With perfguard in the same run: 338 s; 14 and 88 ms, none over 1 s.
+The same expansion without perfguard, as recorded on 23 November 2026 (two idle cores): 37 s; p99
+of clients 2.3 ms before and 1,960 ms during it, 365 of 11,157 operations over 1 s.
+With perfguard in the same run: 245 s; 2.2 and 9.9 ms, none over 1 s.
 The option --compare stock measures both here.'''
 
 _TITLES = {PERFGUARD: 'with perfguard', STOCK: 'without'}
