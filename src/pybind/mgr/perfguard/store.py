@@ -31,8 +31,8 @@ COPIES = ('a', 'b')
 #: Prefix of unreadable documents, and of the mark of those without another copy.
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
-STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',
-         'pins/')
+STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'crushmap', 'crushbefore', 'drained',
+         'shutdown', 'unpinnable', 'pins/')
 #: Documents that the mons must have stored before the commands that they describe are sent.
 VERIFIED = (*STATE, 'probing', 'plans/')
 

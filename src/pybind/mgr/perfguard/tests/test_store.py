@@ -174,6 +174,17 @@ def test_a_document_of_a_newer_version_stays_as_it_is(copies: str) -> None:
     assert Store(kv).get('x') == [3]
 
 
+@pytest.mark.parametrize('name', ['campaign', 'mitigation', 'pins/000001', 'rescues',
+                                  'replacements'])
+def test_changes_of_the_cluster_are_read_back_and_left_to_a_newer_version(name: str) -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    store.put(name, [1])
+    assert not store.is_verified(name) and not store.withheld()
+    written_by_a_newer_version(kv, name)
+    assert Store(kv).withheld() == [name]
+
+
 def test_the_newer_of_two_intact_copies_counts() -> None:
     kv = MemoryKv()
     store = Store(kv)

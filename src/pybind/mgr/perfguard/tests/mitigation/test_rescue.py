@@ -176,6 +176,19 @@ def test_what_is_journalled_survives_a_crash_before_the_command() -> None:
     assert len(upmaps(driver)) == 6
 
 
+def test_no_upmap_is_sent_that_the_mons_have_not_journalled() -> None:
+    """Ceph only logs a write that fails: without the record, the next mgr would never remove the
+    upmap, or take it for one of the operator."""
+    driver = hurt()
+    driver.run(3)
+    driver.kv.losing = True
+    driver.run(10)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues')
+    driver.kv.losing = False
+    driver.run_until(lambda: not driver.cluster.toofull())
+    assert not [key for key in driver.kv.lost if key.startswith('rescues')]
+
+
 def test_an_upmap_that_the_mons_refuse_is_given_up() -> None:
     driver = hurt()
     driver.cluster.refuse['osd pg-upmap-items'] = 'no'
