@@ -21,7 +21,7 @@ from ..observation import Observation, Settings
 from ..options import Options
 from ..probe.archive import Database
 from ..probe.report import Probed
-from ..rebalance.requests import Request, check, problems, refuse_bad_options, refuse_bad_settings
+from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..rebalance.throttle import FlightCap
 from ..requests import CLOSING, AnsweredOrder, Json, Promised, Requests
 from ..status import Published, status_json
@@ -175,7 +175,7 @@ class Loop:
         if self.jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
-        refuse_bad_options(request, problems(self.jobs.options(), pools))
+        refuse_bad_options(request, self.jobs.options(), pools)
         if request.verb == 'set' and seen.campaign is not None:
             refuse_bad_settings(seen.campaign, request, self._options(), pools)
 

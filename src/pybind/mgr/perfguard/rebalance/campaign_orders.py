@@ -18,7 +18,7 @@ from .mappings import Imported, imported, parsed
 from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
-from .requests import Request, check, problems, refuse_bad_options, unfit
+from .requests import Request, check, refuse_bad_options, unfit
 from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Phase, PinRecord
 
@@ -205,8 +205,8 @@ class CampaignOrders:
         self.reopen()
         check(self._campaigns.current, request, self._campaigns.pins_held_back,
               not_fit(seen, touched), unfit(seen.osdmap))
-        refuse_bad_options(request, problems(
-            self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
+        refuse_bad_options(request, self._options(),
+                           {pool.name for pool in seen.osdmap.pools.values()})
 
 
 def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:

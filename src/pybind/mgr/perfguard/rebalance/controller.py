@@ -28,6 +28,7 @@ from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, overridden, unfit
 from .rule_change import left_intermediate
+from .throttle import ignored_targets
 from .turn_inputs import PinGoals, TurnInputs
 from .types import Campaign, Phase
 
@@ -364,8 +365,10 @@ class RebalanceController:
         """The reasons of the last turn."""
         if not self.open:
             return tuple(report.idle_reasons(seen, self.campaign))
-        return (*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
-                                  for text in self._failures[:3]))
+        return (*self._reasons,
+                *ignored_targets(seen.osdmap, self.overridden(self._context.options())),
+                *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
+                  for text in self._failures[:3]))
 
 
 def _held(seen: Observation, why: str) -> Observation:

@@ -173,17 +173,23 @@ def _check_code(code: str) -> None:
                       % (code, ', '.join(WAIVABLE)))
 
 
-def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
-    """Raise Refused for a request to begin or start with invalid options."""
-    if problems and request.verb not in _ALWAYS:
-        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s'
-                      % '; '.join(problems))
+def refuse_bad_options(request: Request, options: Options,
+                       pools: Optional[Container[str]]) -> None:
+    """Raise Refused for a request to begin or start with invalid options. `pools`: as problems.
+
+    A pool that is deleted or renamed later only loses its limit.
+    """
+    found = problems(options, pools if request.verb in ('prepare', 'start') else None)
+    if found and request.verb not in _ALWAYS:
+        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s' % '; '.join(found))
 
 
 def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
                         pools: Optional[Container[str]]) -> None:
     """Raise Refused for a setting that contradicts other options. `options`: the module's own."""
-    found = problems(overridden(options, _settings(campaign, request)), pools)
+    names_pools = request.option == 'latency_targets' and request.value
+    found = problems(overridden(options, _settings(campaign, request)),
+                     pools if names_pools else None)
     if found:
         raise Refused(errno.EINVAL, '; '.join(found))
 
@@ -248,15 +254,20 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
     except BadWindow as error:
         found.append(str(error))
     try:
-        for pool in latency_targets(options.latency_targets):
-            if pools is not None and pool not in pools:
-                found.append('latency_targets: pool %r does not exist' % pool)
+        found += unknown_pools(options, pools)
     except BadTarget as error:
         found.append(str(error))
     if options.latency_alarm_factor < options.latency_factor:
         found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
                      % (options.latency_factor, options.latency_alarm_factor))
     return found
+
+
+def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str]:
+    """Texts on limits of pools that do not exist; raises BadTarget."""
+    return ['latency_targets: pool %r does not exist' % pool
+            for pool in latency_targets(options.latency_targets)
+            if pools is not None and pool not in pools]
 
 
 # ---- options of one campaign only, as in `rebalance set latency_factor=2`

@@ -15,14 +15,14 @@ from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
 from ..tables import plural
-from ..watch.pools import named_target
+from ..watch.pools import BadTarget, named_target
 from ..window import BadWindow, opens_in
 from . import copying, osd_limits
 from .clients import (SMALL_OPS, Path, PoolLatency, judged, minute_latencies, pool_latencies,
                       strain, without_slow)
 from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
 from .moves import Caps
-from .requests import problems, window_of
+from .requests import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .turn import Turn, flight_osds
 from .types import Pace
@@ -417,8 +417,7 @@ def too_much(turn: Turn) -> List[Reason]:
 
 def out_of_hours(turn: Turn) -> List[Reason]:
     """Why nothing is released now because of the time window."""
-    pools = {pool.name for pool in turn.seen.osdmap.pools.values()}
-    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(turn.options, pools)]
+    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(turn.options, None)]
     try:
         seconds = opens_in(window_of(turn.options), turn.now)
     except BadWindow:
@@ -431,6 +430,17 @@ def out_of_hours(turn: Turn) -> List[Reason]:
         found.append(Reason(Code.WINDOW_CLOSED,
                             'outside the time window (begin_time to end_time): ' + when))
     return found
+
+
+def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
+    """Limits of pools that were deleted or renamed since the campaign began."""
+    # An OSDMap without pools may be the initial, empty one.
+    pools = {pool.name for pool in osdmap.pools.values()} or None
+    try:
+        found = unknown_pools(options, pools)
+    except BadTarget:
+        return []
+    return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in found]
 
 
 def maps_to_trim(turn: Turn) -> List[Reason]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Settings of one campaign, and pauses that end by the clock."""
+from dataclasses import replace
 from typing import Any, Dict
 
 import pytest
@@ -10,7 +11,7 @@ from perfguard.rebalance.requests import SETTABLE, assignment, overridden
 from perfguard.window import duration_seconds
 
 from ..fakes.cluster import FakeCluster
-from ..fakes.driver import Driver
+from ..fakes.driver import Driver, codes
 
 
 def releasing() -> Driver:
@@ -65,6 +66,57 @@ def test_a_setting_that_contradicts_another_option_is_refused() -> None:
     with pytest.raises(Refused, match='never opens'):
         driver.ask('set', option='end_time', value='1200')
     assert driver.status['settings'] == {'begin_time': '1200'}
+
+
+def limit_of_no_pool(driver: Driver) -> None:
+    driver.options = replace(driver.options, latency_targets='gone=5')
+
+
+def test_a_campaign_goes_on_without_the_limit_of_a_pool_that_was_deleted() -> None:
+    driver = releasing()
+    limit_of_no_pool(driver)
+    driver.run(3)
+    assert driver.phase == 'RELEASING' and driver.status['limits'][-1] == {
+        'code': 'BAD_OPTIONS', 'text': "latency_targets: pool 'gone' does not exist; this limit is "
+        'ignored'}
+    assert driver.loop.rebalance.campaign is not None
+    assert 'BAD_OPTIONS' not in driver.loop.rebalance.campaign.limits.seconds
+    driver.ask('pause')
+    driver.run_to('HOLDING')
+    driver.ask('resume')
+    driver.ask('set', option='max_pgs_in_flight', value='6')
+    driver.run_to('DONE', 2000)
+    driver.turn()
+    assert 'BAD_OPTIONS' not in codes(driver.status)
+
+
+def test_a_limit_that_is_no_number_still_holds_a_campaign() -> None:
+    driver = releasing()
+    driver.options = replace(driver.options, latency_targets='rep=x')
+    driver.run_to('HOLDING')
+    assert 'BAD_OPTIONS' in codes(driver.status)
+
+
+def test_nothing_begins_or_starts_with_the_limit_of_a_pool_that_does_not_exist() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    limit_of_no_pool(driver)
+    with pytest.raises(Refused, match="'gone' does not exist"):
+        driver.ask('start')
+    driver.ask('pin')
+    with pytest.raises(Refused, match="'gone' does not exist"):
+        driver.ask('set', option='latency_targets', value='gone=7')
+    driver.run_to('PINNED')
+    driver.ask('set', option='latency_targets', value='rep=7')
+    driver.turn()
+    driver.ask('start')
+    driver.run(2)
+    driver.ask('set', option='latency_targets', value='')
+    driver.run_to('DONE')
+    with pytest.raises(Refused, match="'gone' does not exist"):
+        driver.ask('prepare')
+    with pytest.raises(Refused, match="'gone' does not exist"):
+        driver.order('drain', 'osd.0')
 
 
 def test_a_pause_ends_by_the_clock_also_after_a_failover() -> None:
