@@ -129,6 +129,12 @@ class Store:
                     return True
         return False
 
+    @property
+    def interrupted(self) -> str:
+        """Why nothing may begin without an operator, who has to see what is lost; '' if it may."""
+        return 'perfguard could not read all of its state: %s' % self.losses[0] \
+            if self.losses else ''
+
     def acknowledge_losses(self) -> None:
         """An operator begins a campaign although something could not be read."""
         self.losses = []

@@ -178,7 +178,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '
         'store. The pins of a campaign that was active are still in the OSDMap.',
         'The detail lists the borrowed settings that may remain, with the commands that restore '
-        'them. The next ``rebalance prepare`` clears the check.'),
+        'them. No campaign begins automatically meanwhile (``auto_expand``, a new device, an '
+        'approved plan). The next ``rebalance prepare`` clears the check.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the usual variation.',

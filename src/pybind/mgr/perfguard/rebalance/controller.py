@@ -238,11 +238,12 @@ class RebalanceController:
                                      keep=options.auto_expand)
         if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write():
             return
+        decided_by_operators = self._context.store.interrupted
         if self.campaign is not None and self.campaign.held:
-            # Its pins would be released, and its rollback would become impossible: operators
-            # decide.
-            self._note(Event('refused', 'auto_expand', '%s, but campaign %d is '
-                             'aborted and keeps PGs pinned' % (why, self.campaign.id)))
+            # Its pins would be released, and its rollback would become impossible.
+            decided_by_operators = 'campaign %d is aborted and keeps PGs pinned' % self.campaign.id
+        if decided_by_operators:
+            self._note(Event('refused', 'auto_expand', '%s, but %s' % (why, decided_by_operators)))
             self._auto_expand.forget()
             return
         self._begin_unannounced(seen, 'auto_expand', why)

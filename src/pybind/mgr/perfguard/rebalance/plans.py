@@ -443,8 +443,8 @@ class PlanQueue:
 
     def not_done(self) -> str:
         """Why no plan in the queue may follow the last campaign; '' if it may."""
-        if self._store.losses:
-            return 'perfguard could not read all of its state: %s' % self._store.losses[0]
+        if self._store.interrupted:
+            return self._store.interrupted
         last = self._campaigns.last_end()
         if last is None:
             return 'it is not known how the campaign before it ended'

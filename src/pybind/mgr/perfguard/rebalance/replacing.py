@@ -18,6 +18,7 @@ from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
+from ..watch.stop_conditions import osds_text
 from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
 from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves
@@ -348,9 +349,8 @@ class Replacing:
         if not known:
             raise Refused(errno.ENOENT, 'not being replaced: %s' % ', '.join(order.names))
         self._end(known, 'by command')
-        names = ', '.join('osd.%d' % osd for osd in sorted(known))
         return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
-                'as they are ("undrain" restores those of drained OSDs)' % names}
+                'as they are ("undrain" restores those of drained OSDs)' % osds_text(known)}
 
     def _rows(self, facts: ReplaceFacts, known: Optional[Mapping[int, Replacement]] = None,
               osds: Optional[Sequence[int]] = None) -> List[Json]:
@@ -439,10 +439,16 @@ class Replacing:
                catch: Callable[[str], None]) -> None:
         filling = sorted(osd for osd, phase in phases.items()
                          if phase is ReplacePhase.FILLING and osd in facts.entering)
+        ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
+        why = self._store.interrupted
+        if why and (filling or ready):
+            if self._fill.waits != why:
+                self._note(Event('refused', 'filling of %s' % osds_text(filling or ready), why))
+            self._fill = _Fill(waits=why)
+            return
         if filling:
             catch('a new device of osd.%d serves' % filling[0])
             return
-        ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         if ready != self._fill.osds:
             self._fill = _Fill(ready, seen.now)
         if not ready or 0.0 < self._fill.due - seen.now <= MOST_SECONDS:
@@ -481,8 +487,8 @@ class Replacing:
     def _wait(self, now: float, why: str) -> None:
         fill = self._fill
         if not fill.refused:
-            self._note(Event('refused', 'filling of %s' % ', '.join(
-                'osd.%d' % osd for osd in fill.osds), why + ' (it is tried again)'))
+            self._note(Event('refused', 'filling of %s' % osds_text(fill.osds),
+                             why + ' (it is tried again)'))
         pause = min(MOST_SECONDS, QUEUE_SECONDS * 2 ** fill.refused)
         self._fill = _Fill(fill.osds, fill.since, now + pause, why, min(fill.refused + 1, 10))
 

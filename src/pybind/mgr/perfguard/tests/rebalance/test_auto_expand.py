@@ -31,6 +31,32 @@ def test_an_expansion_is_caught_within_two_turns_and_runs_to_its_end() -> None:
     assert len(driver.history) == 1
 
 
+def test_nothing_begins_automatically_over_state_that_could_not_be_read() -> None:
+    """The record of what was lost, with the commands that give borrowed settings back, would be
+    deleted and the health check cleared, although no operator has seen them."""
+    driver = Driver(options=AUTO)
+    driver.run(3)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.run(3)
+    for key in [key for key in driver.kv.data if key.startswith('campaign/')]:
+        driver.kv.data[key] = 'x'
+    driver.restart()
+    driver.run(2)
+    lost = [key for key in driver.kv.data if key.startswith('damaged/')]
+    driver.cluster.expand()
+    driver.run(10)
+    assert driver.phase == 'IDLE' and 'PERFGUARD_INTERRUPTED' in driver.cluster.checks
+    assert lost and set(lost) <= driver.kv.data.keys()
+    refused = [event for event in driver.loop.published.events if event['kind'] == 'refused']
+    assert [event['what'] for event in refused] == ['auto_expand']
+    assert 'could not read all of its state' in refused[0]['why']
+    # An operator has seen it.
+    driver.ask('prepare', force=True)
+    driver.turn()
+    assert 'PERFGUARD_INTERRUPTED' not in driver.cluster.checks
+
+
 def test_only_where_it_is_asked_for() -> None:
     driver = Driver()
     driver.cluster.expand()

@@ -100,6 +100,48 @@ def test_each_phase_survives_a_failover() -> None:
     assert phases(driver) == {}
 
 
+def interrupted(driver: Driver) -> None:
+    """The next mgr cannot read something."""
+    for key in [key for key in driver.kv.data if key.startswith('history/')]:
+        driver.kv.data[key] = 'x'
+    driver.restart()
+
+
+def test_no_new_device_is_filled_over_state_that_could_not_be_read() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    settle(driver)
+    interrupted(driver)
+    driver.cluster.create_again(8)
+    settle(driver)
+    assert driver.phase == 'IDLE' and 'PERFGUARD_INTERRUPTED' in driver.cluster.checks
+    assert kinds(driver, 'refused') == ['filling of osd.8']
+    assert 'could not read all of its state' in rows(driver)[8]['next']
+    # An operator has seen it.
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.ask('abort')
+    driver.run_until(lambda: driver.status['trigger'] == 'undrain')
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
+def test_no_pgs_are_pinned_for_a_new_device_over_state_that_could_not_be_read() -> None:
+    driver = filled()
+    driver.cluster.take_down(8)
+    driver.order(REPLACE, 'osd.8')
+    driver.cluster.mark_out(8)
+    driver.run_until(lambda: driver.cluster.clean())
+    driver.cluster.destroy(8)
+    settle(driver)
+    interrupted(driver)
+    driver.cluster.create_again(8)
+    settle(driver)
+    assert driver.phase == 'IDLE' and driver.cluster.clean()
+    assert kinds(driver, 'refused') == ['filling of osd.8']
+    assert 'PERFGUARD_INTERRUPTED' in driver.cluster.checks
+
+
 def test_a_larger_device_receives_a_larger_weight() -> None:
     driver = emptied()
     driver.cluster.destroy(8)
