@@ -149,10 +149,13 @@ def test_a_heavy_client_is_named_and_no_osd(setup: Setup) -> None:
             LATENCY, {'detail': []})['detail'])
 
     try:
-        cluster.wait(named, LATENCY_SECONDS, 'the heavy client to be named')
+        cluster.wait(named, LATENCY_SECONDS, 'the heavy client to be seen')
         line = guard.checks()[LATENCY]['detail'][0]['message']
         print(line)
-        assert 'client.' in line and not slow, (line, slow)
+        assert 'one client' in line and 'client.' not in line and not slow, (line, slow)
+        client, = next(row['clients'] for row in guard.get('pools')['pools']
+                       if row['pool'] == POOL)
+        assert client['client'].startswith('client.') and client['share'] >= 0.5
     finally:
         heavy.stop()
         guard.option('baseline_seconds', OPTIONS['baseline_seconds'])

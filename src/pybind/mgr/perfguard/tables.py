@@ -158,6 +158,8 @@ def pools(data: Json) -> str:
              _number(row['read_baseline_ms']), _number(row['write_rate']),
              _number(row['write_ms']), _number(row['write_baseline_ms']),
              '; '.join([kind + ' slower than the baseline' for kind in row['slow']]
+                       + ['%(client)s (%(address)s) sends most operations' % client
+                          for client in row['clients']]
                        + ([_trouble(row)] if row['pgs'] else [])))
             for row in data['pools']]
     return table(('pool', 'reads/s', 'read ms', 'baseline', 'writes/s', 'write ms', 'baseline ',

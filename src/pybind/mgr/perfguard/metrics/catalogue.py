@@ -149,10 +149,11 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'episode.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
-        'The client latency of a pool is much higher than its baseline. The detail names the '
-        'client that sends most operations, where there is one.',
-        '``ceph perfguard status`` and ``ceph perfguard osds`` show whether data movement, an OSD '
-        'or the load is the cause. The option ``latency_alarm_factor`` is the threshold.'),
+        'The client latency of a pool is much higher than its baseline. The detail says whether '
+        'one client sends most operations.',
+        '``ceph perfguard pools`` names that client. ``ceph perfguard status`` and ``ceph '
+        'perfguard osds`` show whether data movement, an OSD or the load is the cause. The option '
+        '``latency_alarm_factor`` is the threshold.'),
     HealthCheck(
         'PERFGUARD_STALLED',
         'No PG was released and none arrived for ``stalled_after`` seconds. The detail names the '

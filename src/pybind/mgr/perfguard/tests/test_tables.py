@@ -107,10 +107,14 @@ def test_osds() -> None:
 def test_pools() -> None:
     assert tables.pools({'pools': []}) == 'no pools'
     row = {'pool': 'rbd', 'read_rate': 10.0, 'read_ms': 5.0, 'read_baseline_ms': 1.0,
-           'write_rate': 0.0, 'write_ms': None, 'write_baseline_ms': None, 'slow': [], 'pgs': {}}
-    text = tables.pools({'pools': [row, {**row, 'slow': ['reads'], 'pgs': {'laggy': 3}}]})
+           'write_rate': 0.0, 'write_ms': None, 'write_baseline_ms': None, 'slow': [], 'pgs': {},
+           'clients': []}
+    client = {'client': 'client.4', 'address': '10.0.0.7:0/1', 'share': 0.9}
+    text = tables.pools({'pools': [row, {**row, 'slow': ['reads'], 'pgs': {'laggy': 3},
+                                         'clients': [client]}]})
     assert text.splitlines()[1].split() == ['rbd', '10.00', '5.00', '1.00', '0.00', '-', '-']
-    assert text.splitlines()[2].endswith('reads slower than the baseline; 3 laggy')
+    assert text.splitlines()[2].endswith(
+        'reads slower than the baseline; client.4 (10.0.0.7:0/1) sends most operations; 3 laggy')
 
 
 def test_laggy() -> None:

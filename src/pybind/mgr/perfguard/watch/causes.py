@@ -31,6 +31,8 @@ class LikelyCause(NamedTuple):
     text: str
     #: Numbers and names, by JSON key.
     evidence: Mapping[str, object]
+    #: As `text`, without the name of a client or object; '' if `text` has none.
+    unnamed: str = ''
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,10 @@ def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
     pools: Counter[int] = Counter()
     for row in mine:
         pools[row.pool] += row.ops
-    found = [LikelyCause(code, '%s; %s' % (text, what), {**evidence, **more})
-             for code, what, more in (*_hot_object(seen, sum(pools.values())),
-                                      *(('client', share.text(), share.to_json())
-                                        for share in heavy_clients(mine)))]
+    found = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
+                         '%s; %s' % (text, cause.unnamed))
+             for cause in (*_hot_object(seen, sum(pools.values())),
+                           *map(_by_client, heavy_clients(mine)))]
     if found:
         return found
     total = sum(pools.values())
@@ -148,7 +150,11 @@ def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
     return [LikelyCause('load', text, evidence)]
 
 
-def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[str, object]]]:
+def _by_client(share: 'ClientShare') -> LikelyCause:
+    return LikelyCause('client', share.text(), share.to_json(), share.unnamed())
+
+
+def _hot_object(seen: OsdEvidence, total: int) -> Iterator[LikelyCause]:
     """The object that most of `total` operations of the OSD are on, if there is one."""
     objects: Counter[Tuple[int, str]] = Counter()
     for row in seen.objects:
@@ -158,8 +164,10 @@ def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[
         if total >= LEAST_OPS and ops >= HEAVY_SHARE * total:
             # The two counts do not begin at the same instant.
             share, of = min(1.0, ops / total), seen.pool_names.get(pool, str(pool))
-            yield ('object', '%.0f%% are on object %s of pool %s' % (100 * share, name, of),
-                   {'object': name, 'pool': of, 'share': round(share, 3)})
+            part = '%.0f%% are on' % (100 * share)
+            yield LikelyCause('object', '%s object %s of pool %s' % (part, name, of),
+                              {'object': name, 'pool': of, 'share': round(share, 3)},
+                              '%s one object of pool %s' % (part, of))
 
 
 def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
@@ -195,8 +203,13 @@ class ClientShare:
     ops: float
 
     def text(self) -> str:
-        return '%s (%s) sends %.0f%% of the operations' % (
-            self.client, self.address, 100 * self.share)
+        return '%s (%s) %s' % (self.client, self.address, self._part())
+
+    def unnamed(self) -> str:
+        return 'one client ' + self._part()
+
+    def _part(self) -> str:
+        return 'sends %.0f%% of the operations' % (100 * self.share)
 
     def to_json(self) -> Dict[str, object]:
         return {'client': self.client, 'address': self.address, 'share': round(self.share, 3)}

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Health checks of the watch, and events when a problem begins and ends."""
+"""Health checks of the watch, and events when a problem begins and ends.
+
+They name no clients and no objects: whoever may read the health of a cluster, or its log, need not
+have access to the mgr.
+"""
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import HealthChecks, HealthWarning, warning
@@ -105,7 +109,7 @@ def _likely(causes: Sequence[LikelyCause]) -> str:
     if not causes:
         return ''
     return '; likely cause%s: %s' % ('s' if len(causes) > 1 else '', ', '.join(
-        cause.text for cause in causes))
+        cause.unnamed or cause.text for cause in causes))
 
 
 def _place(watch: WatchState, osd: int) -> str:
@@ -140,7 +144,8 @@ def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]
             found.setdefault(pool_id, []).append('pool %s: %s for %s' % (
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
     for pool_id, lines in found.items():
-        lines += [client.text() for client in watch.heavy_clients(pool_id)]
+        lines += [client.unnamed() + ' ("ceph perfguard pools" names it)'
+                  for client in watch.heavy_clients(pool_id)]
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace, PgCounts, Pool
 from ..options import Options
-from .causes import LikelyCause
+from .causes import ClientShare, LikelyCause
 from .laggy import LaggyPg, Suspect
 from .osds import COMMIT_NS, COMMITS, NO_FLOWS
 from .pools import named_target, target_ms
@@ -66,6 +66,8 @@ class PoolRow:
     slow: Tuple[str, ...]
     #: Conditions with at least one PG.
     pgs: Mapping[str, int]
+    #: While it is slow: the client that sends most of its operations, if there is one.
+    clients: Tuple[ClientShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
         write_baseline_ms=rounded(seen.write_baseline_ms), target_ms=limit(seen.baseline_ms),
         read_target_ms=limit(seen.read_baseline_ms),
         write_target_ms=limit(seen.write_baseline_ms), slow=slow,
-        pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())))
+        pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())),
+        clients=watch.heavy_clients(pool.id) if slow else ())
 
 
 def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
@@ -185,7 +188,8 @@ def signals_json(row: Optional[ClusterRow]) -> Json:
 
 def pool_json(row: PoolRow) -> Json:
     """A row of `pools`."""
-    return {**vars(row), 'slow': list(row.slow), 'pgs': dict(row.pgs)}
+    return {**vars(row), 'slow': list(row.slow), 'pgs': dict(row.pgs),
+            'clients': [client.to_json() for client in row.clients]}
 
 
 def osd_json(row: OsdRow) -> Json:

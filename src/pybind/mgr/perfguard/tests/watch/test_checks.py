@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, PgCounts, Placement, Pool, Readings, Signals,
-                                     UnreadablePg)
+from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, ObjectLoad, Ops, Osd,
+                                     OsdCounters, OsdMap, OsdPlace, PgCounts, Placement, Pool,
+                                     Readings, Signals, UnreadablePg)
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
@@ -118,6 +118,35 @@ def restarted(before: Osds) -> Osds:
     after.watch.load(json.loads(json.dumps(before.watch.to_json())), after.now)
     after.announcer.load(json.loads(json.dumps(before.announcer.to_json())))
     return after
+
+
+#: Another client sends less, and both to every OSD but one.
+CLIENT, ADDRESS, OBJECT = 'client.4711', '10.0.0.7:0/1', 'rbd_header.tenant'
+LOADS: Dict[str, Any] = {
+    'client_loads': tuple(ClientLoad(client, ADDRESS, 1, 7, ops)
+                          for client, ops in ((CLIENT, 900), ('client.1', 100))),
+    'object_loads': (ObjectLoad(OBJECT, 1, 7, 900),)}
+
+
+def test_health_checks_name_no_client_and_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may read the health of the cluster need not have access to the mgr; its commands do
+    name them."""
+    cluster = Osds()
+    cluster.run(600)
+    cluster.extra = LOADS
+    monkeypatch.setattr(cluster.watch.slow, 'comparisons', lambda osd: ({}, 3.0))
+    cluster.slow = {**dict.fromkeys(cluster.places, 8.0), 7: 60.0}
+    cluster.run(300)
+    told = '%s %s' % (cluster.checks, cluster.told)
+    assert 'one client sends 90% of the operations' in cluster.detail(LATENCY)
+    assert '90% are on one object of pool rbd' in cluster.detail(SLOW)
+    assert not [name for name in (CLIENT, ADDRESS, OBJECT) if name in told]
+    context = cluster.context()
+    osd = shown_osds(cluster.watch, context)[7]
+    assert [(cause['code'], name in cause['text']) for cause, name in zip(
+        osd['causes'], (OBJECT, CLIENT))] == [('object', True), ('client', True)]
+    pool, = shown_pools(cluster.watch, context, OPTIONS)
+    assert pool['clients'] == [{'client': CLIENT, 'address': ADDRESS, 'share': 0.9}]
 
 
 # ---- nothing is wrong
