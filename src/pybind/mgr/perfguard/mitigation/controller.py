@@ -18,7 +18,7 @@ from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, report
-from .ladder import evidence
+from .evidence import evidence
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import PgCounts, Signals
 from perfguard.errors import Reason
-from perfguard.mitigation.ladder import evidence
+from perfguard.mitigation.evidence import evidence
 from perfguard.mitigation.types import Evidence
 
 
