@@ -6,7 +6,8 @@ An error that recurs is logged once. A loop that fails in every turn raises a he
 import errno
 import traceback
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypedDict
+from typing import (Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple,
+                    TypedDict)
 
 CHECK = 'PERFGUARD_LOOP_FAILED'
 #: Number of consecutive failed turns until a health check is raised: a single turn may fail because
@@ -157,6 +158,8 @@ class Reason:
     #: One of Code, or the code of a health check.
     code: str
     text: str
+    #: Ids of the pools concerned, where it is only about these.
+    pools: FrozenSet[int] = frozenset()
 
 
 def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The observation that all jobs share in one turn of the loop, as frozen data."""
 from dataclasses import dataclass, field
-from typing import Callable, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import (Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Set,
+                    Tuple)
 
 from .cluster.crush import CrushRules
 from .cluster.ports import Outlook
@@ -163,6 +164,23 @@ class Observation:
     @property
     def osdmap(self) -> OsdMap:
         return self.settings.osdmap
+
+    def host_of(self, osd: int) -> str:
+        """The host of an OSD; without one in CRUSH, its own name."""
+        return self.crush.host_of(osd) or 'osd.%d' % osd
+
+    def osds_of(self, pools: Iterable[int]) -> Dict[int, Set[int]]:
+        """Pool -> the OSDs that have its data: those of its CRUSH rule, and those that serve its
+        clients. Pins, or another rule that it had, may keep data elsewhere."""
+        found: Dict[int, Set[int]] = {}
+        for pool_id in pools:
+            pool = self.osdmap.pools.get(pool_id)
+            found[pool_id] = set() if pool is None else {
+                osd for osd in self.osdmap.osds if self.crush.weight_of(pool.crush_rule, osd) > 0.0}
+        for row in self.clients.rows if found else ():
+            if row.pool in found and (row.read.number or row.write.number):
+                found[row.pool].add(row.osd)
+        return found
 
     def shard_bytes(self, pool: Pool) -> int:
         """As cluster.types.shard_bytes, from the present size of the pool."""

@@ -85,8 +85,8 @@ class Observing:
                  reverts: Sequence[int]) -> Observation:
         """`reverts`: mitigations that operators revert."""
         jobs = self._jobs
-        jobs.mitigating.turn(seen.now, view, seen.signals, jobs.watching.watched,
-                             jobs.rebalance.campaign, options, reverts)
+        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options,
+                             reverts)
         jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
                            jobs.leaving.ordered)
         return with_mitigation(seen, jobs.mitigating.mitigated)

@@ -18,7 +18,7 @@ from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, report
-from .evidence import evidence
+from .evidence import evidence, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
@@ -138,17 +138,18 @@ class Mitigating:
 
     # ---- Turn
 
-    def turn(self, now: float, view: View, signals: Signals, watched: Watched,
+    def turn(self, observed: Observation, view: View, watched: Watched,
              campaign: Optional[Campaign], options: Options,
              reverts: Sequence[int] = ()) -> None:
         """`reverts`: rungs to undo by command."""
-        osdmap = view.osdmap
+        now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
-                         self._unknown(now, signals, watched), watched.wedged)
+                         self._unknown(now, signals, watched), watched.wedged,
+                         untouched_pools(observed, {pool for _, pool in watched.late}))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity, options.mitigation_repeer)
         if not osdmap.osds:

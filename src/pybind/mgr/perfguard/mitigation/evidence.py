@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Evidence for and against mitigation, from the signals of the cluster. Pure."""
-from typing import List, Mapping, Sequence
+from typing import AbstractSet, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
-from ..cluster.types import Signals
+from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
+from ..observation import Observation
 from ..tables import pgs_are, plural
 from .types import Evidence
 
 
-def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapping[int, str],
-             unknown: bool, wedged: Mapping[str, str]) -> Evidence:
+def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
+             slow_osds: Mapping[int, str], unknown: bool, wedged: Mapping[str, str],
+             untouched: AbstractSet[int] = frozenset()) -> Evidence:
     """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
-    `late`: operations that are slower than their baseline ("reads of pool rbd"). A slow OSD is
-    evidence for its primary affinity only: it may be slow for weeks, and a campaign that drains it
-    must not wait for that.
+    `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
+    slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign
+    that drains it must not wait for that. `untouched`: as in Evidence.
     """
     counts = signals.counts
     trouble: List[Reason] = []
@@ -29,8 +31,31 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
                    if daemon.startswith('osd.'))
     if slow_ops:
         trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
-    trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text) for text in late]
+    trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text,
+                       frozenset({pool})) for text, pool in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
-    return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
+    return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), rebalancing,
                     counts.degraded, blocked, dict(slow_osds), dict(wedged), unknown)
+
+
+def _moves(counts: PgCounts) -> bool:
+    return counts.remapped + counts.backfilling + counts.backfill_wait + counts.recovering > 0
+
+
+def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
+    """Those on hosts of which no OSD takes part in movement.
+
+    Remapped PGs move from the OSDs in pg_temp to OSDs of the rule of their pool. OSDs of one host
+    may share its network, its CPU, and the device of their databases.
+    """
+    if not pools:
+        return frozenset()
+    temp, counts = seen.osdmap.pg_temp, seen.signals.pool_counts
+    moving = {*map(pool_of, temp)} | {pool for pool in seen.osdmap.pools
+                                      if pool not in counts or _moves(counts[pool])}
+    where = seen.osds_of(moving | pools)
+    osds: Set[int] = set().union(*temp.values(), *(where[pool] for pool in moving))
+    busy = {*map(seen.host_of, osds)}
+    return frozenset(pool for pool in pools if where[pool]
+                     and busy.isdisjoint(map(seen.host_of, where[pool])))

@@ -99,7 +99,7 @@ class _Draft:
 
     @property
     def bad(self) -> bool:
-        return bool(self.evidence.trouble) and self.evidence.moving
+        return bool(self.evidence.of_movement) and self.evidence.moving
 
     def keep_time(self) -> None:
         state, now = self.state, self.now
@@ -308,7 +308,7 @@ def _up(draft: _Draft) -> None:
         return
     taken = {step.rung for step in draft.state.steps}
     if draft.lasting() and draft.bad:
-        why = '; '.join(texts(draft.evidence.trouble))
+        why = '; '.join(texts(draft.evidence.of_movement))
         for rung in MOVEMENT_RUNGS:
             if rung not in taken and _TAKE[rung](draft, why):
                 return

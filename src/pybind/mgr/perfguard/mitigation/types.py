@@ -109,6 +109,8 @@ class Evidence:
     """Evidence for and against mitigation."""
     #: Conditions that affect clients.
     trouble: Tuple[Reason, ...] = ()
+    #: Slow pools on hosts without movement.
+    untouched: FrozenSet[int] = frozenset()
     #: PGs are remapped, backfill or recover.
     moving: bool = False
     #: Of these, some that norebalance could stop.
@@ -123,6 +125,12 @@ class Evidence:
     wedged: Mapping[str, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
     unknown: bool = False
+
+    @property
+    def of_movement(self) -> Tuple[Reason, ...]:
+        """The trouble that movement may cause."""
+        return tuple(reason for reason in self.trouble
+                     if not reason.pools or not reason.pools <= self.untouched)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,27 @@ def stops_of(turn: Turn) -> List[Stop]:
     seen = turn.seen
     stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += [Stop(reason, _slow_osds(turn, reason)) for reason in seen.stops
-              if reason.code not in known and not is_muted(reason, seen.signals)]
+    stops += _scoped(turn, [reason for reason in seen.stops if reason.code not in known
+                            and not is_muted(reason, seen.signals)])
     stops = [stop for stop in stops if not is_waived(stop.reason, turn.campaign.acknowledged)]
     return stops + [Stop(reason) for reason in _against_us(turn)]
+
+
+def _scoped(turn: Turn, reasons: Sequence[Reason]) -> List[Stop]:
+    """Reasons of the watch and the mitigation, with the OSDs concerned. A pool may be slow for days
+    because its clients do larger operations than before."""
+    seen, found = turn.seen, []
+    where = seen.osds_of({pool for reason in reasons for pool in reason.pools})
+    every = {osd for osd, weight in seen.crush.weights().items() if weight > 0.0} if where else ()
+    for reason in reasons:
+        osds = _slow_osds(turn, reason)
+        if osds is None and reason.pools:
+            near = frozenset(osd for pool in reason.pools for osd in where[pool])
+            whole = not near or near.issuperset(every)
+            found.append(Stop(reason, None if whole else near, reason.pools))
+        else:
+            found.append(Stop(reason, osds))
+    return found
 
 
 def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:

@@ -370,13 +370,8 @@ def _burdened(turn: Turn, pace: Pace) -> Pace:
     now = turn.now
     hosts = {host: since for host, since in pace.burdened.items()
              if 0.0 <= now - since < AFTERWARDS_SECONDS}
-    hosts.update(dict.fromkeys((_host(turn, osd) for osd in flight_osds(turn)), now))
+    hosts.update(dict.fromkeys(map(turn.seen.host_of, flight_osds(turn)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
-
-
-def _host(turn: Turn, osd: int) -> str:
-    """The host of an OSD; without one in CRUSH, its own name."""
-    return turn.seen.crush.host_of(osd) or 'osd.%d' % osd
 
 
 def _path(turn: Turn, pace: Pace) -> Path:
@@ -386,7 +381,7 @@ def _path(turn: Turn, pace: Pace) -> Path:
     if turn.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(seen.osdmap.osds)
     else:
-        near = frozenset(osd for osd in seen.osdmap.osds if _host(turn, osd) in pace.burdened)
+        near = frozenset(osd for osd in seen.osdmap.osds if seen.host_of(osd) in pace.burdened)
     return Path(osds, near | osds, _pools_on(turn, osds))
 
 

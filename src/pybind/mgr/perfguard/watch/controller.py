@@ -53,10 +53,10 @@ class Watched:
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
     #: For the mitigation: whether PERFGUARD_LAGGY_PGS is raised; operations that are slower than
-    #: their baseline ("reads of pool rbd"); OSDs that are slow, or slow again and again, with the
-    #: reason.
+    #: their baseline ("reads of pool rbd"), with the id of the pool; OSDs that are slow, or slow
+    #: again and again, with the reason.
     laggy_raised: bool = False
-    late: Tuple[str, ...] = ()
+    late: Tuple[Tuple[str, int], ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: PG whose lease renewals were lost beyond doubt, with the reason.
     wedged: Mapping[str, str] = field(default_factory=dict)
@@ -223,7 +223,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
     return Watched(
         laggy_raised=watch.laggy.raised,
         hosts={osd: place.host for osd, place in watch.places.items()},
-        late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
+        late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds=_slow_osds(watch), wedged=_wedged(watch, context.now),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),

@@ -10,8 +10,8 @@ from perfguard.mitigation.evidence import evidence
 from perfguard.mitigation.types import Evidence
 
 
-def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, ...] = (),
-          slow: Mapping[str, int] = {}) -> Evidence:
+def found(counts: PgCounts = PgCounts(), laggy: bool = False,
+          late: Tuple[Tuple[str, int], ...] = (), slow: Mapping[str, int] = {}) -> Evidence:
     signals = Signals(counts, slow_daemons=slow, slow_ops=sum(slow.values()))
     return evidence(signals, laggy, late, {}, False, {})
 
@@ -21,10 +21,11 @@ def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, .
     (found(laggy=True), 'LAGGY_LATELY', 'PGs were laggy within the last three reports'),
     (found(PgCounts(wait=4), laggy=True), 'LEASES', '4 PGs are waiting for read leases to expire'),
     (found(slow={'osd.3': 2, 'osd.4': 1, 'mon.a': 7}), 'SLOW_OPS', '3 slow operations'),
-    (found(late=('reads of pool rbd',)), 'SLOW_POOL', 'reads of pool rbd are '
+    (found(late=(('reads of pool rbd', 7),)), 'SLOW_POOL', 'reads of pool rbd are '
      'slower than their baseline')])
 def test_trouble(seen: Evidence, code: str, text: str) -> None:
-    assert seen.trouble == (Reason(code, text),)
+    pools = frozenset({7} if code == 'SLOW_POOL' else ())
+    assert seen.trouble == seen.of_movement == (Reason(code, text, pools),)
 
 
 @pytest.mark.parametrize('seen', [

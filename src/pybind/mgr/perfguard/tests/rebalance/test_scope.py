@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is wrong elsewhere holds no release; what touches a release does."""
 from dataclasses import replace
-from typing import Dict, Set
+from typing import Dict, Iterable, List, Mapping, Sequence, Set
 
 import pytest
 
-from perfguard.cluster.types import PgCounts
+from perfguard.cluster.types import (ClientOps, Ops, OsdMap, PgCounts, Readings, Signals,
+                                     pool_of)
 from perfguard.errors import Refused
+from perfguard.observation import Clients
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.mon_model import ToyOsd
+from ..fakes.ruled_cluster import RULES, Rule, RuledCluster
 
 
 def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
@@ -129,6 +133,139 @@ def test_no_waiver_releases_a_pg_that_is_degraded(muted: bool) -> None:
     assert driver.phase == 'RELEASING' and 'DEGRADED' in codes(driver.status)
     cluster.degraded = set()
     driver.run_to('DONE')
+
+
+#: The rules of two pools: on the same hosts, and on others.
+CLASSES, ROOTS = ('hosts-ssd', 'hosts-hdd'), ('east', 'west')
+
+
+class TwoRules(RuledCluster):
+    """Two pools on different OSDs, the first of which has clients."""
+    factor = 1.0
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.period = 5.0
+        numbers = [[rule.name for rule in RULES].index(name) for name in names]
+        super().__init__(rule=numbers[0])
+        self.set_rule(2, numbers[1])
+        self._crush_changed()
+
+    def osds_of(self, pool: int) -> Set[int]:
+        rule = RULES[self.rules[pool]]
+        return {osd for osd, toy in self.toys.items() if rule.takes(osd, toy)}
+
+    def _raw(self, pgid: str, toys: Mapping[int, ToyOsd], rule: Rule) -> List[int]:
+        """A drained OSD is chosen no more, although it is the only one of its class in its host."""
+        return super()._raw(pgid, {osd: toy for osd, toy in toys.items()
+                                   if toy.crush_weight > 0.001}, rule)
+
+    def signals(self, osdmap: OsdMap) -> Signals:
+        return replace(super().signals(osdmap), pool_counts={
+            pool: self._counted(pgid for pgid in self.pg if pool_of(pgid) == pool)
+            for pool in (1, 2)})
+
+    def _counted(self, pgids: Iterable[str]) -> PgCounts:
+        found = [self.pg[pgid].temp is not None for pgid in pgids]
+        return PgCounts(total=len(found), remapped=sum(found))
+
+    def readings(self, view: object, signals: Signals) -> Readings:
+        counts = {osd: self._counted(pgid for pgid, pg in self.pg.items() if osd in (
+            pg.up if pg.temp is None else pg.temp)) for osd in self.toys}
+        ops = Ops(int(1000 * self.factor * 1e6), 1000)
+        return Readings(seconds=5.0, counters={}, places={}, osd_counts=counts, clients=tuple(
+            ClientOps(1, osd, ops, ops) for osd in self.osds_of(1)))
+
+
+class SlowPool(Driver):
+    cluster: TwoRules
+
+
+def slow_pool(names: Sequence[str] = CLASSES, mode: str = 'act') -> SlowPool:
+    """Pool 1 is slow, for its own reasons, and no data moves."""
+    cluster = TwoRules(names)
+    driver = SlowPool(cluster, replace(OPTIONS, mitigation_mode=mode, mitigation_seconds=5.0,
+                                       baseline_seconds=30.0))
+    for factor, turns in ((1.0, 40), (20.0, 30)):
+        cluster.factor = factor
+        for _ in range(turns):
+            driver.turn(5.0)
+    assert driver.loop.status()['health'] == ['PERFGUARD_LATENCY']
+    cluster.moved.clear()
+    return driver
+
+
+def drain(driver: SlowPool, pool: int) -> None:
+    """By another hand: an OSD of the pool."""
+    cluster = driver.cluster
+    cluster.weigh(next(osd for osd in cluster.osds_of(pool) if any(
+        osd in pg.up for pgid, pg in cluster.pg.items() if pool_of(pgid) == pool)), 0.0001)
+    driver.run_until(lambda: bool(cluster.remapped()))
+
+
+def drained(driver: SlowPool, pool: int) -> None:
+    """In a campaign."""
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    drain(driver, pool)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+
+
+def mitigations(driver: Driver) -> Dict[str, str]:
+    listing = driver.loop.published.mitigated.listing
+    return {row.rung.value: row.state for row in listing.rungs}
+
+
+@pytest.mark.parametrize('names, mode', [(CLASSES, 'observe'), (ROOTS, 'act')])
+def test_a_pool_that_is_slow_elsewhere_holds_nothing(names: Sequence[str], mode: str) -> None:
+    """Its clients may do larger operations than before: the alarm lasts for days. The throttle
+    judges what movement on the same hosts does to it."""
+    driver = slow_pool(names, mode)
+    drained(driver, 2)
+    phases: Set[str] = set()
+    for _ in range(2000):
+        driver.turn()
+        phases.add(driver.phase)
+        assert mitigations(driver)['norebalance'] == 'idle' or mode == 'observe'
+        if driver.phase == 'DONE':
+            break
+        assert driver.phase != 'HOLDING' or codes(driver.status)[0] != 'SLOW_POOL'
+    assert driver.phase == 'DONE' and driver.cluster.moved, phases
+    assert driver.loop.status()['health'] == ['PERFGUARD_LATENCY']
+
+
+def test_a_pool_that_is_slow_where_data_moves_holds_it() -> None:
+    driver = slow_pool()
+    drained(driver, 1)
+    driver.run(100)
+    assert driver.phase == 'HOLDING' and 'SLOW_POOL' in codes(driver.status)
+    assert not driver.cluster.moved
+
+
+@pytest.mark.parametrize('names, pool, stopped', [
+    (ROOTS, 1, True), (ROOTS, 2, False), (CLASSES, 1, True), (CLASSES, 2, True)])
+@pytest.mark.parametrize('mode', ['act', 'observe'])
+def test_movement_on_other_hosts_is_not_stopped_for_a_slow_pool(
+        mode: str, names: Sequence[str], pool: int, stopped: bool) -> None:
+    """OSDs of one host may share more than its network."""
+    driver = slow_pool(names, mode)
+    driver.cluster.backfill_seconds = 1e6
+    drain(driver, pool)
+    driver.run(30)
+    taken = {'act': 'held', 'observe': 'would'}[mode]
+    states = {rung: state for rung, state in mitigations(driver).items() if state != 'idle'}
+    assert states == ({'norebalance': taken, 'slow recovery': taken} if stopped else {})
+    assert ('norebalance' in driver.cluster.flags) == (mode == 'act' and stopped)
+
+
+def test_a_pool_has_data_where_its_rule_leads_and_where_its_clients_are_served() -> None:
+    driver = slow_pool()
+    seen, _ = driver.loop._observing.observe()
+    row = ClientOps(2, 3, Ops(1, 1), Ops())
+    seen = replace(seen, clients=Clients(1.0, rows=(row, row._replace(osd=5, read=Ops()))))
+    assert seen.osds_of({2, 9}) == {2: driver.cluster.osds_of(2) | {3}, 9: set()}
+    assert seen.osds_of(()) == {}
 
 
 def test_an_order_is_judged_by_what_it_touches() -> None:
