@@ -12,9 +12,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
+from perfguard.mitigation.evidence import IN_VAIN_SECONDS
 from qa.cluster import Cluster
 from qa.lib.clusters import Failed, Lender
-from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.faults import LAGGY_CONF, dispatch_delay, laggy
 from qa.lib.guard import Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
@@ -30,6 +31,9 @@ TAKEN_SECONDS = 60
 #: The alarm is kept for 15 s after the last laggy PG; then two intervals, and one for each rung.
 GONE_SECONDS = 90
 MOVEMENT = ('norebalance', 'slow recovery')
+#: Seconds of delay of each message to a slow OSD, from which its operations are slow, and until it
+#: is empty.
+DELAY, COMPLAINT, EMPTY_SECONDS = 0.03, 0.05, 120
 
 
 def booted(make: ClusterFactory, release: str) -> Guard:
@@ -129,6 +133,21 @@ def remapped(guard: Guard) -> Iterator[None]:
 def reweight(cluster: Cluster, weight: float) -> None:
     cluster.burst([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd, 'weight': weight}
                    for osd in (0, 5)])
+
+
+@contextlib.contextmanager
+def slow_and_out(cluster: Cluster, osd: int) -> Iterator[None]:
+    """Its PGs do not move while nobackfill is set."""
+    cluster.mon('config set', who='osd', name='osd_op_complaint_time', value=str(COMPLAINT))
+    cluster.mon('osd set', key='nobackfill')
+    try:
+        with dispatch_delay(cluster, osd, DELAY):
+            cluster.mon('osd out', ids=[str(osd)])
+            yield
+    finally:
+        cluster.mon('osd in', ids=[str(osd)])
+        cluster.mon('osd unset', key='nobackfill')
+        cluster.mon('config rm', who='osd', name='osd_op_complaint_time')
 
 
 def rows(guard: Guard) -> Dict[str, Json]:
@@ -270,6 +289,30 @@ def test_an_osd_fails_while_recovery_is_slowed(guard: Guard) -> None:
                 cluster.start('osd.%d' % FAILS)
     cluster.wait_clean(60)
     wait_idle(guard)
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_a_slow_osd_that_is_marked_out_becomes_empty(guard: Guard) -> None:
+    """Its operations are slow until then, and norebalance keeps its data there."""
+    cluster = guard.cluster
+
+    def holds() -> int:
+        return sum(FAILS in pg['acting'] for pg in cluster.pgs())
+
+    with slow_and_out(cluster, FAILS):
+        wait_rung(guard, 'norebalance', 'held')
+        cluster.mon('osd unset', key='nobackfill')
+        time.sleep(30)
+        before, slow_ops = holds(), guard.get('status')['signals']['slow_ops']
+        print('%d PGs on osd.%d, %d slow operations' % (before, FAILS, slow_ops))
+        assert before and 'norebalance' in flags(guard)
+        fail_mgr(guard)
+        wait_rung(guard, 'norebalance', 'in vain', IN_VAIN_SECONDS + TAKEN_SECONDS)
+        assert 'norebalance' not in flags(guard)
+        cluster.wait(lambda: not holds(), EMPTY_SECONDS, 'the OSD to be empty')
+        assert rows(guard)['norebalance']['state'] == 'in vain'
+    # In the next test, such trouble is judged anew.
+    guard.option('mitigation_mode', 'observe')
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())

@@ -125,8 +125,8 @@ class Mitigating:
         document = self._store.get(DOCUMENT)
         if document is not None:
             state, lost = state_from_json(document)
-            # This mgr does not know how long there has been evidence.
-            self._state = replace(state, bad_since=0.0, clear_since=0.0)
+            # This mgr does not know how long there has been evidence, or none.
+            self._state = replace(_gist(state), degraded=state.degraded)
             for text in lost:
                 self._note(Event('store', 'cannot read a part of the mitigation: %s' % text))
         self._saved = _gist(self._state)
@@ -343,5 +343,8 @@ def _primaries(view: View, pgids: FrozenSet[str],
 
 
 def _gist(state: MitigationState) -> MitigationState:
-    """The state without times that are stored only together with other changes."""
-    return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0)
+    """The state without times that are stored only together with other changes, and without
+    troubles that are not judged yet."""
+    return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0, turned=0.0,
+                   troubles=tuple(each._replace(last=0.0, still=0.0) for each in state.troubles
+                                  if each.in_vain))

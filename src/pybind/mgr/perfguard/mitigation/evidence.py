@@ -6,7 +6,7 @@ from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..tables import pgs_are, plural
-from .types import Evidence
+from .types import Evidence, MitigationState, Trouble
 
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
@@ -41,6 +41,55 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
 
 def _moves(counts: PgCounts) -> bool:
     return counts.remapped + counts.backfilling + counts.backfill_wait + counts.recovering > 0
+
+
+# ---- Trouble over time
+
+#: Intervals without evidence until the first rung is undone, and until a trouble is forgotten.
+CLEAR_INTERVALS = 2
+#: Time and intervals with norebalance in force, after which trouble that lasts has another cause
+#: than movement. The alarm of a slow pool outlasts its cause by two minutes.
+IN_VAIN_SECONDS = 180.0
+IN_VAIN_INTERVALS = 6
+#: Share of the time that counts for that while PGs are degraded: norebalance does not stop their
+#: recovery, which may be the cause, and which rebalancing would add to.
+RECOVERY_SHARE = 0.05
+#: Maximum time that counts for one turn: longer ones mean that the clock was set ahead, or that
+#: another mgr was active.
+LONGEST_TURN_SECONDS = 60.0
+#: Time without such trouble until it is judged anew, so that trouble which comes and goes does not
+#: stop movement again and again.
+IN_VAIN_REST_SECONDS = 600.0
+#: Codes of one trouble that goes through several conditions.
+_SAME = {Code.LAGGY_LATELY: Code.LAGGY, Code.LEASES: Code.LAGGY}
+
+
+def trouble_key(reason: Reason) -> str:
+    """Of all reasons that are about the same trouble: "LAGGY", "SLOW_POOL 7"."""
+    return ' '.join([_SAME.get(reason.code, reason.code), *map(str, sorted(reason.pools))])
+
+
+def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: float,
+             now: float) -> Tuple[Trouble, ...]:
+    """The troubles after a turn. `stopped`: norebalance is in force; `seconds`: of an interval."""
+    known = {each.key: each for each in state.troubles}
+    present = {trouble_key(reason) for reason in seen.trouble}
+    passed = min(max(0.0, now - (state.turned or now)), LONGEST_TURN_SECONDS) * (
+        RECOVERY_SHARE if seen.degraded else 1.0)
+    stopped = stopped and (seen.rebalancing or seen.unknown)
+    found: List[Trouble] = []
+    for key in sorted(present | known.keys()):
+        each = known.get(key, Trouble(key, now))
+        if key in present:
+            still = each.still + passed if stopped else 0.0
+            lasted = still >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
+            each = Trouble(key, now, still, each.in_vain or lasted)
+        else:
+            each = each._replace(last=min(each.last, now) or now)
+        breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if each.in_vain else 0.0)
+        if seen.unknown or now - each.last < breaks:
+            found.append(each)
+    return tuple(found)
 
 
 def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:

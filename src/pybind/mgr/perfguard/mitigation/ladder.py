@@ -13,6 +13,7 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
+from .evidence import CLEAR_INTERVALS, trouble_key, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, Rung, Setting, SettingKind, StepStage)
@@ -34,8 +35,6 @@ def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
     return True, None
 
 
-#: Intervals without evidence until the first rung is undone.
-CLEAR_INTERVALS = 2
 #: Time after which a setting that the cluster does not show counts as refused.
 READBACK_SECONDS = 60.0
 #: Maximum share of the OSDs with a lowered primary affinity; one OSD is always allowed.
@@ -99,14 +98,32 @@ class _Draft:
 
     @property
     def bad(self) -> bool:
-        return bool(self.evidence.of_movement) and self.evidence.moving
+        return bool(self.causes) and self.evidence.moving
+
+    @property
+    def causes(self) -> Tuple[Reason, ...]:
+        """The trouble that movement may cause, as far as it is known."""
+        in_vain = {each.key for each in self.state.troubles if each.in_vain}
+        return tuple(reason for reason in self.evidence.of_movement
+                     if trouble_key(reason) not in in_vain)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether there is trouble, and all of it has another cause than movement."""
+        return bool(self.evidence.of_movement) and not self.causes
 
     def keep_time(self) -> None:
-        state, now = self.state, self.now
+        now, stopped = self.now, NOREBALANCE in self.seen.flags
+        # An operator who changes the mode and back has it judged anew.
+        state = self.state = replace(self.state, turned=now, troubles=troubles(
+            self.state, self.evidence, stopped, self.policy.seconds, now)
+            if self.policy.mode == 'act' else ())
         # If the clock was set back, waits must not become longer.
         bad, clear = min(state.bad_since, now), min(state.clear_since, now)
         if self.bad:
             bad, clear = bad or now, 0.0
+        elif self.in_vain:
+            bad, clear = 0.0, 0.0
         elif not self.evidence.unknown:
             bad, clear = 0.0, clear or now
         degraded = now if self.evidence.degraded else min(state.degraded, now)
@@ -139,7 +156,9 @@ class _Draft:
         acting = self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
                           why, subject, settings, pgs, note=note)
-        self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number,
+        others = tuple(each for each in self.state.steps
+                       if each.rung is not rung or each.stage is not StepStage.IN_VAIN)
+        self.state = replace(self.state, steps=others + (step,), last_id=number,
                              stepped=self.now)
         return step
 
@@ -210,8 +229,8 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 
 def _undo(draft: _Draft, step: LadderStep) -> None:
-    if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None
-            and not draft.evidence.blocked):
+    if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still
+            and step.then in (None, StepStage.IN_VAIN) and not draft.evidence.blocked):
         # Data would move until the campaign has set the flag itself.
         draft.put(replace(step, note='kept as long as the campaign also needs it'))
         return
@@ -234,8 +253,8 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
         draft.put(replace(step, settings=tuple(settings)))
         return
     if step.then is not StepStage.GIVEN_UP:
-        draft.event(step_text(UNDONE_TEXT, step),
-                    'by command' if step.then is StepStage.REVERTED else '')
+        draft.event(step_text(UNDONE_TEXT, step), 'by command' if step.then is StepStage.REVERTED
+                    else 'it was in vain' if step.then is StepStage.IN_VAIN else '')
     if step.rung is Rung.AFFINITY:
         draft.state = replace(draft.state, returned=(
             *draft.state.returned, (int(step.subject), draft.now)))
@@ -252,7 +271,8 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
               or step.rung is Rung.NOREBALANCE and draft.evidence.blocked)
     if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
         draft.drop(step)
-    elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED) and mode != 'act':
+    elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN) \
+            and mode != 'act':
         draft.drop(step)
     elif step.rung is Rung.REPEER and step.stage is StepStage.WOULD and not draft.policy.repeer:
         draft.drop(step)
@@ -268,15 +288,25 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
             _begin_undo(draft, step, 'mitigation_affinity is off')
 
 
-def _begin_undo(draft: _Draft, step: LadderStep, why: str) -> None:
+def _begin_undo(draft: _Draft, step: LadderStep, why: str,
+                then: Optional[StepStage] = None) -> None:
     draft.event('%s: undoing' % step_name(step), why)
-    draft.put(replace(step, stage=StepStage.UNDOING))
+    draft.put(replace(step, stage=StepStage.UNDOING, then=then))
 
 
 # ---- Down
 
 def _down(draft: _Draft) -> None:
-    """Undo the highest rung whose evidence has cleared."""
+    """Undo the highest rung whose evidence has cleared, or the lowest one that was in vain:
+    norebalance may keep data on the OSD that is the cause."""
+    vain = [step for step in draft.state.steps
+            if draft.in_vain and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
+    if vain:
+        _begin_undo(draft, min(vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
+                    'in vain: %s, although norebalance has stopped all movement that it can stop'
+                    % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN)
+        draft.stepped()
+        return
     over = [step for step in draft.state.steps if _over(draft, step)]
     for step in over:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
@@ -297,6 +327,8 @@ def _over(draft: _Draft, step: LadderStep) -> bool:
         rests = step.stage is StepStage.DONE and 0.0 <= draft.now - step.since < REPEER_SECONDS
         return not rests and step.subject not in draft.evidence.wedged \
             and not draft.evidence.unknown
+    if step.stage is StepStage.IN_VAIN:
+        return not any(trouble.in_vain for trouble in draft.state.troubles)
     return draft.is_clear()
 
 
@@ -306,9 +338,9 @@ def _up(draft: _Draft) -> None:
     """Apply the lowest rung that is not in force, if the evidence has lasted."""
     if draft.policy.mode not in ('observe', 'act'):
         return
-    taken = {step.rung for step in draft.state.steps}
+    taken = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
     if draft.lasting() and draft.bad:
-        why = '; '.join(texts(draft.evidence.of_movement))
+        why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
             if rung not in taken and _TAKE[rung](draft, why):
                 return

@@ -110,6 +110,9 @@ def reasons(state: MitigationState) -> Tuple[Reason, ...]:
         elif step.stage is StepStage.DONE:
             found.append('mitigation %d: %s was made to peer once (%s)' % (
                 step.id, subject_text(step), step.why))
+        elif step.stage is StepStage.IN_VAIN:
+            found.append('mitigation %d: %s was in vain (%s)' % (
+                step.id, step_name(step), step.why))
         elif step.stage is StepStage.WOULD:
             found.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
     return tuple(Reason(Code.MITIGATION, text) for text in found)

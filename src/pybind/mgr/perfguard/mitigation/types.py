@@ -2,7 +2,7 @@
 """Types of the mitigation, and their JSON."""
 import enum
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import (Any, ClassVar, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple)
 
 from ..cluster.types import ConfigEntry
 from ..errors import Reason
@@ -34,6 +34,8 @@ class StepStage(str, enum.Enum):
     REVERTED = 'reverted'
     #: Done once, with nothing to undo.
     DONE = 'done'
+    #: Undone, because the cause has lasted although nothing was rebalanced.
+    IN_VAIN = 'in vain'
 
 
 class SettingKind(str, enum.Enum):
@@ -88,6 +90,17 @@ class LadderStep:
     note: str = ''
 
 
+class Trouble(NamedTuple):
+    """A condition that affects clients, through short breaks."""
+    #: As trouble_key, and when it was last seen (0.0: not by this mgr).
+    key: str
+    last: float
+    #: Seconds for which it has lasted although norebalance, whoever set it, stopped PGs.
+    still: float = 0.0
+    #: That was long enough: movement is not why.
+    in_vain: bool = False
+
+
 @dataclass(frozen=True)
 class MitigationState:
     """The state that survives a failover."""
@@ -102,6 +115,10 @@ class MitigationState:
     degraded: float = 0.0
     #: OSDs whose primary affinity was given back, and when.
     returned: Tuple[Tuple[int, float], ...] = ()
+    #: Present and recent troubles, by key.
+    troubles: Tuple[Trouble, ...] = ()
+    #: Time of the last turn.
+    turned: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -216,18 +233,25 @@ def own_flags(state: MitigationState) -> FrozenSet[str]:
 
 # ---- JSON --------------------------------------------------------------------------------------
 
+#: Earlier versions do not know all stages, and would lose a step with its borrowed settings.
+_STORED = {StepStage.IN_VAIN: StepStage.REVERTED}
+
+
 def state_to_json(state: MitigationState) -> Json:
     return {'last_id': state.last_id, 'bad_since': state.bad_since,
             'clear_since': state.clear_since, 'stepped': state.stepped,
             'degraded': state.degraded, 'returned': [list(each) for each in state.returned],
+            'troubles': [list(each) for each in state.troubles], 'turned': state.turned,
             'steps': [_step_to_json(step) for step in state.steps]}
 
 
 def _step_to_json(step: LadderStep) -> Json:
-    return {'id': step.id, 'rung': step.rung.value, 'stage': step.stage.value,
+    then = None if step.then is None else _STORED.get(step.then, step.then).value
+    return {'id': step.id, 'rung': step.rung.value,
+            'stage': _STORED.get(step.stage, step.stage).value,
             'since': step.since, 'why': step.why, 'subject': step.subject,
-            'pgs': list(step.pgs), 'then': None if step.then is None else step.then.value,
-            'note': step.note,
+            'pgs': list(step.pgs), 'then': then,
+            'in_vain': StepStage.IN_VAIN in (step.stage, step.then), 'note': step.note,
             'settings': [[s.kind.value, s.name, s.who, s.found, s.put, s.seen, s.done,
                           s.returning]
                          for s in step.settings]}
@@ -246,14 +270,23 @@ def state_from_json(raw: Any) -> Tuple[MitigationState, List[str]]:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             lost.append('a mitigation (%r): %.200s' % (error, row))
     numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
-               for name in ('bad_since', 'clear_since', 'stepped', 'degraded')}
+               for name in ('bad_since', 'clear_since', 'stepped', 'degraded', 'turned')}
     returned = raw.get('returned')
     known = tuple((int(row[0]), float(row[1]))
                   for row in (returned if isinstance(returned, list) else [])
                   if isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)))
     last_id = max([step.id for step in steps]
                   + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
-    return MitigationState(tuple(steps), last_id, returned=known, **numbers), lost
+    return MitigationState(tuple(steps), last_id, returned=known,
+                           troubles=_troubles_from_json(raw.get('troubles')), **numbers), lost
+
+
+def _troubles_from_json(rows: Any) -> Tuple[Trouble, ...]:
+    """Those that are readable: the others are judged anew."""
+    return tuple(Trouble(row[0], float(row[1]), float(row[2]), bool(row[3]))
+                 for row in (rows if isinstance(rows, list) else [])
+                 if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str)
+                 and _is_number(row[1]) and _is_number(row[2]))
 
 
 def _is_number(value: Any) -> bool:
@@ -269,10 +302,13 @@ def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
     for name in [each.name for each in settings if each.kind is SettingKind.AFFINITY] + (
             [str(raw['subject'])] if raw['rung'] == Rung.AFFINITY else []):
         int(name)
-    return LadderStep(int(raw['id']), Rung(raw['rung']), StepStage(raw['stage']),
+    stage, then = StepStage(raw['stage']), None if raw['then'] is None else StepStage(raw['then'])
+    if raw.get('in_vain'):
+        stage = StepStage.IN_VAIN if stage is StepStage.REVERTED else stage
+        then = StepStage.IN_VAIN if then is StepStage.REVERTED else then
+    return LadderStep(int(raw['id']), Rung(raw['rung']), stage,
                       float(raw['since']), str(raw['why']), str(raw['subject']), settings,
-                      tuple(str(pgid) for pgid in raw['pgs']),
-                      None if raw['then'] is None else StepStage(raw['then']), str(raw['note']))
+                      tuple(str(pgid) for pgid in raw['pgs']), then, str(raw['note']))
 
 
 def _setting_from_json(row: Any) -> Setting:

@@ -10,6 +10,7 @@ from ...mitigation.types import Revert
 from perfguard import tables
 from perfguard.cluster.types import PgCounts, Readings, UnreadablePg
 from perfguard.errors import Refused
+from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
 from perfguard.watch.laggy import WEDGE_SECONDS
@@ -137,6 +138,46 @@ def test_pgs_that_are_not_known_of_after_a_failover_undo_nothing() -> None:
     # Those of OSDs that are dead will never be known of.
     driver.run_until(lambda: set(driver.states().values()) == {'idle'}, 500)
     assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
+
+
+def evacuated(driver: Mitigated, osd: int = 7) -> None:
+    """The OSD is marked out: its PGs move, and its operations are slow until it has none."""
+    cluster = driver.cluster
+    cluster.toys[osd] = cluster.toys[osd]._replace(reweight=0.0)
+    for pgid, pg in sorted(cluster.pg.items()):
+        if osd in pg.up:
+            other = next(each for each in cluster.toys if each not in pg.up)
+            cluster.set_raw(pgid, [other if each == osd else each for each in pg.up])
+
+    def tick(seconds: float = 1.0) -> None:
+        FakeCluster.tick(cluster, seconds)
+        full = any(osd in pg.data for pg in cluster.pg.values())
+        cluster.slow_daemons = {'osd.%d' % osd: 7} if full else {}
+
+    setattr(cluster, 'tick', tick)
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_slow_osd_that_is_marked_out_becomes_empty(failover: bool) -> None:
+    driver = Mitigated()
+    driver.cluster.backfill_seconds = 30.0
+    evacuated(driver)
+    driver.wait('norebalance', 'held')
+    driver.run(150)
+    assert driver.cluster.remapped() and 'norebalance' in driver.cluster.flags
+    driver.run_until(lambda: driver.states()['norebalance'] == 'in vain')
+    assert any('norebalance was in vain' in text for text in driver.loop.status()['reasons'])
+    if failover:
+        driver.restart()
+    for _ in range(60):
+        driver.turn()
+        assert 'norebalance' not in driver.cluster.flags
+    assert driver.cluster.clean() and not driver.cluster.slow_daemons
+    writes = driver.cluster.fault.count
+    driver.run(30)
+    assert driver.cluster.fault.count <= writes + 4, 'nothing is stored for nothing'
+    driver.run(int(IN_VAIN_REST_SECONDS))
+    assert set(driver.states().values()) == {'idle'} and driver.cluster.osd_config == FOUND
 
 
 # ---- with a campaign

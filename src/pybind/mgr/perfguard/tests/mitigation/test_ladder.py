@@ -9,6 +9,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
+from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
                                         Put, Rung, Setting, SettingKind, StepStage, own_flags,
                                         state_from_json, state_to_json)
@@ -157,7 +158,7 @@ def test_flapping_evidence_moves_nothing() -> None:
     world.evidence = BAD
     world.run(12)
     assert world.stages() == {'norebalance': 'held'}
-    for _ in range(30):
+    for _ in range(10):
         world.evidence = CLEAR
         world.run(9)
         world.evidence = BAD
@@ -311,6 +312,182 @@ def test_clocks_that_jump_hold_nothing_for_ever(jump: float) -> None:
     world.evidence = CLEAR
     world.run(80)
     assert untouched(world)
+
+
+# ---- in vain
+
+SLOW_OPS = Reason(Code.SLOW_OPS, '7 slow operations')
+#: A slow OSD was marked out: nothing is degraded, and its operations are slow until it is empty.
+EVACUATED = Evidence((SLOW_OPS,), moving=True, rebalancing=True)
+T = IN_VAIN_SECONDS
+
+
+def in_vain(evidence: Evidence = EVACUATED) -> World:
+    """Until all rungs were undone."""
+    world = World(evidence=evidence)
+    world.run(int(T) + 60)
+    assert set(world.stages().values()) == {'in vain'} and untouched(world), world.stages()
+    return world
+
+
+def test_an_evacuation_is_not_stopped_for_ever() -> None:
+    """norebalance would keep the OSD full, and its operations slow, for as long as they are."""
+    world = World(evidence=EVACUATED, in_flight=frozenset({'1.1', '1.2'}),
+                  waiting=frozenset({'1.2'}))
+    gone: List[Tuple[float, str]] = []
+    while not gone or len(gone) < 3:
+        before = {rung for rung, stage in world.stages().items() if stage == 'in vain'}
+        world.turn()
+        gone += [(world.now - 1e6 - 1.0, rung) for rung, stage in world.stages().items()
+                 if stage == 'in vain' and rung not in before]
+        assert world.now < 1e6 + T + 60
+    # Taken after 10 s, and seen a second later; two turns to give back and to see it.
+    assert gone == [(T + 12.0, 'norebalance'), (T + 21.0, 'pin back'),
+                    (T + 32.0, 'slow recovery')], gone
+    assert untouched(world) and ladder.stops(world.state, EVACUATED) == (SLOW_OPS,)
+    puts = len(world.puts)
+    for _ in range(1440):
+        world.turn(60.0)
+    assert len(world.puts) == puts and set(world.stages().values()) == {'in vain'}
+    assert [text for text in world.events if 'undoing' in text] == [
+        'norebalance: undoing', 'pin back: undoing', 'slow recovery: undoing']
+    world.evidence = CLEAR
+    world.run(int(IN_VAIN_REST_SECONDS) + 60)
+    assert world.state.steps == world.state.troubles == ()
+    world.evidence = EVACUATED
+    world.run(12)
+    assert world.stages() == {'norebalance': 'held'}
+
+
+def test_another_trouble_is_judged_anew() -> None:
+    """One that lasts for days must not keep the others from being mitigated."""
+    world = in_vain()
+    world.evidence = replace(EVACUATED, trouble=(SLOW_OPS, LAGGY))
+    world.run(12)
+    assert world.stages() == {'slow recovery': 'in vain', 'norebalance': 'held'}
+    assert world.state.steps[-1].why == '3 PGs are laggy'
+    world.run(20)
+    world.evidence = EVACUATED
+    world.run(60)
+    assert set(world.stages().values()) <= {'in vain'} and untouched(world)
+
+
+def test_laggy_pgs_are_one_trouble_whatever_they_are_called() -> None:
+    world = World(evidence=BAD)
+    names = [LAGGY, Reason(Code.LEASES, 'x'), Reason(Code.LAGGY_LATELY, 'y')]
+    for second in range(int(T) + 60):
+        world.evidence = replace(BAD, trouble=(names[second % 3],))
+        world.turn()
+    assert set(world.stages().values()) == {'in vain'} and untouched(world)
+
+
+def test_each_slow_pool_is_a_trouble_of_its_own() -> None:
+    def slow(*pools: int) -> Evidence:
+        return replace(BAD, trouble=tuple(Reason(Code.SLOW_POOL, 'slow', frozenset({pool}))
+                                          for pool in pools))
+    world = in_vain(slow(1))
+    world.evidence = slow(1, 2)
+    world.run(12)
+    assert world.stages()['norebalance'] == 'held'
+
+
+def test_trouble_that_ends_while_nothing_moves_was_not_in_vain() -> None:
+    world = World(evidence=EVACUATED)
+    for _ in range(5):
+        world.evidence = EVACUATED
+        world.run(100)
+        assert world.stages()['norebalance'] == 'held'
+        world.evidence = CLEAR
+        world.run(60)
+        assert world.state.steps == ()
+
+
+def test_trouble_with_short_breaks_lasts() -> None:
+    world = World(evidence=EVACUATED)
+    for second in range(int(2 * T) + 80):
+        world.evidence = EVACUATED if second < 12 or second % 10 < 5 else CLEAR
+        world.turn()
+    assert not world.flags and 'held' not in world.stages().values()
+
+
+def test_what_is_in_vain_stays_so_through_longer_breaks() -> None:
+    world = in_vain()
+    puts = len(world.puts)
+    for _ in range(10):
+        world.evidence = CLEAR
+        world.run(int(IN_VAIN_REST_SECONDS) - 10)
+        world.evidence = EVACUATED
+        world.run(60)
+    assert len(world.puts) == puts
+
+
+def test_recovery_may_be_why_it_lasts() -> None:
+    """norebalance does not stop it, and rebalancing would add to it; but not for ever."""
+    world = World(evidence=replace(EVACUATED, degraded=3))
+    world.run(int(3 * T))
+    assert world.stages() == {'norebalance': 'held'}
+    world.run(int(T / RECOVERY_SHARE))
+    assert world.stages() == {'norebalance': 'in vain'} and not world.flags
+
+
+def test_a_rung_that_stops_nothing_proves_nothing() -> None:
+    """Slowed recovery may be all that keeps clients going."""
+    world = World(evidence=Evidence((SLOW_OPS,), moving=True))
+    world.run(int(3 * T))
+    assert world.stages() == {'slow recovery': 'held'}
+
+
+def test_a_flag_of_others_proves_it_as_well() -> None:
+    world = World(evidence=EVACUATED, flags={'norebalance'})
+    world.run(int(T) + 60)
+    assert world.stages() == {'slow recovery': 'in vain'} and world.config == FOUND
+    assert world.flags == {'norebalance'}
+
+
+def test_the_flag_stays_while_the_campaign_wants_it_also_in_vain() -> None:
+    world = World(evidence=EVACUATED)
+    world.run(60)
+    world.campaign_still = True
+    world.run(int(T))
+    assert world.stages()['norebalance'] == 'undoing' and world.flags == {'norebalance'}
+    world.campaign_still = False
+    world.run(3)
+    assert world.stages()['norebalance'] == 'in vain' and not world.flags
+
+
+@pytest.mark.parametrize('mode', ['off', 'observe'])
+def test_what_was_in_vain_is_forgotten_with_the_mode(mode: str) -> None:
+    world = in_vain()
+    world.policy = Policy(mode, SECONDS)
+    world.run(30)
+    assert world.stages() in ({}, {'norebalance': 'would', 'slow recovery': 'would'})
+    world.policy = Policy('act', SECONDS)
+    world.run(12)
+    assert world.stages()['norebalance'] == 'held' and world.flags == {'norebalance'}
+
+
+def test_an_earlier_version_takes_what_was_in_vain_for_reverted() -> None:
+    """It knows no such stage, and would lose track of a setting that is being given back."""
+    world = in_vain()
+    done = state_to_json(world.state)
+    assert {step['stage'] for step in done['steps']} == {'reverted'}
+    undoing = LadderStep(1, Rung.NOREBALANCE, StepStage.UNDOING, 1.0, 'slow',
+                         then=StepStage.IN_VAIN)
+    document = state_to_json(MitigationState((undoing,), 1))
+    assert document['steps'][0]['then'] == 'reverted'
+    assert state_from_json(document) == (MitigationState((undoing,), 1), [])
+    for step in document['steps']:
+        del step['in_vain']
+    assert state_from_json(document)[0].steps[0].then is StepStage.REVERTED
+
+
+@pytest.mark.parametrize('troubles', [
+    5, None, [[]], [5], [['x', 1.0, 'y', True]], [[1, 1.0, 1.0, 1]]])
+def test_troubles_that_cannot_be_read_are_forgotten(troubles: Any) -> None:
+    document = {**state_to_json(in_vain().state), 'troubles': troubles}
+    assert state_from_json(document)[0].troubles == ()
+    del document['troubles'], document['turned']
+    assert state_from_json(document)[0].troubles == ()
 
 
 # ---- modes
