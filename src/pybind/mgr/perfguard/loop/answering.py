@@ -8,6 +8,7 @@ from ..cluster.ports import View
 from ..errors import Refused
 from ..events import Event
 from ..holds import to_json as held_to_json
+from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
 from ..probe.plan import RunOrder
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Answering:
-    """1. `keep`: the promises that were journalled when their commands returned.
+    """1. `revert`, `keep`: the promises that were journalled when their commands returned.
     2. `answer`: the orders whose commands wait.
     3. `leave`: the next step of a shutdown.
     """
@@ -32,6 +33,13 @@ class Answering:
         self._requests = requests
         self._note = note
         self._ordered_by = ordered_by
+
+    def revert(self) -> None:
+        """Mitigations that operators revert."""
+        for each in self._requests.promised(Revert.document):
+            self._requests.take(each)
+            with self._ordered_by.order(each.origin):
+                self._jobs.mitigating.revert(each.promise)
 
     def keep(self, requests: Sequence[Promised], seen: Observation) -> None:
         if requests and not self._jobs.may_write():

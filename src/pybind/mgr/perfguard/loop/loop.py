@@ -81,12 +81,9 @@ class Observing:
         return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
                        removing=watching.removing, untrimmed_epochs=jobs.untrimmed_epochs)
 
-    def mitigate(self, seen: Observation, view: View, options: Options,
-                 reverts: Sequence[int]) -> Observation:
-        """`reverts`: mitigations that operators revert."""
+    def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:
         jobs = self._jobs
-        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options,
-                             reverts)
+        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options)
         jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
                            jobs.leaving.ordered)
         return with_mitigation(seen, jobs.mitigating.mitigated)
@@ -334,7 +331,8 @@ class Loop:
         seen, view = self._observing.observe([each.promise for each in requests])
         options = self._observing.resolve(options, seen)
         seen = self._observing.watch(seen, view, options)
-        seen = self._observing.mitigate(seen, view, options, self._reverts())
+        self._answering.revert()
+        seen = self._observing.mitigate(seen, view, options)
         self.rebalance.resume(seen.now)
         self._answering.keep(requests, seen)
         began = time.thread_time()
@@ -351,13 +349,6 @@ class Loop:
         order."""
         return replace(options, mitigation_mode='off', auto_expand=False) \
             if self.leaving.ordered else options
-
-    def _reverts(self) -> List[int]:
-        """Mitigations that operators revert in this turn."""
-        reverts = self.requests.promised(Revert.document)
-        for each in reverts:
-            self.requests.take(each)
-        return [each.promise.rung for each in reverts]
 
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, after the observation."""

@@ -136,17 +136,19 @@ class Mitigating:
         """Borrowed settings."""
         return mitigation_rows(self._state)
 
+    def revert(self, request: Revert) -> None:
+        """For the loop: the next turn undoes the rung."""
+        self._note(Event('request', 'mitigation revert %d' % request.rung, 'by command'))
+        self._state = ladder.revert(self._state, request.rung)
+
     # ---- Turn
 
     def turn(self, observed: Observation, view: View, watched: Watched,
-             campaign: Optional[Campaign], options: Options,
-             reverts: Sequence[int] = ()) -> None:
-        """`reverts`: rungs to undo by command."""
+             campaign: Optional[Campaign], options: Options) -> None:
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
-        self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals, watched), watched.wedged,
                          untouched_pools(observed, {pool for _, pool in watched.late}))
@@ -174,11 +176,6 @@ class Mitigating:
             self._act(decision.actions, self._due_repeer(watched))
         self._check(now, osdmap)
         self.mitigated = self._published(now, found, campaign, policy)
-
-    def _revert(self, rungs: Sequence[int]) -> None:
-        for step_id in rungs:
-            self._note(Event('request', 'mitigation revert %d' % step_id, 'by command'))
-            self._state = ladder.revert(self._state, step_id)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
         """Whether the absence of evidence means nothing: after a failover, until all PGs are

@@ -10,7 +10,8 @@ import pytest
 from perfguard.cluster.types import AuditEntry
 from perfguard.events import Event, EventLog
 from perfguard.loop.ordered_by import LATE_SECONDS, QUEUED_SECONDS, OrderedBy, sender
-from perfguard.requests import Origin
+from perfguard.mitigation.types import Revert
+from perfguard.requests import Origin, ordered
 from perfguard.store import Store
 
 from ..fakes.cluster import MemoryKv
@@ -159,3 +160,13 @@ def test_entries_of_the_audit_log(mgr_stub: types.ModuleType, message: str, foun
     assert [(entry.entity, entry.prefix) for entry in entries] == found
     assert all(entry.time == 1795518905.936736 for entry in entries)
     assert audit_entries([{'message': ADMIN + 'cmd=[{"prefix": "a"}]: dispatch'}]) == []
+
+
+def test_a_mitigation_that_is_reverted_names_the_sender(shell: Shell) -> None:
+    driver = shell.driver
+    driver.run(2)
+    driver.loop.requests.put(Revert(7))
+    with ordered(Origin('perfguard mitigation revert', time.time(), 'dashboard user ann')):
+        driver.loop.requests.put(Revert(8))
+    driver.run(1)
+    assert named(shell) == [('request', 'mitigation revert 8', 'dashboard user ann')]
