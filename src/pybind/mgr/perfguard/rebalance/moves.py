@@ -344,6 +344,11 @@ class Load:
                 return False
         return True
 
+    def has_room(self, move: Move, caps: Caps) -> bool:
+        """Whether its targets may receive one more PG (Caps.receives)."""
+        return all(self.target.get(osd, 0) < caps.receives[osd] for osd in move.targets
+                   if osd in caps.receives)
+
     def obstacles(self, move: Move, caps: Caps) -> List[Obstacle]:
         """The caps that one more move would exceed; empty exactly if it fits."""
         found = []
@@ -437,7 +442,8 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     that keep their primary.
 
     A PG that never fits, say since it needs many OSDs at once, would wait until all others are
-    done. After PATIENCE_SECONDS one such PG at a time has its path kept free.
+    done. After PATIENCE_SECONDS one such PG at a time has its path kept free; not one whose target
+    holds as many PGs as it may, since waiting makes no room there, and PGs that leave it do.
     """
     queue: Dict[int, int] = {}
     for move in candidates:
@@ -449,7 +455,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
         return (load.of_path(move), load.of_hosts(move), not move.relieves, -longest,
                 move.moves_primary, move.pgid)
 
-    oldest = _oldest(candidates, now)
+    oldest = _oldest(candidates, load, caps, now)
     # The load only grows, so moves that do not fit now are removed from the order.
     ordered = sorted((move for move in candidates
                       if move is not oldest and load.fits(move, caps)), key=order)
@@ -468,10 +474,11 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     return chosen
 
 
-def _oldest(candidates: Sequence[Move], now: float) -> Optional[Move]:
+def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> Optional[Move]:
     """A PG that has waited too long; of several, the one that needs the most OSDs."""
     def order(move: Move) -> Tuple[float, int, str]:
         return move.since, -len(set(path_osds(move))), move.pgid
 
-    waiting = [move for move in candidates if now - move.since > PATIENCE_SECONDS]
+    waiting = [move for move in candidates
+               if now - move.since > PATIENCE_SECONDS and load.has_room(move, caps)]
     return min(waiting, key=order) if waiting else None

@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
-from perfguard.rebalance.moves import Caps, Load, Move, choose
+from perfguard.rebalance.moves import PATIENCE_SECONDS, Caps, Load, Move, choose
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver, codes
@@ -31,6 +31,27 @@ def test_an_osd_receives_no_more_than_fits() -> None:
         'PG_LIMIT', 'osd.9', 2, 2)
     assert choose(moves, Load(no_host), replace(WIDE, receives={9: -3})) == []
     assert len(choose(moves, Load(no_host), WIDE)) == 5
+
+
+@pytest.mark.parametrize('now', [0.0, PATIENCE_SECONDS + 1.0, 1e6])
+def test_a_pg_whose_target_has_no_room_keeps_no_path_free(now: float) -> None:
+    """It may wait for PGs that leave its target."""
+    stuck = Move('1.0', (1,), (9,), 50, 1)
+    leaving = [Move('1.%x' % i, (9,), (13 + i,), 20 + i, 1) for i in range(1, 3)]
+    others = [Move('2.%x' % i, (1,), (30 + i,), 40 + i, 1) for i in range(2)]
+    chosen = choose([stuck, *leaving, *others], Load(no_host),
+                    replace(WIDE, source=2, receives={9: 0}), now)
+    assert set(chosen) == {*leaving, *others}
+
+
+def test_the_oldest_pg_that_has_room_keeps_its_path_free() -> None:
+    crowded = Move('1.0', (1,), (9,), 50, 1)
+    waiting = Move('1.1', (2,), (8,), 51, 1, since=1.0)
+    other = Move('1.2', (2,), (7,), 52, 1, since=2.0)
+    caps = replace(WIDE, target=1, receives={9: 0})
+    load = Load(no_host)
+    load.add('3.0', Move('3.0', (5,), (8,), 53, 1))
+    assert choose([crowded, waiting, other], load, caps, 2 * PATIENCE_SECONDS) == []
 
 
 @dataclass
