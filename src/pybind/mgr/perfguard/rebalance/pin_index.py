@@ -7,7 +7,7 @@ each of them.
 """
 from itertools import compress, repeat
 from operator import ne
-from typing import AbstractSet, Dict, Iterator, List, Mapping
+from typing import AbstractSet, Any, Container, Dict, Iterator, List, Mapping
 
 from ..cluster.types import Items, OsdMap, OsdSet, pool_of, seed_of
 from .types import PinRecord
@@ -25,6 +25,8 @@ class PinIndex(Mapping[str, PinRecord]):
         self._seeds: Dict[int, Dict[str, int]] = {}
         self._staying: Dict[str, None] = {}
         self._without_goal: Dict[str, None] = {}
+        #: OSD -> PGs with it in PinRecord.ahead.
+        self._ahead: Dict[int, Dict[str, None]] = {}
         self._changed: Dict[str, None] = {}
         for pgid, pin in pins.items():
             self._put(pgid, pin)
@@ -81,6 +83,11 @@ class PinIndex(Mapping[str, PinRecord]):
                                            if seed >= pg_num))
         return list(found)
 
+    def leading_elsewhere(self, osds: Container[int]) -> List[str]:
+        """PGs whose release, or rollback, leads to an OSD that is none of these."""
+        return list(dict.fromkeys(pgid for osd, pgids in self._ahead.items() if osd not in osds
+                                  for pgid in pgids))
+
     def take_changed(self) -> List[str]:
         """PGs whose pins were added or removed since the last call; for one caller."""
         changed, self._changed = self._changed, {}
@@ -97,20 +104,27 @@ class PinIndex(Mapping[str, PinRecord]):
         if pin.goal is None:
             self._without_goal[pgid] = None
         self._seeds.setdefault(pool_of(pgid), {})[pgid] = seed_of(pgid)
+        for osd in pin.ahead:
+            self._ahead.setdefault(osd, {})[pgid] = None
         self._changed[pgid] = None
 
     def _drop(self, pgid: str) -> bool:
         """Returns whether the PG was pinned."""
         if pgid not in self._pins:
             return False
-        del self._pins[pgid]
+        for osd in self._pins.pop(pgid).ahead:
+            _take_out(self._ahead, osd, pgid)
         self._items.pop(pgid, None)
         self._vectors.pop(pgid, None)
         self._staying.pop(pgid, None)
         self._without_goal.pop(pgid, None)
-        seeds = self._seeds[pool_of(pgid)]
-        del seeds[pgid]
-        if not seeds:
-            del self._seeds[pool_of(pgid)]
+        _take_out(self._seeds, pool_of(pgid), pgid)
         self._changed[pgid] = None
         return True
+
+
+def _take_out(groups: Dict[int, Dict[str, Any]], key: int, pgid: str) -> None:
+    """Remove a PG from a group, and a group without PGs."""
+    del groups[key][pgid]
+    if not groups[key]:
+        del groups[key]

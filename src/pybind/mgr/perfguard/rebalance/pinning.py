@@ -32,6 +32,7 @@ def audit(turn: Turn) -> None:
     _confirm(turn)
     if turn.seen.new_map:
         _find_lost(turn)
+        _forget_purged(turn)
 
 
 def _confirm(turn: Turn) -> None:
@@ -125,6 +126,22 @@ def _find_lost(turn: Turn) -> None:
     if foreign:
         turn.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
                    'perfguard leaves them alone: %s' % _some(foreign))
+
+
+def _forget_purged(turn: Turn) -> None:
+    """The mons refuse upmaps to OSDs that no longer exist, so no release may lead to one."""
+    osds, found = turn.seen.osdmap.osds, []
+    for pgid in turn.pinned().leading_elsewhere(osds):
+        pin = turn.pin_of(pgid)
+        if pin is not None:
+            gone = pin.ahead - osds.keys()
+            turn.note_pin(pgid, replace(
+                pin, before=without(pin.before, gone), goal=pin.goal and without(pin.goal, gone),
+                was=pin.was and without(pin.was, gone)))
+            found.append(pgid)
+    if found:
+        turn.event('pins', '%s will be released without an upmap to an OSD that was purged'
+                   % pgs(len(found)), _some(found))
 
 
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:

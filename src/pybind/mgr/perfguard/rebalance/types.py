@@ -2,7 +2,7 @@
 """The state of the campaign and its actions, as frozen data."""
 import enum
 from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Tuple, Union
+from typing import FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
@@ -192,6 +192,13 @@ class PinRecord:
     def stays(self) -> bool:
         """The goal is the present entry: the pin becomes an ordinary upmap."""
         return self.goal == self.entry
+
+    @property
+    def ahead(self) -> FrozenSet[int]:
+        """OSDs that a release, or a rollback, may lead to by an upmap."""
+        return frozenset(osd for entry in (self.before, self.goal, self.was) if entry
+                         for osd in (*(target for _, target in entry.items),
+                                     *(entry.vector or ())))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ ENTRIES = [UpmapEntry(), UpmapEntry(((0, 3),)), UpmapEntry(((0, 4), (1, 5))),
            UpmapEntry(vector=(3, 1, 2)), UpmapEntry(((0, 3),), (3, 1, 2))]
 PGIDS = st.sampled_from(['%d.%x' % (pool, seed) for pool in (1, 2) for seed in (0, 1, 7, 8)])
 RECORDS = st.builds(PinRecord, st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]),
-                    goal=st.sampled_from([None, *ENTRIES]))
+                    goal=st.sampled_from([None, *ENTRIES]), was=st.sampled_from([None, *ENTRIES]))
 STEPS = st.lists(st.tuples(st.dictionaries(PGIDS, RECORDS, max_size=4),
                            st.frozensets(PGIDS, max_size=4)), max_size=6)
 
@@ -70,6 +70,9 @@ def test_what_is_kept_is_what_the_pins_say(
         assert set(found.without_goal) == {p for p, pin in pins.items() if pin.goal is None}
         assert set(found.vectors) == {p for p, pin in pins.items() if pin.entry.vector is not None}
         assert set(found.pools) == set(map(pool_of, pins))
+        for osds in ({1, 2, 3, 4}, {1, 2, 5}, set(range(6))):
+            assert sorted(found.leading_elsewhere(osds)) == sorted(
+                pgid for pgid, pin in pins.items() if not pin.ahead <= osds)
         assert sorted(found.differing(osdmap)) == sorted(
             pgid for pgid, pin in pins.items()
             if osdmap.entry(pgid) != pin.entry or not exists(pgid, osdmap))
