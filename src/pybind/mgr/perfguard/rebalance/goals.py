@@ -47,20 +47,43 @@ class Goals:
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
 
-def basis(osdmap: OsdMap, crush: CrushRules, balancing: Balancing = Balancing()) -> str:
-    """A text that changes when the goals must be computed again."""
-    seen = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
-            sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
-            sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
-                   for pool in osdmap.pools.values()))
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
+          balancing: Balancing = Balancing()) -> str:
+    """Words that change when the goals of PGs of these pools must be computed again: one for what
+    concerns all of them, and one for each pool."""
+    common = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
+              sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
+    return ' '.join([_digest(common, 16), *(
+        '%d=%s' % (pool.id, 'merging' if _is_merging(pool) else _digest(
+            (pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule), 8))
+        for pool in (osdmap.pools[number] for number in sorted(set(pools) & set(osdmap.pools))))])
+
+
+def _digest(seen: Tuple[object, ...], digits: int) -> str:
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:digits]
+
+
+def still_holds(known: str, now: str) -> bool:
+    """Whether the basis is unchanged. Pools without pins by now do not matter."""
+    return set(now.split()) <= set(known.split())
+
+
+def _is_merging(pool: Pool) -> bool:
+    """ceph-mgr merges its PGs one by one, which may take hours. The balancer leaves it alone."""
+    return pool.pg_num > min(pool.pg_num_target, pool.pg_num_pending)
+
+
+def _is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
+    """Whether its PGs end balanced, rather than where CRUSH places them."""
+    return (crush.balances(pool.crush_rule) and balancing.covers(pool.id)
+            and not _is_merging(pool))
 
 
 def needed(campaign: Campaign, pins: PinIndex, now: str) -> bool:
     """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
     if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
         return False
-    return (campaign.goals.partition(':')[2] != now
+    return (not still_holds(campaign.goals.partition(':')[2], now)
             or any(pgid not in campaign.in_flight for pgid in pins.without_goal))
 
 
@@ -127,7 +150,7 @@ def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
-        if not (seen.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id)):
+        if not _is_balanced(pool, seen.crush, seen.balancing):
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
         size = seen.shard_bytes(pool)
@@ -296,7 +319,7 @@ def preview_balance(planned: Join, future: Future, seen: Observation, max_extra:
         pool = seen.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = math.ceil((1.0 + max_extra) * sum(len(move.targets) for move in moves))
-        if future.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id):
+        if _is_balanced(pool, future.crush, seen.balancing):
             found = found.plus(_balanced(pool, rows, planned, future, seen, limit, room))
         else:
             found = found.plus(Balanced(moves, limit=limit))

@@ -34,7 +34,8 @@ from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 #: still unclean then have another cause.
 FINISH_PATIENCE_SECONDS = 60.0
 _NO_GOALS = Reason(Code.NO_GOALS,
-                   'waiting until no PG is peering, to compute the targets of the pinned PGs')
+                   'computing the targets of the pinned PGs; this waits until no PG is peering, '
+                   'and CRUSH, weights and the pools with pins no longer change')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')

@@ -66,6 +66,9 @@ class PinIndex(Mapping[str, PinRecord]):
         """Ids of the pools with pins."""
         return self._seeds.keys()
 
+    def of_pool(self, pool_id: int) -> AbstractSet[str]:
+        return self._seeds.get(pool_id, {}).keys()
+
     def differing(self, osdmap: OsdMap) -> List[str]:
         """PGs that no longer exist, or whose upmap entry is not that of the pin."""
         items, vectors = self._items, self._vectors

@@ -345,13 +345,16 @@ class Forecast:
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
-        self._key: Optional[Tuple[Any, ...]] = None
+        #: The OSDs that are out, and pool -> (pg_num, pg_num_pending), which they depend on.
+        self._out: Optional[AbstractSet[int]] = None
+        self._pools: Dict[int, Tuple[int, int]] = {}
         self._crush = 0
         self._epoch = -1
         self._due = 0.0
 
     def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
-        """Compute the moves of new pins, or those of all pins if CRUSH or the pools have changed.
+        """Compute the moves of new pins, those of a pool whose pg_num has changed, or those of all
+        pins if CRUSH has changed.
 
         `pinning`: each PG that a change of CRUSH remaps gets another pin, and the moves of the
         other PGs stay the same. Those of the last pins are computed again: the mons may have
@@ -359,17 +362,16 @@ class Forecast:
         """
         osdmap = seen.osdmap
         out = out_osds(osdmap.osds)
-        key = (out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
-                          for pool in osdmap.pools.values()))
         changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
-        if key != self._key or changed and not pinning:
+        if out != self._out or changed and not pinning:
             self.moves.clear()
-            self._key = key
+            self._out = out
             self._lacking = dict.fromkeys(pins)
         elif changed:
             self.forget(self._fresh)
         if changed:
             self._fresh = {}
+        self._forget_changed_pools(pins, osdmap)
         noted = pins.take_changed()
         self._fresh.update(dict.fromkeys(noted))
         self.forget(noted)
@@ -381,6 +383,15 @@ class Forecast:
                     continue
                 self.moves.put(pgid, replace(move, since=seen.now))
             del self._lacking[pgid]
+
+    def _forget_changed_pools(self, pins: PinIndex, osdmap: OsdMap) -> None:
+        """Pools without pins do not matter: one of others may merge PGs all the time."""
+        pools = {number: (osdmap.pools[number].pg_num, osdmap.pools[number].pg_num_pending)
+                 for number in pins.pools if number in osdmap.pools}
+        for number, found in pools.items():
+            if self._pools.get(number, found) != found:
+                self.forget(pins.of_pool(number))
+        self._pools = pools
 
     def forget(self, pgids: Iterable[str]) -> None:
         for pgid in sorted(pgids):

@@ -5,7 +5,7 @@ from typing import FrozenSet, Optional, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
-from ..cluster.types import OsdMap, Question
+from ..cluster.types import OsdMap, Question, pool_of
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
@@ -188,8 +188,8 @@ class PinGoals:
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
                    if pgid not in campaign.in_flight}
-        now = goals.basis(seen.osdmap, seen.crush) if vectors else ''
-        if joining or not vectors or now == self._raw_basis or not self._may_write() \
+        now = goals.basis(seen.osdmap, seen.crush, map(pool_of, vectors)) if vectors else ''
+        if joining or goals.still_holds(self._raw_basis, now) or not self._may_write() \
                 or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
             return True
         outlook = self._raw_outlook(seen.osdmap, now)
@@ -228,7 +228,7 @@ class PinGoals:
         """New goals, stored in the pins; None: there are none (yet), see `fit`."""
         if self.fit and not seen.new_map:
             return None
-        now = goals.basis(seen.osdmap, seen.crush, seen.balancing)
+        now = goals.basis(seen.osdmap, seen.crush, self._pins.pools, seen.balancing)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self.fit = not goals.needed(campaign, self._pins, now)

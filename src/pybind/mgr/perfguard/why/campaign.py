@@ -63,7 +63,7 @@ _WORDS = {
     Code.PINS_SENT: 'it waited for pins to show in the OSDMap',
     Code.PINNED: 'all PGs were pinned',
     Code.REPORTS: 'it waited for PGs to report',
-    Code.NO_GOALS: 'targets were not known, since PGs were peering',
+    Code.NO_GOALS: 'the targets of pinned PGs were not computed yet',
     Code.UNCLEAN: 'it waited for PGs to become clean',
     Code.LAGGY: 'PGs were laggy',
     Code.LAGGY_LATELY: 'PGs had been laggy within the last three reports',

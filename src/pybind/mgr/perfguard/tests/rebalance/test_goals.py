@@ -6,12 +6,13 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.cluster.types import UpmapEntry
+from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
+from perfguard.rebalance import report
 from perfguard.rebalance.campaign_store import pin_from_json, pin_to_json
 from perfguard.rebalance.types import PinRecord
 
-from ..fakes.cluster import Crash, FakeCluster
+from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
 from ..loop.test_loop import Story, whats
 
@@ -59,6 +60,96 @@ def test_a_restart_of_an_osd_leaves_the_goals_as_they_are() -> None:
     after = driver.loop.jobs.rebalance.campaign
     assert campaign is not None and after is not None
     assert campaign.goals and after.goals == campaign.goals
+
+
+@dataclass
+class Merging(FakeCluster):
+    """One of its pools merges a PG every three seconds, for hours."""
+    merging: int = 0
+
+    def _view(self) -> FakeView:
+        view = super()._view()
+        if not self.merging:
+            return view
+        number = 4096 - int(self.now) // 3
+        pool = replace(view.osdmap.pools.get(self.merging, view.osdmap.pools[1]),
+                       id=self.merging, pg_num=number, pg_num_target=64, pg_num_pending=number)
+        pools = {**view.osdmap.pools, self.merging: pool}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.epoch += bool(self.merging) and int(self.now) % 3 == 0
+        super().tick(seconds)
+
+
+def goals_of(driver: Driver) -> str:
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.goals
+    return campaign.goals
+
+
+def test_a_pool_of_others_that_merges_pgs_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are the moves of all pins worked out with each PG that it merges."""
+    cluster = Merging()
+    driver = balanced(cluster)
+    cluster.merging, before = 9, goals_of(driver)
+    moves: List[str] = []
+    release_move = report.release_move
+
+    def counted(pgid: str, *args: Any) -> Any:
+        moves.append(pgid)
+        return release_move(pgid, *args)
+
+    monkeypatch.setattr(report, 'release_move', counted)
+    driver.run(30)
+    assert not moves and goals_of(driver) == before
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert max(spread(cluster, pool) for pool in (1, 2)) < 1
+
+
+def test_a_pool_with_pins_that_merges_pgs_ends_where_crush_places_it() -> None:
+    """As with the balancer. Its goals would be worked out again with each PG that is merged."""
+    cluster = Merging()
+    driver = balanced(cluster)
+    cluster.merging = 2
+    pins = driver.loop.rebalance.pins
+    assert any(pin.before != pin.goal for pgid, pin in pins.items() if pool_of(pgid) == 2)
+    driver.run(20)
+    left = {pgid: pin for pgid, pin in pins.items() if pool_of(pgid) == 2}
+    assert left and all(pin.before == pin.goal != pin.entry for pin in left.values())
+    before = goals_of(driver)
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert goals_of(driver) == before and spread(cluster, 1) < 1
+    assert all(tuple(pg.mon.raw) == pg.data for pgid, pg in cluster.pg.items() if pgid in left)
+
+
+def test_a_pool_is_balanced_once_it_has_merged_its_pgs() -> None:
+    cluster = Merging()
+    driver = balanced(cluster)
+    cluster.merging = 2
+    driver.run(20)
+    cluster.merging = 0
+    cluster.epoch += 1
+    driver.run(20)
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert max(spread(cluster, pool) for pool in (1, 2)) < 1
+
+
+def test_the_goals_of_a_pool_hold_when_another_has_no_pins_left() -> None:
+    """Working them out again would hold all releases."""
+    driver = Driver(FakeCluster(pgs=24), replace(BALANCED, max_pgs_in_flight=1))
+    driver.to_pinned()
+    before, pins = goals_of(driver), driver.loop.rebalance.pins
+    driver.ask('start')
+    alone = 0
+    while driver.phase != 'DONE':
+        driver.turn()
+        assert goals_of(driver) == before
+        alone += len(pins) > 1 and len(set(map(pool_of, pins))) == 1
+    assert alone > 5
 
 
 def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None:
