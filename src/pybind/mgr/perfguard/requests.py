@@ -18,6 +18,7 @@ from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Prot
 from .cluster.tool_thread import ToolJob
 from .errors import Refused
 from .mitigation.types import Revert
+from .rebalance.pinning import unpinned
 from .rebalance.requests import Request, from_json
 from .rebalance.types import Campaign, Phase
 from .store import Store
@@ -340,9 +341,8 @@ def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> Lis
     if campaign is not None and campaign.open and pins:
         found.append('the pins of %s will become ordinary upmaps, which the balancer may change '
                      '("rebalance rollback" restores CRUSH first)' % pgs(pins))
-    if campaign is not None and campaign.open and campaign.unpinnable:
-        found.append('%s cannot be pinned and will move at once'
-                     % pgs(len(campaign.unpinnable)))
+    if campaign is not None and campaign.open and unpinned(campaign):
+        found.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
     if probe is not None:
         found.append('probe %d will be cancelled' % probe)
     return found

@@ -12,7 +12,7 @@ from .observation import Observation
 from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
-from .rebalance.pinning import unpinnable_excess, waiting
+from .rebalance.pinning import staying, unpinnable_excess, unpinned, waiting
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.rule_change import left_intermediate, way_back
@@ -161,26 +161,30 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     if campaign is not None and campaign.active and campaign.unpinnable:
         excess = unpinnable_excess(campaign, campaign.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
-            '%s cannot be pinned%s' % (
-                pgs(len(campaign.unpinnable)),
+            '%s cannot be pinned%s%s' % (
+                pgs(len(campaign.unpinnable)), _in_place(campaign),
                 '; releases wait for "rebalance start" or "rebalance abort"' if excess else ''),
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
     if campaign is not None and campaign.held:
-        count = campaign.left + len(campaign.unpinnable)
+        count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and holds %s in place' % (campaign.id, pgs(count)),
             held_detail(campaign, seen), count)
     return checks
 
 
+def _in_place(campaign: Campaign) -> str:
+    return ' (staying in place: %d)' % staying(campaign) if staying(campaign) else ''
+
+
 def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
     """What stays as it is until the operator decides, and the ways out."""
     detail = ['%s pinned where the data is' % (
         pgs_are(campaign.left))]
-    if campaign.unpinnable:
+    if unpinned(campaign):
         detail.append('%s cannot be pinned and would move without norebalance, '
                       'so norebalance stays set'
-                      % pgs(len(campaign.unpinnable)))
+                      % pgs(unpinned(campaign)))
     if waiting(campaign):
         detail.append('%s of these must recover before it can be pinned'
                       % pgs(waiting(campaign)))

@@ -163,10 +163,13 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_UNPINNABLE',
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '
-        '``norebalance`` is cleared. If their share exceeds ``max_unpinnable_ratio``, perfguard '
+        '``norebalance`` is cleared, except those that stay in place because CRUSH finds too few '
+        'OSDs for them. If the share of the others exceeds ``max_unpinnable_ratio``, perfguard '
         'keeps the flag set.',
         'Either revert the CRUSH change and run ``rebalance abort``, or accept with ``rebalance '
-        'start`` that these PGs all move at once.'),
+        'start`` that these PGs all move at once. For PGs that stay in place, add OSDs or failure '
+        'domains, or let CRUSH try more often (the tunable ``choose_total_tries``, or the step '
+        '``set_choose_tries`` of an erasure-coded rule); releases do not wait for that.'),
     HealthCheck(
         'PERFGUARD_HELD_PINS',
         'An aborted campaign keeps PGs pinned, and some borrowed settings stay in force. The '

@@ -22,6 +22,7 @@ from ..rebalance.orders import Order, OrderFacts, change_of, warnings
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
+from ..upmap.pins import INCOMPLETE
 from .live import LiveCluster, connected
 from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json, held_back,
                    plan_pins, reasons_json, trouble)
@@ -326,7 +327,10 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     caps = caps_of(DEFAULTS)
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
-    _explain('moves at once', pins.unpinnable)
+    staying = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
+    _explain('moves at once', {pgid: why for pgid, why in pins.unpinnable.items()
+                               if pgid not in staying})
+    _explain('is remapped', staying)
     present = maps.crush.weights()
     before = {osd: present[osd] for osd in change.weights}
     say('CRUSH weights before: ' + _some_weights(before))

@@ -6,7 +6,7 @@ from typing import AbstractSet, Dict, List, Optional
 from ..cluster.types import pool_of
 from ..errors import Code
 from ..tables import pgs
-from ..upmap.pins import Pin, plan_pin
+from ..upmap.pins import INCOMPLETE, Pin, plan_pin, stays
 from .moves import move_between
 from .pinning import is_mixture
 from .progress import LONGEST_TURN_SECONDS, advance
@@ -46,6 +46,11 @@ def follow_flights(turn: Turn) -> None:
             bytes_done += flight.bytes
             turn.forget_pin(pgid)
             changes.append(_arrival(turn, pgid, flight))
+        elif _stays(turn, pgid, flight):
+            if flight.pin is not None:
+                turn.forget_pin(pgid)
+            released += bool(flight.pin or flight.targets)
+            turn.event('release', 'PG %s does not move any further' % pgid, INCOMPLETE)
         else:
             flights[pgid] = flight
     campaign = turn.campaign
@@ -165,6 +170,15 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     peering = turn.in_transition
     return age > 2 * turn.seen.stats_period and (
         peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
+
+
+def _stays(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """Whether the PG is where it will stay remapped, because CRUSH finds too few OSDs for it: what
+    it found has the data. A target that is down may come back."""
+    osds, pool, place = turn.seen.osdmap.osds, turn.pool(pgid), turn.seen.placement(pgid)
+    return (flight.confirmed is not None and pgid in turn.seen.osdmap.pg_temp
+            and pool is not None and place is not None and stays(pool, place.up, place.acting)
+            and not any(osd in osds and osds[osd].is_down_but_in for osd in flight.targets))
 
 
 def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:

@@ -10,7 +10,8 @@ from typing import Dict, FrozenSet, Mapping, Optional, Union
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
-from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
+from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
+                          stays, without)
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .moves import Move, move_between
 from .turn import Turn
@@ -98,6 +99,8 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
     reason = skip_reason(pool, pgid)
     if reason is not None:
         return Unpinnable(reason)
+    if stays(pool, apply_entry(pg.raw, kept, out), pg.acting):
+        return Unpinnable(INCOMPLETE)
     # From the raw set itself: the pairs of `kept` need not be undone.
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
                       existing=kept.items, out=out)

@@ -12,6 +12,7 @@ from ..errors import Code, Reason, texts
 from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
+from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import spread
 from . import osd_limits
 from .flights import follow_flights, pin_back
@@ -20,7 +21,7 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
                     waiting_text, wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
-from .pinning import audit, pin_remapped, unpinnable_excess, waiting
+from .pinning import audit, pin_remapped, staying, unpinnable_excess, waiting
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
@@ -133,22 +134,28 @@ def _prepared(turn: Turn) -> None:
         turn.because(Code.SETTINGS, waiting_text(
             turn.seen.settings, 'norebalance is set and the balancer is off'))
         return
-    remapped = len(turn.seen.osdmap.pg_temp)
-    campaign = turn.campaign
+    campaign, remapped = turn.campaign, turn.seen.osdmap.pg_temp
+    moving = any(_may_move(turn, pgid) for pgid in remapped)
     if balancer_of_others(turn):
         turn.reasons.append(BALANCER_ON)
-    elif campaign.automatic and (campaign.change or remapped
+    elif campaign.automatic and (campaign.change or moving
                                  or turn.seen.crush_version != campaign.crush_version):
         turn.enter(Phase.PINNING, 'automatically')
     elif campaign.automatic:
         turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it remaps are '
                      'pinned and released automatically')
-    elif remapped:
+    elif moving:
         turn.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in place'
-                     % pgs_are(remapped))
+                     % pgs_are(len(remapped)))
     else:
         turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
                      '"rebalance pin" after it')
+
+
+def _may_move(turn: Turn, pgid: str) -> bool:
+    """Whether a remapped PG has a place to move to."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    return pool is not None and place is not None and not turn.stays(pool, place)
 
 
 def _pinning(turn: Turn) -> None:
@@ -323,7 +330,7 @@ def _confirming(turn: Turn) -> bool:
 def _quiet(turn: Turn) -> bool:
     """Whether all PGs have reported that they are in place, or have had enough time for it."""
     counts = turn.seen.signals.counts
-    unclean = counts.remapped + counts.in_transition
+    unclean = max(0, counts.remapped - staying(turn.campaign)) + counts.in_transition
     since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
     if unclean:
         turn.because(Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean))
@@ -433,7 +440,8 @@ def _begun(turn: Turn) -> FrozenSet[int]:
 
 def _moving_if_let(turn: Turn) -> List[str]:
     """PGs without pins that would move without norebalance."""
-    return [pgid for pgid in turn.campaign.unpinnable if pgid in turn.seen.osdmap.pg_temp]
+    return [pgid for pgid, why in turn.campaign.unpinnable.items()
+            if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE]
 
 
 def _keep_still(turn: Turn) -> bool:

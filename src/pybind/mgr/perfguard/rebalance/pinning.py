@@ -6,7 +6,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
-from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
+from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .holds import NOREBALANCE
 from .turn import Turn
@@ -204,10 +204,12 @@ def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
     CRUSH is the same.
     """
     reason = turn.campaign.unpinnable.get(pgid, DEGRADED)
-    if reason == DROPPED_BY_MON:
-        return not other_crush
-    return reason != DEGRADED and (
-        not turn.seen.new_map or len(turn.campaign.unpinnable) > PLANNED_AGAIN)
+    if reason == DEGRADED or other_crush:
+        return False
+    if reason == DROPPED_BY_MON or not turn.seen.new_map:
+        return True
+    # A PG that moves after all must not do so unnoticed.
+    return reason != INCOMPLETE and len(turn.campaign.unpinnable) > PLANNED_AGAIN
 
 
 def waits(campaign: Campaign, pgid: str) -> bool:
@@ -220,12 +222,23 @@ def waiting(campaign: Campaign) -> int:
     return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
 
 
+def staying(campaign: Campaign) -> int:
+    """How many PGs are remapped and have nowhere to move."""
+    return sum(1 for reason in campaign.unpinnable.values() if reason == INCOMPLETE)
+
+
+def unpinned(campaign: Campaign) -> int:
+    """How many PGs without a pin move as soon as norebalance is cleared, or once they have
+    recovered."""
+    return len(campaign.unpinnable) - staying(campaign)
+
+
 def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     """Why releases must not begin: too many PGs would move outside the caps; '' if they may.
 
     `held`: PGs of the campaign that are pinned, move or have moved.
     """
-    number = len(campaign.unpinnable) - waiting(campaign)
+    number = unpinned(campaign) - waiting(campaign)
     ratio = options.max_unpinnable_ratio
     if number <= max(options.max_backfills_target, ratio * (number + held),
                      campaign.accepted_unpinnable):
@@ -243,7 +256,8 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
     if campaign is None or NOREBALANCE not in campaign.holds.flags:
         return ''
     number = sum(1 for pgid in osdmap.pg_temp
-                 if pgid not in campaign.in_flight and not waits(campaign, pgid))
+                 if pgid not in campaign.in_flight
+                 and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
     held = pins + campaign.released + campaign.kept
     if number <= max(options.max_backfills_target,
                      options.max_unpinnable_ratio * (number + held)):
@@ -260,6 +274,8 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     reason = skip_reason(pool, pgid)
     if reason is None and may_be_degraded(place.acting, turn.seen.degraded_osds):
         reason = DEGRADED
+    if reason is None and turn.stays(pool, place):
+        reason = INCOMPLETE
     if reason is not None:
         return reason
     present = turn.seen.osdmap.entry(pgid)

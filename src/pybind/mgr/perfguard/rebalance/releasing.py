@@ -151,7 +151,7 @@ EC_OPTIMIZATIONS = 'ec_optimizations'
 def loose_moves(turn: Turn) -> Dict[str, Move]:
     """PGs that are remapped, cannot be pinned, and are not counted as in flight yet.
 
-    Only norebalance keeps them where they are.
+    Only norebalance keeps them where they are. A PG that gains no OSD does not move.
     """
     found: Dict[str, Move] = {}
     for pgid in turn.campaign.unpinnable:
@@ -159,8 +159,10 @@ def loose_moves(turn: Turn) -> Dict[str, Move]:
         if (pgid in turn.campaign.in_flight or pool is None or place is None
                 or pgid not in turn.seen.osdmap.pg_temp or waits(turn.campaign, pgid)):
             continue
-        found[pgid] = move_between(pgid, pool, place.acting, place.up,
-                                   turn.seen.signals.pool_bytes.get(pool.id, 0))
+        move = move_between(pgid, pool, place.acting, place.up,
+                            turn.seen.signals.pool_bytes.get(pool.id, 0))
+        if move.targets:
+            found[pgid] = move
     return found
 
 
@@ -302,9 +304,8 @@ def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
     reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
                     'released after recovery')
     waived = is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)
-    lost = any(osd.is_down_but_in for osd in turn.seen.osdmap.osds.values())
     found = [move for move in moves if not (waived and _may_be_degraded(turn, move)
-                                            or lost and _lacks_an_osd(turn, move))]
+                                            or turn.lost and _lacks_an_osd(turn, move))]
     if len(found) < len(moves):
         turn.reasons.append(reason)
     return found

@@ -4,11 +4,12 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from ..cluster.types import Pool, pool_of, seed_of
+from ..cluster.types import Placement, Pool, pool_of, seed_of
 from ..errors import Reason
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
+from ..upmap.pins import stays
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .moves import Move, MoveIndex, path_osds
@@ -99,6 +100,15 @@ class Turn:
         """The pool of a PG that exists; None once the pool or the PG is gone."""
         pool = self.seen.osdmap.pools.get(pool_of(pgid))
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
+
+    @functools.cached_property
+    def lost(self) -> bool:
+        """Whether an OSD is down whose PGs have no other OSD in its place yet."""
+        return any(osd.is_down_but_in for osd in self.seen.osdmap.osds.values())
+
+    def stays(self, pool: Pool, place: Placement) -> bool:
+        """As upmap.pins.stays; not while the up set may only lack an OSD that is down."""
+        return not self.lost and stays(pool, place.up, place.acting)
 
     @functools.cached_property
     def in_transition(self) -> int:

@@ -12,6 +12,10 @@ from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
 from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
 
 
+#: Why a PG that stays in place cannot be pinned; see `stays`.
+INCOMPLETE = 'CRUSH finds too few OSDs for it, so it stays where it is'
+
+
 @dataclass(frozen=True)
 class Pin:
     #: The complete new entry of the PG; an empty one: remove the present one.
@@ -82,6 +86,16 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
         return entry
     pin = _wanted_entry(raw, up, entry, pool.erasure, out)
     return entry if isinstance(pin, Unpinnable) else pin.entry
+
+
+def stays(pool: Pool, up: OsdSet, acting: OsdSet) -> bool:
+    """Whether a remapped PG has nowhere to move: its up set lacks OSDs, and those in it have the
+    data already. It is active+clean+remapped until CRUSH finds a complete set."""
+    if NO_OSD not in up and len(up) == pool.size:
+        return False
+    if pool.erasure:
+        return all(new in (old, NO_OSD) for old, new in zip(acting, up))
+    return set(up) <= {*acting, NO_OSD}
 
 
 def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:

@@ -336,6 +336,15 @@ def test_an_expansion_shows_what_it_moves(change):
     assert '2 PGs to pin; their release moves 2 shards' in err and 'osd.9 (2)' in err
 
 
+def test_a_change_names_pgs_that_are_not_pinned(change, monkeypatch):
+    monkeypatch.setitem(FUTURE, '1.0', FuturePg((0, 1, 2), (0, 1)))
+    monkeypatch.setitem(FUTURE, '1.1', FuturePg((0, 1, 3), (9, 1)))
+    _, out, err = change('expand', '--format', 'json')
+    assert len(json.loads(out)['unpinnable']) == 2
+    assert 'PG 1.0 is remapped: CRUSH finds too few OSDs' in err
+    assert 'PG 1.1 moves at once: the up set has 2 OSDs' in err
+
+
 @pytest.mark.parametrize('kb, warned', [(1 << 30, False), (1 << 28, True)])
 def test_an_expansion_warns_where_weights_are_not_sizes(change, tmp_path, kb, warned):
     (tmp_path / 'df').write_text(json.dumps({

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
 from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up, restate,
-                                  skip_reason)
+                                  skip_reason, stays)
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
 
 from ..fakes.mon_model import HOLE, Stored, ToyMon, ToyOsd
@@ -270,6 +270,21 @@ def test_sets_that_cannot_be_pinned(up, acting, words):
     for erasure in (False, True):
         result = plan_pin(pool(3, erasure), up, acting, UpmapEntry(), OSDS, None)
         assert isinstance(result, Unpinnable) and words in result.reason
+
+
+@pytest.mark.parametrize('up, acting, replicated, erasure', [
+    ((1, 2, 3), (1, 2, 4), False, False),
+    ((1, 2, NO_OSD), (1, 2, 4), True, True),
+    ((1, 2), (1, 2, 4), True, True),
+    ((2, 1, NO_OSD), (1, 2, 4), True, False),
+    ((1, 5, NO_OSD), (1, 2, 4), False, False),
+    ((NO_OSD, 2, 4), (1, NO_OSD, 4), False, False),
+    ((NO_OSD, NO_OSD, 4), (1, NO_OSD, 4), True, True),
+    ((), (1, 2, 4), True, True)])
+def test_a_pg_stays_if_its_set_lacks_osds_and_the_others_have_its_data(
+        up, acting, replicated, erasure):
+    assert stays(pool(3, False), up, acting) == replicated
+    assert stays(pool(3, True), up, acting) == erasure
 
 
 @pytest.mark.parametrize('osd, words', [

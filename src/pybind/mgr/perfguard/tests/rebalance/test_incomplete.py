@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""PGs for which CRUSH finds too few OSDs: active, clean and remapped until CRUSH changes."""
+from dataclasses import dataclass, field, replace
+from typing import Any, List, Mapping, Sequence
+
+import pytest
+
+from perfguard.cluster.types import NO_OSD, OsdSet, pool_of
+from perfguard.rebalance import pinning
+from perfguard.upmap.pins import INCOMPLETE
+
+from ..fakes.cluster import FakeCluster, FakePg
+from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.straw_cluster import StrawCluster
+from .test_goals import BALANCED
+
+
+@dataclass
+class IncompleteCluster(StrawCluster):
+    """CRUSH gives up on a position of some PGs, where the OSDs keep the shard that they have."""
+    #: PG -> positions.
+    gaps: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: PGs whose first two OSDs change places, which no pairs can tell.
+    swapped: Sequence[str] = ()
+
+    def raw_under(self, pgid: str, toys: Any) -> List[int]:
+        raw = super().raw_under(pgid, toys)
+        if pgid in self.swapped:
+            raw[:2] = raw[1::-1]
+        for position in self.gaps.get(pgid, ()):
+            raw[position] = NO_OSD
+        return raw
+
+    def _backfills(self, pgid: str, pg: FakePg) -> bool:
+        return self._merged(pgid, pg) != self._have(pgid, pg) and super()._backfills(pgid, pg)
+
+    def _copies(self, pgid: str, pg: FakePg) -> int:
+        """An OSD may have two shards, one of which waits for an OSD of its own."""
+        have = self._have(pgid, pg)
+        return len(have) - have.count(NO_OSD)
+
+    def _held(self, pgid: str, pg: FakePg) -> OsdSet:
+        return self._merged(pgid, pg)
+
+    def _merged(self, pgid: str, pg: FakePg) -> OsdSet:
+        """The acting set once everything is copied that there is a place for."""
+        if pool_of(pgid) == 2:
+            return tuple(old if new == NO_OSD else new for old, new in zip(pg.data, pg.up))
+        return tuple(dict.fromkeys((*pg.up, *pg.data)))[:3]
+
+    def tick(self, seconds: float = 1.0) -> None:
+        super().tick(seconds)
+        for pgid, pg in self.pg.items():
+            if len(set(pg.up) - {NO_OSD}) < 3 and pg.temp is None and pg.peering_until is None:
+                pg.temp = pg.data
+
+    def give_up(self, gaps: Mapping[str, Sequence[int]]) -> None:
+        self.gaps = gaps
+        self._place()
+        self.change_tunables()
+
+
+def stuck(driver: Driver) -> List[str]:
+    return sorted(pgid for pgid, why in unpinnable(driver).items() if why == INCOMPLETE)
+
+
+def unpinnable(driver: Driver) -> Mapping[str, str]:
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    return campaign.unpinnable
+
+
+def expanding(gaps: Mapping[str, Sequence[int]], options: Any = OPTIONS,
+              swapped: Sequence[str] = ()) -> Driver:
+    """A campaign after a change with which CRUSH gives up on some PGs."""
+    cluster = IncompleteCluster()
+    driver = Driver(cluster, options)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.gaps, cluster.swapped = gaps, swapped
+    cluster.add_osds(3, 1.0)
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    return driver
+
+
+def ended(driver: Driver) -> None:
+    """All settings are given back, and only these PGs are remapped."""
+    cluster, fresh = driver.cluster, FakeCluster()
+    assert cluster.foreign() == fresh.foreign() and cluster.mon_config == fresh.mon_config
+    assert not [code for code in cluster.checks if code.startswith('PERFGUARD')]
+
+
+@pytest.mark.parametrize('options', [OPTIONS, BALANCED])
+@pytest.mark.parametrize('gaps', [{'2.0': [2]}, {'2.2': [2]}, {'1.0': [1]},
+                                  {'2.%x' % seed: [seed % 3] for seed in range(6)},
+                                  {'2.1': [0, 1], '1.1': [0], '1.2': [2]}])
+def test_a_campaign_with_pgs_that_crush_gives_up_on_ends(
+        gaps: Mapping[str, Sequence[int]], options: Any) -> None:
+    """More than max_pgs_in_flight of them, too, and such as move with another shard first."""
+    driver = expanding(gaps, replace(options, max_unpinnable_ratio=0.5))
+    cluster = driver.cluster
+    assert set(unpinnable(driver)) == set(gaps) and not cluster.moved
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert cluster.most_moving <= 4 + len(gaps) and set(cluster.remapped()) == set(gaps)
+    ended(driver)
+
+
+def test_they_do_not_count_as_too_many_to_release() -> None:
+    """None of them moves when norebalance is cleared."""
+    gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    driver = expanding(gaps, replace(OPTIONS, max_unpinnable_ratio=0.05))
+    still = [pgid for pgid in gaps if pgid in stuck(driver)]
+    assert len(still) > 2
+    check = driver.cluster.checks['PERFGUARD_UNPINNABLE']
+    assert 'staying in place: %d' % len(still) in check['summary']
+    assert any(INCOMPLETE in line for line in check['detail'])
+
+
+@pytest.mark.parametrize('phase', ['PINNED', 'RELEASING'])
+def test_finish_does_not_wait_for_them(phase: str) -> None:
+    driver = expanding({'2.0': [2], '2.1': [0], '2.2': [1]},
+                       replace(OPTIONS, max_unpinnable_ratio=0.5))
+    if phase == 'RELEASING':
+        driver.ask('start')
+        driver.run_until(lambda: driver.status['released'] > 0)
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
+    assert driver.cluster.remapped()
+    ended(driver)
+
+
+def test_an_abort_gives_norebalance_back_where_nothing_would_move() -> None:
+    driver = expanding({'2.2': [2]})
+    assert stuck(driver) == ['2.2']
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(10)
+    assert 'norebalance' not in driver.cluster.flags and driver.cluster.remapped() == ['2.2']
+    assert not driver.cluster.moved
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
+
+
+def test_an_abort_keeps_norebalance_while_an_osd_is_down_that_pgs_would_move_to() -> None:
+    """They would all move once it is back."""
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster = driver.cluster
+    new = cluster.expand()
+    driver.run_until(lambda: bool(cluster.remapped()))
+    for osd in new:
+        cluster.take_down(osd)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    assert cluster.remapped() and not stuck(driver) and 'norebalance' in cluster.flags
+    for osd in new:
+        cluster.revive(osd)
+    driver.run(20)
+    assert not cluster.moved
+
+
+def test_a_campaign_waits_for_its_change_beside_pgs_that_were_so_before() -> None:
+    cluster = IncompleteCluster(gaps={})
+    cluster.give_up({'2.0': [2]})
+    cluster.tick(5.0)
+    driver = Driver(cluster, OPTIONS)
+    driver.run(3)
+    driver.order('expand')
+    driver.run(20)
+    assert driver.phase == 'PREPARED' and codes(driver.status) == ['AWAITS_CHANGE']
+    cluster.add_osds(3, 1.0)
+    driver.run_to('DONE')
+    assert cluster.remapped() == ['2.0'] and driver.status['released'] > 5
+    ended(driver)
+
+
+def test_a_flight_whose_target_is_down_for_a_while_is_not_given_up() -> None:
+    driver = Driver(FakeCluster(backfill_seconds=30.0), OPTIONS)
+    driver.to_releasing()
+    cluster = driver.cluster
+    driver.run_until(lambda: bool([pgid for pgid in cluster.remapped() if pgid[0] == '2']))
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    pgid = next(pgid for pgid in cluster.remapped() if pgid[0] == '2')
+    target = campaign.in_flight[pgid].targets[0]
+    cluster.take_down(target)
+    driver.run(20)
+    campaign = driver.loop.rebalance.campaign
+    assert NO_OSD in cluster.pg[pgid].up and campaign is not None
+    assert pgid in campaign.in_flight
+    cluster.revive(target)
+    driver.run_to('DONE')
+    assert cluster.clean() and [one.pgid for one in cluster.moved].count(pgid) == 1
+
+
+@pytest.mark.parametrize('options', [OPTIONS, BALANCED])
+def test_crush_that_gives_up_on_pgs_in_mid_campaign_holds_nothing(options: Any) -> None:
+    """Pinned by pairs or by a vector, or in flight."""
+    every = ['2.%x' % seed for seed in range(12)]
+    driver = expanding({}, replace(options, max_unpinnable_ratio=0.5, max_pgs_in_flight=3),
+                       swapped=every[1::2])
+    cluster = driver.cluster
+    assert isinstance(cluster, IncompleteCluster)
+    assert any(pin.entry.vector for pin in driver.loop.rebalance.pins.values())
+    cluster.backfill_seconds = 20.0
+    driver.ask('start')
+    driver.run_until(lambda: len(cluster.remapped()) == 3)
+    cluster.swapped = every[1::4]
+    cluster.give_up({pgid: [place % 3] for place, pgid in enumerate(every)})
+    driver.run_to('DONE', 900)
+    ended(driver)
+
+
+def test_sets_that_are_complete_again_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are so many that they are not looked at with each OSDMap."""
+    monkeypatch.setattr(pinning, 'PLANNED_AGAIN', 2)
+    gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    driver = expanding(gaps)
+    cluster = driver.cluster
+    assert isinstance(cluster, IncompleteCluster) and len(stuck(driver)) > 2
+    cluster.give_up({})
+    driver.run_until(lambda: not cluster.remapped())
+    assert not unpinnable(driver) and not cluster.moved
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert cluster.clean()
