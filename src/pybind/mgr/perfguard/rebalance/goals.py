@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import (Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
+from ..cluster.types import (NO_OSD, Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry,
+                             pool_of)
 from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
@@ -242,8 +243,9 @@ class _PoolGoals:
         entry = self._osdmap.entry(pgid)
         raw = raw_from_up(up, entry, self._out)
         if raw is None and pgid in self._pins and self._pins[pgid].entry == entry:
-            return self._pins[pgid].raw
-        return raw
+            raw = self._pins[pgid].raw
+        # No pair can fill a hole.
+        return None if raw is not None and NO_OSD in raw else raw
 
     def records(self) -> Dict[str, PinRecord]:
         """The records of PGs that have a pin, and of those that will move."""

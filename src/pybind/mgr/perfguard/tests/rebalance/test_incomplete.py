@@ -200,7 +200,7 @@ def test_a_flight_whose_target_is_down_for_a_while_is_not_given_up() -> None:
 
 @pytest.mark.parametrize('options', [OPTIONS, BALANCED])
 def test_crush_that_gives_up_on_pgs_in_mid_campaign_holds_nothing(options: Any) -> None:
-    """Pinned by pairs or by a vector, or in flight."""
+    """Pinned by pairs or by a vector, or in flight. No command names an OSD that is none."""
     every = ['2.%x' % seed for seed in range(12)]
     driver = expanding({}, replace(options, max_unpinnable_ratio=0.5, max_pgs_in_flight=3),
                        swapped=every[1::2])
@@ -213,6 +213,7 @@ def test_crush_that_gives_up_on_pgs_in_mid_campaign_holds_nothing(options: Any) 
     cluster.swapped = every[1::4]
     cluster.give_up({pgid: [place % 3] for place, pgid in enumerate(every)})
     driver.run_to('DONE', 900)
+    assert not [command for command in cluster.sent if NO_OSD in command.get('id', ())]
     ended(driver)
 
 
