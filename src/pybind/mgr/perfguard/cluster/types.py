@@ -94,6 +94,10 @@ class Pool:
     pg_num_min: int = 0
     pg_num_max: int = 0
 
+    def is_complete(self, osds: OsdSet) -> bool:
+        """Whether a set has an OSD for each copy or shard of a PG."""
+        return NO_OSD not in osds and len(osds) == self.size
+
 
 class PoolRule(NamedTuple):
     """A CRUSH rule for a pool, by their ids."""

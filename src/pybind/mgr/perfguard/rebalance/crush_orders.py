@@ -10,11 +10,12 @@ import base64
 import errno
 import math
 from dataclasses import replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
-from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
+from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
+from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space, pool_of
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
@@ -260,7 +261,8 @@ class CrushOrders:
             return Prepared(change, ordinary=outlook.reason)
         planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
                             bases_of(pins))
-        return Prepared(change, planned, crush_map=crush_map, outlook=outlook)
+        return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
+                        incomplete=tuple(_given_up(planned, outlook, seen)))
 
     def keep(self, prepared: Prepared, seen: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
@@ -326,6 +328,16 @@ class CrushOrders:
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
         self._known = records
+
+
+def _given_up(planned: Join, outlook: Future, seen: Observation) -> Iterator[str]:
+    """PGs for which CRUSH finds enough OSDs now, and too few after a change."""
+    for pgid in (*planned.unpinnable, *planned.pins):
+        pool = seen.osdmap.pools[pool_of(pgid)]
+        if not pool.is_complete(outlook.pgs[pgid].raw):
+            place = seen.placement(pgid)
+            if place is not None and pool.is_complete(place.up):
+                yield pgid
 
 
 def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:

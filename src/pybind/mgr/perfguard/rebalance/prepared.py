@@ -14,6 +14,7 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, plural
+from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .goals import Balanced, preview_balance
@@ -167,6 +168,8 @@ class Prepared:
     #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None
+    #: PGs for which CRUSH finds enough OSDs now, and too few with the change.
+    incomplete: Tuple[str, ...] = ()
     #: OSDs of CRUSH weight 0 that `expand` does not take, with the reason.
     left_out: Tuple[Tuple[int, str], ...] = ()
     warnings: Tuple[str, ...] = ()
@@ -223,11 +226,27 @@ class Prepared:
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a harmful change, unless it is forced."""
+        self.refuse_incomplete(order)
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
             self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
+
+    def refuse_incomplete(self, order: Order) -> None:
+        """Raise Refused for a drain, or a map, with which CRUSH gives up on PGs. OSDs that get a
+        weight are filled all the same: for them it is a warning."""
+        change = self.change
+        if self.incomplete and change is not None and (change.drained or change.crush_map) \
+                and not order.force:
+            raise Refused(errno.EPERM, '%s (raise the tunable choose_total_tries, or the step '
+                          'set_choose_tries of an erasure-coded rule, or override with --force)'
+                          % self._incomplete_text)
+
+    @property
+    def _incomplete_text(self) -> str:
+        return 'CRUSH would find too few OSDs for %s, such as PG %s: data would stay where it is' \
+            % (pgs(len(self.incomplete)), min(self.incomplete))
 
     @property
     def accepted(self) -> Tuple[str, ...]:
@@ -248,10 +267,11 @@ class Prepared:
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
         """Raise Refused for a change most of which would move at once, outside the caps."""
-        number, pins = len(self.planned.unpinnable), len(self.planned.pins)
+        moving = {pgid: why for pgid, why in self.planned.unpinnable.items() if why != INCOMPLETE}
+        number, pins = len(moving), len(self.planned.pins)
         most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
         if number > most and not order.force:
-            pgid, reason = min(self.planned.unpinnable.items())
+            pgid, reason = min(moving.items())
             raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
                           '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they stay in '
                           'place until "rebalance start")' % (
@@ -271,7 +291,9 @@ class Prepared:
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
             'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
-            'warnings': list(self.warnings),
+            'warnings': [*self.warnings,
+                         *([self._incomplete_text] if self.incomplete else ())],
+            'incomplete_pgs': len(self.incomplete),
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),

@@ -18,7 +18,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Opti
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, PoolRule, Space, UpmapEntry
+from ..cluster.types import OsdMap, Pool, PoolPgs, PoolRule, Space, UpmapEntry
 from ..errors import Refused
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
@@ -64,8 +64,7 @@ def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> P
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
     """Raise Refused for a rule that finds too few OSDs for PGs."""
-    short = [pgid for pgid, pg in _all(future)
-             if NO_OSD in pg.raw or len(pg.raw) != pool.size]
+    short = [pgid for pgid, pg in _all(future) if not pool.is_complete(pg.raw)]
     if short:
         raise Refused(errno.EINVAL, 'CRUSH rule %s finds fewer than %d OSDs for %s of pool %s, '
                       'such as PG %s' % (rule, pool.size, pgs(len(short)), pool.name, min(short)))

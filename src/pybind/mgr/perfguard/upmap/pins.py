@@ -91,7 +91,7 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
 def stays(pool: Pool, up: OsdSet, acting: OsdSet) -> bool:
     """Whether a remapped PG has nowhere to move: its up set lacks OSDs, and those in it have the
     data already. It is active+clean+remapped until CRUSH finds a complete set."""
-    if NO_OSD not in up and len(up) == pool.size:
+    if pool.is_complete(up):
         return False
     if pool.erasure:
         return all(new in (old, NO_OSD) for old, new in zip(acting, up))

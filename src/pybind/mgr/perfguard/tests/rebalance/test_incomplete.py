@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs for which CRUSH finds too few OSDs: active, clean and remapped until CRUSH changes."""
+import errno
+import json
 from dataclasses import dataclass, field, replace
-from typing import Any, List, Mapping, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 import pytest
 
 from perfguard.cluster.types import NO_OSD, OsdSet, pool_of
+from perfguard.errors import Refused
 from perfguard.rebalance import pinning
 from perfguard.upmap.pins import INCOMPLETE
 
@@ -20,6 +23,8 @@ class IncompleteCluster(StrawCluster):
     """CRUSH gives up on a position of some PGs, where the OSDs keep the shard that they have."""
     #: PG -> positions.
     gaps: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: The CRUSH weights with which CRUSH gives up; None: any.
+    only_with: Optional[Mapping[int, float]] = None
     #: PGs whose first two OSDs change places, which no pairs can tell.
     swapped: Sequence[str] = ()
 
@@ -27,8 +32,10 @@ class IncompleteCluster(StrawCluster):
         raw = super().raw_under(pgid, toys)
         if pgid in self.swapped:
             raw[:2] = raw[1::-1]
-        for position in self.gaps.get(pgid, ()):
-            raw[position] = NO_OSD
+        weights = {osd: toy.crush_weight for osd, toy in toys.items()}
+        if self.only_with is None or self.only_with.items() <= weights.items():
+            for position in self.gaps.get(pgid, ()):
+                raw[position] = NO_OSD
         return raw
 
     def _backfills(self, pgid: str, pg: FakePg) -> bool:
@@ -230,3 +237,86 @@ def test_sets_that_are_complete_again_are_pinned(monkeypatch: pytest.MonkeyPatch
     driver.ask('start')
     driver.run_to('DONE')
     assert cluster.clean()
+
+
+# ---- before the change
+
+def emptying() -> Driver:
+    """CRUSH will give up on some PGs once osd.0 is drained."""
+    return Driver(IncompleteCluster(hosts=10, only_with={0: 0.0001}))
+
+
+def given_up(driver: Driver, pool: int, osd: int = 0) -> str:
+    """A PG with a shard on the OSD, for which CRUSH will find no other."""
+    cluster = driver.cluster
+    assert isinstance(cluster, IncompleteCluster)
+    pgid = next(pgid for pgid, pg in cluster.pg.items()
+                if osd in pg.data and pool_of(pgid) == pool)
+    cluster.gaps = {pgid: [cluster.pg[pgid].data.index(osd)]}
+    return pgid
+
+
+@pytest.mark.parametrize('pool', [1, 2])
+def test_a_drain_with_which_crush_gives_up_on_pgs_is_refused(pool: int) -> None:
+    driver = emptying()
+    pgid = given_up(driver, pool)
+    shown = driver.order('drain', 'osd.0', dry_run=True)
+    assert shown['incomplete_pgs'] == 1 and pgid in ' '.join(shown['warnings'])
+    assert {'pgid': pgid, 'reason': INCOMPLETE} in shown['unpinnable']
+    with pytest.raises(Refused, match='too few OSDs for 1 PG, such as PG %s:' % pgid) as refused:
+        driver.order('drain', 'osd.0')
+    assert refused.value.errno == errno.EPERM and '--force' in str(refused.value)
+    assert driver.phase == 'IDLE' and not driver.cluster.sent
+    assert driver.order('drain', 'osd.0', force=True)['incomplete_pgs'] == 1
+    driver.run_to('DONE')
+    assert driver.cluster.remapped() == [pgid] and 0 in driver.cluster.pg[pgid].data
+    assert sum(0 in pg.data for pg in driver.cluster.pg.values()) == 1
+
+
+def test_a_pg_that_is_released_to_too_few_osds_is_counted() -> None:
+    """Its vector keeps it in place until then."""
+    driver = emptying()
+    pgid, cluster = given_up(driver, 2), driver.cluster
+    assert isinstance(cluster, IncompleteCluster)
+    vector, cluster.swapped = list(cluster.pg[pgid].data), [pgid]
+    cluster.pg[pgid].mon.put_vector(vector)
+    cluster.place()
+    driver.run(3)
+    assert not cluster.remapped() and cluster.pg[pgid].mon.stored.vector == vector
+    shown = driver.order('drain', 'osd.0', dry_run=True)
+    assert shown['incomplete_pgs'] == 1 and not shown['unpinnable']
+
+
+def test_pgs_that_were_so_before_refuse_no_change() -> None:
+    driver = emptying()
+    pgid, cluster = given_up(driver, 2), driver.cluster
+    assert isinstance(cluster, IncompleteCluster)
+    cluster.only_with = None
+    cluster.give_up(cluster.gaps)
+    cluster.tick(5.0)
+    driver.run(3)
+    assert driver.order('drain', 'osd.0')['incomplete_pgs'] == 0
+    driver.run_to('DONE')
+    assert cluster.remapped() == [pgid]
+
+
+def test_osds_that_get_a_weight_are_filled_although_crush_gives_up_on_pgs() -> None:
+    """Else the new device of an OSD that was replaced would wait for ever."""
+    driver = emptying()
+    driver.order('drain', 'osd.0')
+    driver.run_to('DONE')
+    pgid, cluster = given_up(driver, 2, osd=1), driver.cluster
+    assert isinstance(cluster, IncompleteCluster)
+    cluster.only_with = {0: 1.0}
+    shown = driver.order('undrain', 'osd.0')
+    assert shown['incomplete_pgs'] == 1 and pgid in ' '.join(shown['warnings'])
+    driver.run_to('DONE')
+    assert cluster.remapped() == [pgid] and any(0 in pg.data for pg in cluster.pg.values())
+
+
+def test_a_map_with_which_crush_gives_up_on_pgs_is_refused() -> None:
+    driver = emptying()
+    pgid = given_up(driver, 2)
+    weights = {**dict.fromkeys(map(str, range(10)), 1.0), '0': 0.0001}
+    with pytest.raises(Refused, match='such as PG %s:' % pgid):
+        driver.order('apply', crush_map=json.dumps(weights).encode())
