@@ -365,7 +365,7 @@ class RebalanceController:
     def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
         """The reasons of the last turn."""
         if not self.open:
-            return tuple(report.idle_reasons(seen, self.campaign))
+            return tuple(report.idle_reasons(self.campaign, self.forecast.moving))
         return (*self._reasons,
                 *ignored_targets(seen.osdmap, self.overridden(self._context.options())),
                 *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)

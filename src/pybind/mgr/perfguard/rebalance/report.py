@@ -246,9 +246,8 @@ def summary(campaign: Campaign) -> Json:
             'unpinnable': len(campaign.unpinnable), 'rolled_back': campaign.rolled_back}
 
 
-def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[Reason]:
-    """`campaign`: the last one, if this mgr knows it."""
-    remapped = len(seen.osdmap.pg_temp)
+def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
+    """`campaign`: the last one, if this mgr knows it; `remapped`: as Forecast.moving."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped and no campaign holds them: '
                        '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
@@ -345,6 +344,8 @@ class Forecast:
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
+        #: Those of them that have a place to move to.
+        self.moving = 0
         #: The OSDs that are out, and pool -> (pg_num, pg_num_pending), which they depend on.
         self._out: Optional[AbstractSet[int]] = None
         self._pools: Dict[int, Tuple[int, int]] = {}
@@ -415,6 +416,7 @@ class Forecast:
                     and (campaign is None or pgid not in campaign.in_flight)]
         self.unheld = len(remapped)
         others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
+        self.moving = len(remapped) - sum(1 for move in others.values() if not move.targets)
         self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
                             others, options)
 

@@ -186,6 +186,19 @@ def test_a_campaign_waits_for_its_change_beside_pgs_that_were_so_before() -> Non
     ended(driver)
 
 
+def test_no_campaign_is_proposed_for_them() -> None:
+    cluster = IncompleteCluster()
+    driver = Driver(cluster)
+    cluster.give_up({'2.2': [2]})
+    driver.run(8)
+    assert cluster.remapped() == ['2.2'] and codes(driver.status) == ['NO_CAMPAIGN']
+    cluster.set_raw('2.3', [*cluster.pg['2.3'].data[:2], 6])
+    driver.run_until(lambda: len(cluster.remapped()) == 2)
+    driver.turn()
+    assert codes(driver.status) == ['REMAPPED']
+    assert driver.status['reasons'][0].startswith('1 PG is remapped')
+
+
 def test_a_flight_whose_target_is_down_for_a_while_is_not_given_up() -> None:
     driver = Driver(FakeCluster(backfill_seconds=30.0), OPTIONS)
     driver.to_releasing()
