@@ -10,14 +10,15 @@ import enum
 import errno
 import logging
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple)
 
-from ..cluster.types import Osd, Space
+from ..cluster.types import Osd, Space, pool_of
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
+from ..upmap.pins import stays
 from ..watch.stop_conditions import osds_text
 from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
@@ -102,13 +103,20 @@ def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign]
              known: Mapping[int, Replacement]) -> ReplaceFacts:
     temp, counts = seen.osdmap.pg_temp, seen.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    places = filter(None, map(seen.placement, temp if has_new_device(
-        seen.osdmap.osds, known) else ()))
+    moving = temp if has_new_device(seen.osdmap.osds, known) else ()
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
-        frozenset(osd for place in places for osd in place.up),
+        frozenset(_goals(seen, moving)),
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), campaign, orders.crush.weights())
+
+
+def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
+    """OSDs to which remapped PGs go. PGs that have nowhere to move are remapped for ever."""
+    for pgid in pgids:
+        pool, place = seen.osdmap.pools.get(pool_of(pgid)), seen.placement(pgid)
+        if pool is not None and place is not None and not stays(pool, place.up, place.acting):
+            yield from place.up
 
 
 def has_new_device(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) -> bool:

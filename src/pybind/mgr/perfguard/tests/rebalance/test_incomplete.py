@@ -10,6 +10,7 @@ import pytest
 from perfguard.cluster.types import NO_OSD, OsdSet, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance import pinning
+from perfguard.rebalance.replacing import DRAINS, REPLACE
 from perfguard.upmap.pins import INCOMPLETE
 
 from ..fakes.cluster import FakeCluster, FakePg
@@ -333,3 +334,23 @@ def test_a_map_with_which_crush_gives_up_on_pgs_is_refused() -> None:
     weights = {**dict.fromkeys(map(str, range(10)), 1.0), '0': 0.0001}
     with pytest.raises(Refused, match='such as PG %s:' % pgid):
         driver.order('apply', crush_map=json.dumps(weights).encode())
+
+
+def test_a_new_device_is_filled_once_although_crush_gives_up_on_a_pg_of_it() -> None:
+    """The PG is remapped for ever, with the device in its up set."""
+    cluster = IncompleteCluster(hosts=10)
+    here = {pgid: pg.data for pgid, pg in cluster.pg.items()}
+    pgid = next(pgid for pgid, osds in here.items() if pgid[0] == '2' and osds[0] == 0)
+    driver = Driver(cluster)
+    driver.order(REPLACE, 'osd.0')
+    driver.run_to('DONE')
+    cluster.gaps, cluster.only_with = {pgid: [1]}, {0: 1.0}
+    cluster.destroy(0)
+    driver.run(45)
+    cluster.create_again(0)
+    driver.run_until(lambda: driver.status['id'] == 2)
+    driver.run_to('DONE')
+    assert cluster.remapped() == [pgid] and 0 in cluster.pg[pgid].up
+    driver.run(200)
+    assert driver.status['id'] == 2 and driver.phase == 'DONE'
+    assert driver.order(DRAINS, dry_run=True)['drains'] == []
