@@ -145,6 +145,8 @@ class Observation:
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.
     schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0
+    #: Seconds until the mons answered upmaps: median of the last bursts; 0: none was sent yet.
+    commit_seconds: float = 0.0
     #: OSDMap epochs that are not trimmed yet; None: not known.
     untrimmed_epochs: Optional[int] = None
     #: mon_max_pg_per_osd; 0: none.

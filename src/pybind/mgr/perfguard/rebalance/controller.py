@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign's controller: connects orders, the cluster and the store."""
 import logging
+import statistics
+from collections import deque
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import View
 from ..cluster.types import OsdMap
@@ -17,7 +19,7 @@ from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
-from .executor import execute
+from .executor import Outcome, execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .mappings import exported
 from .orders import Order
@@ -30,9 +32,15 @@ from .requests import Request, apply, check, overridden, unfit
 from .rule_change import left_intermediate
 from .throttle import ignored_targets
 from .turn_inputs import PinGoals, TurnInputs
-from .types import Campaign, Phase
+from .types import Action, Campaign, Phase, SetEntry
 
 log = logging.getLogger(__name__)
+
+#: Number of the last bursts of upmaps whose median counts: one election of the mons does not.
+COMMITS = 3
+#: Upmaps that the OSDMap does not show are sent again after so many times the time that the mons
+#: take for an answer, if that is longer than readback_timeout.
+READBACK_COMMITS = 4.0
 
 Json = Dict[str, Any]
 
@@ -73,6 +81,8 @@ class RebalanceController:
         self.audited_epoch = -1
         #: The last time of unanswered commands.
         self.answered = self._context.clock()
+        #: Seconds until the mons answered the last bursts of upmaps.
+        self._commit_seconds: Deque[float] = deque(maxlen=COMMITS)
 
     # ---- life
 
@@ -211,7 +221,11 @@ class RebalanceController:
         if self.plans.due(seen.now) and self._may_write():
             self._start_next_plan(seen)
         self._go_on_replacing(seen, options)
-        seen = replace(seen, osds_changed=self._auto_expand.osds_changed)
+        commit_seconds = statistics.median(self._commit_seconds or [0.0])
+        seen = replace(seen, osds_changed=self._auto_expand.osds_changed,
+                       commit_seconds=commit_seconds)
+        options = replace(options, readback_timeout=max(
+            options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.open:
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
@@ -311,7 +325,7 @@ class RebalanceController:
             return
         for event in decision.events:
             self._note(event)
-        outcome = execute(self._context.cluster, decision.actions)
+        outcome = self._execute(decision.actions)
         if decision.campaign.change != before.change:
             # That may have taken a minute.
             self.answered = self._context.clock()
@@ -326,6 +340,15 @@ class RebalanceController:
         self.forecast.forget(set(decision.pins) | decision.unpins)
         self.audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
+
+    def _execute(self, actions: Sequence[Action]) -> Outcome:
+        """Carry out the actions, and note how long the mons take for upmaps."""
+        begin = self._context.clock()
+        outcome = execute(self._context.cluster, actions)
+        # Along with a change of CRUSH, the mons gather commands for longer.
+        if actions and all(isinstance(action, SetEntry) for action in actions):
+            self._commit_seconds.append(max(0.0, self._context.clock() - begin))
+        return outcome
 
     def _continue_without(self, refused: Mapping[str, str]) -> None:
         """Continue without options that the mons did not accept."""

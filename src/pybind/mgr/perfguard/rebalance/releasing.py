@@ -16,7 +16,8 @@ from .holds import epoch_of, foreign_movement_flags, peering_text, refused_optio
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
                     serving_until_moved, window)
 from .pinning import may_be_degraded, waits
-from .stalls import IntervalChange, Stalls, affords, note, spend
+from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
+                     spend)
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, PinRecord, SetEntry
@@ -130,17 +131,6 @@ def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:
 
 # ---- Batches
 
-#: Each release, and each arrival, takes two OSDMap epochs: a new interval, and the up_thru of the
-#: PG's primary. PGs that are released together share theirs. So releases wait for one another
-#: until there are so many, or for so long after the last ones.
-#: With 8 s instead of 5 s the same expansion took 344 s instead of 240 s, and p99 was not lower
-#: (3.4 and 3.1 times that at rest; Pacific, qa/bench/expansion, one run each).
-#: Arrivals are not gathered: only the mons' paxos_min_wait would do that, and the up_thru of a
-#: primary that learns late of its new interval waits for it as well. With 1 s and an interval of
-#: 0.2 s a PG took 1.4 epochs instead of 2.4, but a stall 0.2 s instead of 0.05 s, and p99.9 was
-#: 22 times that at rest instead of 11 times.
-BATCH_PGS = 8
-BATCH_SECONDS = 5.0
 #: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
 #: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
 #: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of
@@ -258,8 +248,8 @@ def release_more(turn: Turn) -> None:
     chosen, stalls = _afforded(turn, campaign.stalls, chosen)
     spread = len(chosen) < fitting or len(affordable) < len(candidates)
     if not _is_batch(turn, len(chosen), allowed.caps.pgs, spread):
-        turn.because(Code.BATCH, 'waiting up to %g s for further PGs that share OSDMap epochs with '
-                     'the next release' % BATCH_SECONDS)
+        turn.because(Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
+                     'with the next release' % batch_seconds(turn.seen.commit_seconds))
         return
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
@@ -290,9 +280,13 @@ def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
     waiting = turn.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(path_osds(flight), (pool_of(pgid),)) for stop in turn.stops))
-    return (number >= min(BATCH_PGS, waiting, most - stuck) or not (spread or flights)
-            or turn.campaign.pace.code == Code.NO_CLIENTS
-            or not 0.0 <= turn.now - turn.campaign.stalls.released < BATCH_SECONDS)
+    seconds = batch_seconds(turn.seen.commit_seconds)
+    if number >= min(batch_pgs(turn.seen.commit_seconds), waiting, most - stuck) \
+            or not 0.0 <= turn.now - turn.campaign.stalls.released < seconds:
+        return True
+    # Slow mons are spared also where no client would notice.
+    return seconds <= BATCH_SECONDS and (
+        not (spread or flights) or turn.campaign.pace.code == Code.NO_CLIENTS)
 
 
 def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:

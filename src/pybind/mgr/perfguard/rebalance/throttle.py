@@ -300,7 +300,8 @@ def set_pace(turn: Turn) -> None:
                       pace.used, options, _nothing_moves(turn), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.in_flight))
-    stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
+    stalls = credit(stalls, clients, turn.now, options.stall_share, fast,
+                    turn.seen.commit_seconds)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement continues', pace.why)

@@ -13,6 +13,7 @@ from perfguard.loop import loop
 from perfguard.mitigation.controller import Mitigated
 from perfguard.observation import Observation
 from perfguard.options import Options
+from perfguard.rebalance.controller import COMMITS, READBACK_COMMITS
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request
@@ -706,3 +707,35 @@ def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
     driver.cluster.read = replace(driver.cluster.read, untrimmed_epochs=100000)
     driver.run_until(lambda: 'UNTRIMMED_MAPS' in codes(driver.status))
     assert driver.phase == 'HOLDING'
+
+
+# ---- slow mons
+
+def test_upmaps_that_slow_mons_still_commit_are_not_sent_again() -> None:
+    """Each burst is answered after 12 s, and the OSDMap of this mgr is older than that."""
+    driver = Driver(options=replace(OPTIONS, readback_timeout=20.0))
+    cluster = driver.cluster
+    run = cluster.run
+
+    def slowly(commands: Any) -> Any:
+        if any('upmap' in command['prefix'] for command in commands):
+            cluster.ahead += 12.0
+        return run(commands)
+
+    setattr(cluster, 'run', slowly)
+    driver.to_releasing()
+    controller = driver.loop.rebalance
+    assert 0 < len(controller._commit_seconds) <= COMMITS
+    assert all(seconds >= 12.0 for seconds in controller._commit_seconds)
+    seen: List[Tuple[float, float]] = []
+
+    def judged(campaign: Any, pins: Any, moves: Any, observed: Observation,
+               options: Options) -> CampaignDecision:
+        seen.append((observed.commit_seconds, options.readback_timeout))
+        return judge(campaign, pins, moves, observed, options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('perfguard.rebalance.controller.judge', judged)
+        driver.turn()
+    [(commit_seconds, patience)] = seen
+    assert commit_seconds >= 12.0 and patience >= READBACK_COMMITS * 12.0

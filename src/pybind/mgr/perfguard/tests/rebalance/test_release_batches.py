@@ -12,7 +12,8 @@ from perfguard.options import Options
 from perfguard.rebalance.osd_limits import OsdHold
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
-from perfguard.rebalance.releasing import BATCH_PGS, BATCH_SECONDS
+from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
+                                        LONGEST_BATCH_SECONDS, batch_pgs, batch_seconds)
 from perfguard.rebalance.turn import Turn
 
 from ..fakes.cluster import FakeCluster
@@ -69,6 +70,32 @@ def test_releases_that_are_spread_out_go_in_batches() -> None:
         assert gap >= BATCH_SECONDS or number >= BATCH_PGS or number == numbers[-1]
     # It takes no longer than without batches.
     assert found[-1][0] - found[0][0] <= 60 * 1.2
+
+
+@pytest.mark.parametrize('commit_seconds, seconds, number', [
+    (0.0, BATCH_SECONDS, BATCH_PGS), (1.0, BATCH_SECONDS, BATCH_PGS), (3.0, 15.0, 24),
+    (600.0, LONGEST_BATCH_SECONDS, 96)])
+def test_batches_are_larger_and_rarer_where_the_mons_take_long(
+        commit_seconds: float, seconds: float, number: int) -> None:
+    assert batch_seconds(commit_seconds) == seconds
+    assert batch_pgs(commit_seconds) == number
+    assert seconds * COMMIT_SHARE >= min(commit_seconds, LONGEST_BATCH_SECONDS * COMMIT_SHARE)
+
+
+def test_releases_wait_longer_for_slow_mons_and_take_no_longer_in_all() -> None:
+    def run(commit_seconds: float, busy: bool = True) -> List[Tuple[float, int]]:
+        options = replace(wide(), stall_share=0.004, max_transition_ratio=1.0)
+        machine = expanding(FakeCluster(pgs=120, backfill_seconds=2.0), options, busy)
+        observe = machine.observe
+        setattr(machine, 'observe', lambda: replace(observe(), commit_seconds=commit_seconds))
+        return batches(machine)
+
+    fast, slow, idle = run(0.0), run(3.0), run(3.0, busy=False)
+    assert len(slow) < len(fast)
+    assert slow[-1][0] - slow[0][0] <= fast[-1][0] - fast[0][0] + 2 * batch_seconds(3.0)
+    for found in (slow, idle):
+        for (before, _), (after, number) in zip(found, found[1:-1]):
+            assert after - before >= batch_seconds(3.0) or number >= batch_pgs(3.0)
 
 
 def test_nothing_waits_for_others_while_nothing_is_in_flight() -> None:

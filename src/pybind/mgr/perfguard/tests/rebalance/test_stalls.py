@@ -7,9 +7,10 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Clients, PoolClients
-from perfguard.rebalance.stalls import (BURST_SECONDS, FAST_SECONDS, USUAL_SECONDS, IntervalChange,
-                                        Stalls, credit, measure, note, release_rate, spend,
-                                        stalls_from_json, stalls_to_json, unsteady)
+from perfguard.rebalance.stalls import (BATCH_SECONDS, BURST_BATCHES, FAST_SECONDS, USUAL_SECONDS,
+                                        IntervalChange, Stalls, credit, measure, note,
+                                        release_rate, spend, stalls_from_json, stalls_to_json,
+                                        unsteady)
 
 PG_NUM, OSDS, PERIOD = 64, 16, 5.0
 
@@ -164,7 +165,8 @@ def test_a_release_without_a_primed_pg_temp_takes_its_pg_through_one_interval_mo
 def test_rest_saves_up_no_more_than_a_moment() -> None:
     clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)}, 60.0)
     stalls = credit(Stalls(), clients, 1e6, 0.003, True)
-    assert stalls.credits[1] <= 1.0 + BURST_SECONDS * release_rate(Stalls(), 128, 0.003, True)
+    rate = release_rate(Stalls(), 128, 0.003, True)
+    assert stalls.credits[1] <= 1.0 + BURST_BATCHES * BATCH_SECONDS * rate
 
 
 def test_pools_without_clients_have_no_budget_to_keep() -> None:
