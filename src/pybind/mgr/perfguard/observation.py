@@ -157,6 +157,8 @@ class Observation:
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not computed now.
     outlook: Optional[Outlook] = None
+    #: Why that failed; it is computed again in a moment. '': it did not.
+    outlook_failure: str = ''
     #: The last time at which commands were unanswered or the OSDMap was known to be old; or when
     #: this mgr became active.
     answered: float = 0.0

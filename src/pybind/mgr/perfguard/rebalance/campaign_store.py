@@ -194,7 +194,8 @@ def change_to_json(change: Change) -> Dict[str, Any]:
                      'rule': None if change.rule is None else list(change.rule),
                      'moves_first': change.moves_first, 'passes': change.passes,
                      'pgs': None if change.pgs is None else list(change.pgs),
-                     'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num})
+                     'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num,
+                     'ordinary': change.ordinary})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
@@ -211,6 +212,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
                   pgs=None if numbers is None else PoolPgs(*map(int, numbers)),
                   pg_num=int(raw.get('pg_num', 0)), found_pg_num=int(raw.get('found_pg_num', 0)),
+                  ordinary=bool(raw.get('ordinary', False)),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
                   **{name: raw.get(name, '') for name in _RULE_NAMES},
                   **{name: raw[name] for name in _CHANGE_PLAIN})

@@ -235,13 +235,16 @@ class CrushOrders:
         outlook = self._cluster.outlook(seen.osdmap, weights or {},
                                         None if weights else crush_map)
         if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot preview the rollback: %s' % outlook.reason)
+            raise _no_rollback(outlook.reason)
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
         change = change_back(rules, inventory, serving)
         if change.crush_map:
             change = _replacing(change, seen, rules)
-        return self._previewed(change, seen, crush_map if change.crush_map else None, pins)
+        found = self._previewed(change, seen, crush_map if change.crush_map else None, pins)
+        if found.ordinary:
+            raise _no_rollback(found.ordinary)
+        return found
 
     def _before(self, seen: Observation) -> bytes:
         stored = self._store.get(BEFORE)
@@ -258,7 +261,7 @@ class CrushOrders:
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
                 raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
-            return Prepared(change, ordinary=outlook.reason)
+            return Prepared(replace(change, ordinary=True), ordinary=outlook.reason)
         planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
                             bases_of(pins))
         return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
@@ -345,6 +348,10 @@ def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:
     found = seen.crush.identity
     return replace(change, crush_version=seen.crush_version,
                    crush_identity=found if found != rules.identity else 0)
+
+
+def _no_rollback(reason: str) -> Refused:
+    return Refused(errno.EIO, 'cannot preview the rollback: %s' % reason)
 
 
 def _nothing_to_restore(seen: Observation) -> Refused:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
 
-If the future mapping is not available, or the burst is split over two epochs, the ordinary way
-remains: norebalance is set, and PGs that become remapped are pinned.
+If the future mapping was not available for the preview of the order either, or if the burst is
+split over two epochs, the ordinary way remains: norebalance is set, and PGs that become remapped
+are pinned.
 """
 import zlib
 from dataclasses import replace
@@ -79,7 +80,8 @@ def join(turn: Turn, ready: bool) -> None:
                 turn.seen.settings, 'norebalance is set, the balancer is off, and '
                 'paxos_propose_interval is raised'))
         elif turn.seen.outlook is None and change.needs_outlook:
-            turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
+            turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
+                turn.seen.outlook_failure and ' once more: ' + turn.seen.outlook_failure))
         elif change.moves_first and not change.pending and isinstance(turn.seen.outlook, Future) \
                 and move_first(turn, change, turn.seen.outlook):
             turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
@@ -134,8 +136,7 @@ def _send(turn: Turn, change: Change) -> None:
             return
         if _divided(turn, change, _entries(turn, planned)):
             return
-    if isinstance(outlook, NoFuture) and (change.crush_map or change.pool is not None
-                                          or turn.campaign.rolled_back):
+    if isinstance(outlook, NoFuture) and not change.ordinary:
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
         return
     if not has_own_crush(turn.campaign, turn.seen):

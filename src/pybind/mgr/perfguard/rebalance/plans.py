@@ -170,6 +170,9 @@ class SavedPlan:
         if prepared.order != order:
             raise Refused(errno.EAGAIN, 'plan %s was saved again while its change was being worked '
                           'out: try again' % self.name)
+        if prepared.ordinary:
+            raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
+                          % (self.name, prepared.ordinary))
         if change == self.change:
             return
         rows = _other_change(self.change, change or Change())

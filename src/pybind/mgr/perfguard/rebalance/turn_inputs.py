@@ -16,7 +16,7 @@ from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .joining import overdue, wants_outlook
 from .report import Forecast
-from .types import RELEASING_PHASES, Campaign, Change, ChangeStage
+from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
 #: then says that it is busy. If it is switched off in between, it makes and executes the plan all
@@ -24,6 +24,10 @@ from .types import RELEASING_PHASES, Campaign, Change, ChangeStage
 BALANCER_REST_SECONDS = 2.0
 #: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
 RAW_SECONDS = 60.0
+#: Number of times that a preview is computed until it counts as failed, and the seconds before it
+#: is computed again: the mons may be electing a leader, or a tool was killed for lack of memory.
+PREVIEW_TIMES = 5
+PREVIEW_SECONDS = 20.0
 
 
 class TurnInputs:
@@ -70,10 +74,13 @@ class TurnInputs:
         """`seen` with the mapping after the campaign's change, if that is about to be sent."""
         if campaign.change is None or campaign.change.stage is ChangeStage.LANDED:
             return seen
+        if campaign.phase is not Phase.PINNING:
+            self._previews.forget()  # "rebalance resume" begins with another one
         seen = replace(seen, overtaken=self._orders.overtaken(seen, campaign.change))
         if seen.overtaken or not wants_outlook(campaign, seen, options):
             return seen
-        return replace(seen, outlook=self._previews.outlook(campaign.change, seen))
+        return replace(seen, outlook=self._previews.outlook(campaign.change, seen),
+                       outlook_failure=self._previews.failure)
 
     def _with_schedulers(self, campaign: Campaign, seen: Observation,
                          options: Options) -> Observation:
@@ -123,30 +130,51 @@ class ChangePreviews:
         self._tools = tools
         self._crush_orders = orders
         self._preview: Optional[_Preview] = None
+        #: The change whose previews have failed, how often, and when the next one is due.
+        self._change: Optional[Change] = None
+        self._failures, self._due = 0, 0.0
+        #: Why the last one failed; '': none has, or the result is final.
+        self.failure = ''
 
     def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
-        """None: it is being computed. A result is never used in the turn that requested it, since
-        the OSDMap may have changed meanwhile."""
-        preview = self._preview
-        if preview is None or preview.change != change:
+        """None: it is being computed, or will be computed again. A result is never used in the turn
+        that requested it, since the OSDMap may have changed meanwhile."""
+        if change != self._change:
             self.forget()
-            self._begin(change, seen)
-        elif preview.job.done and same_placement(preview.seen, seen):
-            # Removed first: its error must not be raised in every later turn, nor for the next
-            # order.
-            self._preview = None
-            return preview.job.result()
-        elif preview.job.done:
-            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
-            # are pinned, so this is repeated until it is stable.
-            self._begin(change, seen)
+            self._change = change
+        preview = self._preview
+        if preview is None:
+            if not 0.0 < self._due - seen.now <= PREVIEW_SECONDS:
+                self._begin(change, seen)
+            return None
+        if not preview.job.done:
+            return None
+        # Removed first: its error must not be raised in every later turn, nor for the next order.
+        self._preview = None
+        found = preview.job.result()
+        if isinstance(found, NoFuture):
+            return self._failed(found, seen.now)
+        if same_placement(preview.seen, seen):
+            self.failure = ''
+            return found
+        # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
+        # are pinned, so this is repeated until it is stable.
+        self._begin(change, seen)
+        return None
+
+    def _failed(self, found: NoFuture, now: float) -> Optional[Outlook]:
+        self._failures += 1
+        if self._failures >= PREVIEW_TIMES:
+            return found
+        self.failure, self._due = found.reason, now + PREVIEW_SECONDS
         return None
 
     def forget(self) -> None:
         """Another campaign begins: the same change may be one of another CRUSH map."""
         if self._preview is not None:
             self._preview.job.cancelled = True
-        self._preview = None
+        self._preview = self._change = None
+        self._failures, self._due, self.failure = 0, 0.0, ''
 
     def _begin(self, change: Change, seen: Observation) -> None:
         job = self._tools.submit(self._crush_orders.previewing(seen, change), first=True)

@@ -73,6 +73,9 @@ class Change:
     pgs: Optional[PoolPgs] = None
     pg_num: int = 0
     found_pg_num: int = 0
+    #: The preview of the order was not available: if it still is not, the change is made without
+    #: pins in the same epoch.
+    ordinary: bool = False
 
     @property
     def pool(self) -> Optional[int]:

@@ -3,12 +3,12 @@
 import errno
 import json
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.ports import Future, FuturePg
+from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
@@ -19,7 +19,7 @@ from perfguard.rebalance.join_plan import plan_join
 from perfguard.rebalance.joining import landed
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.turn import Turn
-from perfguard.rebalance.turn_inputs import same_placement
+from perfguard.rebalance.turn_inputs import PREVIEW_SECONDS, PREVIEW_TIMES, same_placement
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
 from perfguard.upmap.pins import without
@@ -27,17 +27,21 @@ from perfguard.upmap.pins import without
 from ..cluster.test_crush import DUMP
 from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply
 from ..fakes.driver import Driver, codes
+from ..fakes.straw_cluster import StrawCluster
 from .test_phases import Machine
 
 INTERVAL = 'paxos_propose_interval'
 
 
 def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
-    change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41)
+    change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41,
+                    ordinary=True)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
     document = json.loads(json.dumps(campaign_to_json(campaign)))
     assert campaign_from_json(document) == campaign
+    del document['change']['ordinary']
+    assert campaign_from_json(document).change == replace(change, ordinary=False)
     for name in ('automatic', 'change', 'crush_version'):
         del document[name]
     assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
@@ -127,6 +131,74 @@ def test_without_tools_the_ordinary_way() -> None:
     assert driver.cluster.most_unclean > 0 and not driver.cluster.moved
     driver.run_to('DONE')
     assert driver.cluster.clean() and driver.cluster.entries() == {}
+
+
+def failing(cluster: FakeCluster, calls: List[int], fails: Callable[[int], bool]) -> None:
+    """The previews for which `fails` is true fail; the first one is that of the order."""
+    real = cluster.outlook
+
+    def outlook(*args: Any) -> Any:
+        calls.append(len(calls) + 1)
+        return NoFuture('no answer from the mons') if fails(len(calls)) else real(*args)
+
+    setattr(cluster, 'outlook', outlook)
+
+
+@pytest.mark.parametrize('failed', [{2}, {2, 3}, {1}, {1, 2}])
+def test_a_preview_that_fails_for_a_moment_is_computed_again(failed: Set[int]) -> None:
+    """The mons elect a leader, or a tool is killed for lack of memory."""
+    driver = Driver(waiting())
+    cluster, calls = driver.cluster, []  # type: FakeCluster, List[int]
+    failing(cluster, calls, lambda number: number in failed)
+    assert driver.order('expand', weight='1.0')['one_epoch'] == (1 not in failed)
+    driver.run_until(lambda: len(calls) >= 2)
+    began = cluster.now
+    if 2 in failed:
+        driver.turn()
+        assert 'no answer from the mons' in str(driver.status['reasons'])
+    driver.run_to('PINNED')
+    assert cluster.most_unclean == 0 and driver.status['pinned'] == 12
+    retries = len(failed - {1})
+    assert retries * PREVIEW_SECONDS <= cluster.now - began < (retries + 1) * PREVIEW_SECONDS
+
+
+@pytest.mark.parametrize('verb', ['expand', 'drain', 'apply'])
+def test_no_pg_is_remapped_because_a_later_preview_fails(verb: str) -> None:
+    driver = Driver(waiting())
+    cluster, calls = driver.cluster, []  # type: FakeCluster, List[int]
+    before, found = placements(cluster), cluster.foreign()
+    failing(cluster, calls, lambda number: number > 1)
+    driver.give({'expand': Order('expand', weight='1.0'), 'drain': Order('drain', ('osd.3',)),
+                 'apply': Order('apply', crush_map=whole_map(cluster))}[verb])
+    driver.run_to('ABORTED')
+    assert len(calls) == 1 + PREVIEW_TIMES
+    why = [event['why'] for event in driver.loop.published.events if 'ABORTING' in event['what']]
+    assert why == ['cannot preview the CRUSH change: no answer from the mons']
+    driver.run(3)
+    assert cluster.most_unclean == 0 and placements(cluster) == before
+    assert cluster.foreign() == found and cluster.entries() == {}
+    assert not {command['prefix'] for command in cluster.sent} & {
+        'osd crush reweight', 'osd setcrushmap'}
+
+
+def test_a_resumed_campaign_computes_the_preview_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abort in the middle of the change leaves pins, so the campaign can be resumed."""
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+    cluster, calls = StrawCluster(), []  # type: FakeCluster, List[int]
+    cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    broken: Set[str] = set()
+    failing(cluster, calls, lambda number: bool(broken))
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(change_of(driver).done))
+    broken.add('tools')
+    driver.run_to('ABORTED')
+    assert driver.status['pinned'] and not cluster.moved
+    broken.clear()
+    driver.ask('resume')
+    driver.run_to('DONE', 900)
+    assert {toy.crush_weight for toy in cluster.toys.values()} == {1.0} and cluster.clean()
 
 
 def test_a_preview_names_the_interval_of_the_mons_and_what_an_epoch_costs() -> None:

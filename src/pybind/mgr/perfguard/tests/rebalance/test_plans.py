@@ -221,6 +221,25 @@ def test_what_is_aborted_takes_the_queue_along(end: str) -> None:
     assert driver.give(PlanOrder(LS))['plans'][0]['state'] in ('ready', 'changed')
 
 
+def test_a_queued_plan_waits_until_its_preview_is_available() -> None:
+    """Without pins in the same epoch it is not the plan that was approved."""
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    approve(driver)
+    driver.run_to('FINISHING')
+    driver.cluster.no_tools = 'no answer from the mons'
+    driver.run_to('DONE')
+    driver.run(10)
+    [plan] = plans(driver)
+    assert plan['state'] == 'queued' and driver.status['id'] == 1
+    assert plan['refused'].startswith('cannot preview plan autumn now: no answer from the mons')
+    driver.cluster.no_tools = ''
+    driver.run_until(lambda: driver.status.get('id') == 2)
+    assert driver.status['trigger'] == 'drain'
+
+
 def test_names_and_numbers_of_plans() -> None:
     driver = waiting()
     save(driver)

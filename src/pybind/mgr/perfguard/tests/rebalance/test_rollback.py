@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.cluster.ports import NoFuture
 from perfguard.errors import Refused
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.orders import Order
@@ -452,6 +453,20 @@ def test_refused_without_a_campaign_and_before_a_change() -> None:
     driver.ask('prepare')
     driver.run_to('PREPARED')
     assert 'has not changed' in str(refusal(driver))
+
+
+@pytest.mark.parametrize('fails', [1, 2])
+def test_refused_where_its_effects_cannot_be_worked_out(fails: int) -> None:
+    driver = expanding()
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: Any) -> Any:
+        calls.append(args)
+        return NoFuture('no answer') if len(calls) == fails else real(*args)
+
+    setattr(cluster, 'outlook', outlook)
+    assert 'cannot preview the rollback: no answer' in str(refusal(driver))
+    assert driver.status['phase'] == 'RELEASING' and len(calls) == fails
 
 
 def test_twice_is_refused() -> None:
