@@ -188,7 +188,8 @@ _CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint'
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
     document.update({name: getattr(change, name) for name in _RULE_NAMES})
-    document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
+    document.update({'done': list(change.done), 'burst': change.burst,
+                     'gathers': change.gathers,
                      'tunables': change.tunables, 'then': change.then,
                      'crush_identity': change.crush_identity,
                      'rule': None if change.rule is None else list(change.rule),
@@ -206,7 +207,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
     rule, numbers = raw.get('rule'), raw.get('pgs')
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
-                  waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
+                  gathers=bool(raw.get('gathers', False)), tunables=raw.get('tunables', 0),
                   crush_identity=int(raw.get('crush_identity', 0)),
                   rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),

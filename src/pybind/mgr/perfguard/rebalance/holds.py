@@ -222,8 +222,13 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:
     """Whether the cluster shows every setting as required, or as changed by others."""
-    if not mon_options_settled(holds, settings.mon, mon):
-        return False
+    return mon_options_settled(holds, settings.mon, mon) \
+        and flags_settled(holds, settings, norebalance, quiet, pools)
+
+
+def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
+                  pools: Optional[AbstractSet[int]] = None) -> bool:
+    """As `settled`, without options of the mons and the OSDs."""
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and NOREBALANCE not in holds.given_up:
         return False
@@ -336,9 +341,8 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
 def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
     """Option -> value that the mons and the OSDs ("osd/<name>") must have now."""
     change = campaign.change
-    if campaign.phase is Phase.PINNING and change is not None and (
-            change.stage is ChangeStage.WANTED and not change.waits
-            or change.stage is ChangeStage.SENT and change.more):
+    if campaign.phase is Phase.PINNING and change is not None and change.gathers \
+            and change.stage is ChangeStage.WANTED:
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.in_flight)

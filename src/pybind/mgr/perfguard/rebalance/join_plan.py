@@ -4,12 +4,12 @@
 The mons may commit the pins without the change, so an entry that is sent with it serves both
 mappings where it can.
 """
-from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Mapping, Optional, Union
+from dataclasses import dataclass, field, replace
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
+from ..cluster.types import OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of, seed_of
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
@@ -49,6 +49,29 @@ def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
         return outlook
     return PlannedFuture(outlook.pgs, outlook.crush, outlook.crush_map, outlook.others,
                          plan_join(osdmap, outlook, change.drained))
+
+
+def renewed(future: Future, before: OsdMap, now: OsdMap,
+            placement: Callable[[str], Optional[Placement]], change: Change) -> Future:
+    """The mapping of the OSDMap `before`, for one that differs from it in pg_temp alone.
+
+    Where CRUSH will place a PG does not depend on pg_temp; where it is, and so its pin, does.
+    PGs recover and are remapped all the time elsewhere.
+    """
+    found = {pgid: (future.pgs[pgid], placement(pgid))
+             for pgid in before.pg_temp.keys() | now.pg_temp.keys()
+             if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
+    moved = {pgid: FuturePg(place.acting, pg.raw) for pgid, (pg, place) in found.items()
+             if place is not None}
+    if not moved:
+        return future
+    there = replace(future, pgs={**future.pgs, **moved})
+    if not isinstance(there, PlannedFuture):
+        return there
+    again = vars(plan_join(now, replace(future, pgs=moved), change.drained))
+    return replace(there, join=Join(**{
+        part: {**{pgid: each for pgid, each in planned.items() if pgid not in moved},
+               **again[part]} for part, planned in vars(there.join).items()}))
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),

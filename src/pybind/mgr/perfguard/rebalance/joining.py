@@ -18,7 +18,7 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
-from .holds import settled, waiting_text, wanted_mon_options
+from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join)
 from .pinning import STUCK_SECONDS, audit, pin_remapped
@@ -35,20 +35,17 @@ SEND_TIMES = 3
 #: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
 #: until they are pinned. If these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
-#: Seconds between two bursts for which paxos_propose_interval stays raised.
-GATHER_PATIENCE_SECONDS = 10.0
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
 
 
-def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bool:
-    """The change is about to be sent: everything that it requires is in force."""
+def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
+    """The change is about to be sent, and nothing else of the campaign changes the mapping."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
-            and change.stage is ChangeStage.WANTED and not change.waits
-            and change.needs_outlook and (change.pending or not campaign.pinning)
-            and settled(campaign.holds, seen.settings, True, True,
-                        wanted_mon_options(campaign, options, seen.osdmap)))
+            and change.stage is ChangeStage.WANTED and change.needs_outlook
+            and (change.pending or not campaign.pinning)
+            and flags_settled(campaign.holds, seen.settings, True, True))
 
 
 def join(turn: Turn, ready: bool) -> None:
@@ -69,29 +66,42 @@ def join(turn: Turn, ready: bool) -> None:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is ChangeStage.WANTED:
-        if (change.done or change.moves_first or change.pgs) and not change.pending \
-                and _unsettled(turn, change):
-            _wait(turn, change)
-        elif change.waits:
-            turn.set(change=replace(change, waits=False))
-            turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
-        elif not ready:
-            turn.because(Code.SETTINGS, waiting_text(
-                turn.seen.settings, 'norebalance is set, the balancer is off, and '
-                'paxos_propose_interval is raised'))
-        elif turn.seen.outlook is None and change.needs_outlook:
-            turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
-                turn.seen.outlook_failure and ' once more: ' + turn.seen.outlook_failure))
-        elif change.moves_first and not change.pending and isinstance(turn.seen.outlook, Future) \
-                and move_first(turn, change, turn.seen.outlook):
-            turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
-        else:
-            _send(turn, change)
+        _next_burst(turn, change, ready)
     elif overdue(turn.campaign, turn.seen, turn.options):
         _again(turn, change)
     else:
         turn.because(Code.CRUSH_SENT, step_text(turn, change) if change.pgs else
                      'waiting for the CRUSH change to show in the OSDMap')
+
+
+def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
+    """Send it, once its pins are known and then the mons gather commands for longer than usual. All
+    other waits may take long, and meanwhile clients would wait for each proposal of the mons."""
+    outlook = turn.seen.outlook
+    if (change.done or change.moves_first or change.pgs) and not change.pending \
+            and _unsettled(turn, change):
+        turn.set(change=replace(change, gathers=False))
+        turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
+                     % (len(change.done), len(change.weights)) if change.pool is None else
+                     'waiting until no PG of the pool is peering or waiting for its pin')
+    elif not ready:
+        turn.because(Code.SETTINGS, waiting_text(
+            turn.seen.settings, 'norebalance is set, the balancer is off, and '
+            'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
+    elif outlook is None and change.needs_outlook:
+        turn.set(change=replace(change, gathers=False))
+        turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
+            turn.seen.outlook_failure and ' once more: ' + turn.seen.outlook_failure))
+    elif isinstance(outlook, NoFuture) and not change.ordinary:
+        turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
+    elif change.moves_first and not change.pending and isinstance(outlook, Future) \
+            and move_first(turn, change, outlook):
+        turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
+    elif change.gathers:
+        _send(turn, change)
+    elif not _divided(turn, change):
+        turn.set(change=replace(change, gathers=True))
+        turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
 
 
 def _unsettled(turn: Turn, change: Change) -> bool:
@@ -104,19 +114,13 @@ def _unsettled(turn: Turn, change: Change) -> bool:
                 or peering and turn.now - change.since <= STUCK_SECONDS)
 
 
-def _wait(turn: Turn, change: Change) -> None:
-    """Between two bursts. Recovery of a degraded PG may take hours; during that time the mons must
-    not gather commands for longer than usual."""
-    turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
-                 % (len(change.done), len(change.weights)) if change.pool is None else
-                 'waiting until no PG of the pool is peering or waiting for its pin')
-    if turn.now - change.since > GATHER_PATIENCE_SECONDS and not change.waits:
-        turn.set(change=replace(change, waits=True))
-
-
-def _divided(turn: Turn, change: Change, pins: int) -> bool:
+def _divided(turn: Turn, change: Change) -> bool:
     """Take fewer OSDs at a time if the burst requires too many pins."""
-    if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
+    outlook = turn.seen.outlook
+    if len(change.chunk) < 2 or not isinstance(outlook, Future):
+        return False
+    pins = _entries(turn, _planned(turn, change, outlook))
+    if pins <= MAX_BURST_PINS:
         return False
     fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
     turn.set(change=replace(change, burst=min(fitting, len(change.chunk) - 1)))
@@ -134,11 +138,6 @@ def _send(turn: Turn, change: Change) -> None:
         if early:
             turn.enter(Phase.ABORTING, early)
             return
-        if _divided(turn, change, _entries(turn, planned)):
-            return
-    if isinstance(outlook, NoFuture) and not change.ordinary:
-        turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
-        return
     if not has_own_crush(turn.campaign, turn.seen):
         turn.set(crush_own=-1)
     _lead_elsewhere(turn, change.drained)
@@ -164,7 +163,7 @@ def _send(turn: Turn, change: Change) -> None:
     turn.set(change=replace(change, stage=ChangeStage.SENT, since=turn.now, times=change.times + 1,
                             pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
                             tunables=_expected_crush(turn, change).tunables,
-                            crush_version=turn.seen.crush_version),
+                            crush_version=turn.seen.crush_version, gathers=False),
              pins_sent=turn.now)
     turn.event('join', 'changing %s and pinning %s in one OSDMap epoch' % (
         'CRUSH' if change.pgs is None else 'pg_num or pgp_num', pgs(pins)),

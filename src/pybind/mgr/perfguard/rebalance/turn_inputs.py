@@ -14,6 +14,7 @@ from . import copying, goals
 from .campaign_store import PinStore
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
+from .join_plan import renewed
 from .joining import overdue, wants_outlook
 from .report import Forecast
 from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase
@@ -62,24 +63,24 @@ class TurnInputs:
 
     def complete(self, campaign: Campaign, seen: Observation, options: Options) -> Observation:
         """`seen` with the further inputs that the phase of the campaign needs."""
-        seen = self._with_schedulers(
-            campaign, self._with_outlook(campaign, seen, options), options)
+        seen = self._with_schedulers(campaign, self._with_outlook(campaign, seen), options)
         if overdue(campaign, seen, options) and self._orders.behind(seen):
             # No change counts as lost while the mons have a newer CRUSH map than this mgr.
             return replace(seen, answered=seen.now)
         return seen
 
-    def _with_outlook(self, campaign: Campaign, seen: Observation,
-                      options: Options) -> Observation:
+    def _with_outlook(self, campaign: Campaign, seen: Observation) -> Observation:
         """`seen` with the mapping after the campaign's change, if that is about to be sent."""
-        if campaign.change is None or campaign.change.stage is ChangeStage.LANDED:
-            return seen
-        if campaign.phase is not Phase.PINNING:
+        change = campaign.change
+        if campaign.phase is not Phase.PINNING or change is None \
+                or change.stage is not ChangeStage.WANTED:
             self._previews.forget()  # "rebalance resume" begins with another one
-        seen = replace(seen, overtaken=self._orders.overtaken(seen, campaign.change))
-        if seen.overtaken or not wants_outlook(campaign, seen, options):
+        if change is None or change.stage is ChangeStage.LANDED:
             return seen
-        return replace(seen, outlook=self._previews.outlook(campaign.change, seen),
+        seen = replace(seen, overtaken=self._orders.overtaken(seen, change))
+        if seen.overtaken or not wants_outlook(campaign, seen):
+            return seen
+        return replace(seen, outlook=self._previews.outlook(change, seen),
                        outlook_failure=self._previews.failure)
 
     def _with_schedulers(self, campaign: Campaign, seen: Observation,
@@ -100,7 +101,8 @@ class TurnInputs:
 
 
 def same_placement(one: Observation, other: Observation) -> bool:
-    """A mapping worked out for one OSDMap holds for the other, too.
+    """A mapping worked out for one OSDMap holds for the other, too, apart from where PGs are: see
+    join_plan.renewed.
 
     How full OSDs and pools are, quotas and the autoscaler change all the time elsewhere, and place
     no PG.
@@ -112,8 +114,7 @@ def same_placement(one: Observation, other: Observation) -> bool:
                                   pg_num_min=0, pg_num_max=0,
                                   flags=pool.flags & {'hashpspool'})
                  for pool in osdmap.pools.values()}
-        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
-                osdmap.pg_temp)
+        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors)
     return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
 
 
@@ -126,6 +127,11 @@ class _Preview:
 
 
 class ChangePreviews:
+    """Where CRUSH will place the PGs after a change, for the OSDMap of each turn.
+
+    A result serves until the change is sent: the mons take a moment to gather commands for longer.
+    """
+
     def __init__(self, tools: ToolThread, orders: CrushOrders) -> None:
         self._tools = tools
         self._crush_orders = orders
@@ -139,6 +145,7 @@ class ChangePreviews:
     def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
         """None: it is being computed, or will be computed again. A result is never used in the turn
         that requested it, since the OSDMap may have changed meanwhile."""
+        change = replace(change, gathers=False)
         if change != self._change:
             self.forget()
             self._change = change
@@ -153,24 +160,26 @@ class ChangePreviews:
         self._preview = None
         found = preview.job.result()
         if isinstance(found, NoFuture):
-            return self._failed(found, seen.now)
-        if same_placement(preview.seen, seen):
-            self.failure = ''
-            return found
-        # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
-        # are pinned, so this is repeated until it is stable.
-        self._begin(change, seen)
-        return None
+            return self._failed(found, preview, seen.now)
+        if not same_placement(preview.seen, seen):
+            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
+            # are pinned, so this is repeated until it is stable.
+            self._begin(change, seen)
+            return None
+        self._preview, self._failures, self.failure = preview, 0, ''
+        return renewed(found, preview.seen.osdmap, seen.osdmap, seen.placement, change)
 
-    def _failed(self, found: NoFuture, now: float) -> Optional[Outlook]:
-        self._failures += 1
-        if self._failures >= PREVIEW_TIMES:
+    def _failed(self, found: NoFuture, preview: _Preview, now: float) -> Optional[Outlook]:
+        if self._failures + 1 >= PREVIEW_TIMES:
+            self._preview, self.failure = preview, ''
             return found
+        self._failures += 1
         self.failure, self._due = found.reason, now + PREVIEW_SECONDS
         return None
 
     def forget(self) -> None:
-        """Another campaign begins: the same change may be one of another CRUSH map."""
+        """The change is sent or given up, or another campaign begins: the same change may be one of
+        another CRUSH map."""
         if self._preview is not None:
             self._preview.job.cancelled = True
         self._preview = self._change = None

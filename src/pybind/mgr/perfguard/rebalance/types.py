@@ -55,8 +55,8 @@ class Change:
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
     done: OsdSet = ()
     burst: int = 0
-    #: The next burst waits for pins of the last one, for longer than usual.
-    waits: bool = False
+    #: The mons gather commands for longer than usual: all that the next burst requires is known.
+    gathers: bool = False
     #: Another rule for a pool instead, and the rule that follows once this one is in force.
     rule: Optional[PoolRule] = None
     then: Optional[int] = None

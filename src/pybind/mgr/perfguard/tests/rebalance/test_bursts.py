@@ -111,7 +111,7 @@ def carried_out(map_: LargeMap, change: Change) -> Campaign:
     for turn in range(100):
         seen = map_.observe(100.0 + turn)
         assert campaign.change is not None
-        if wants_outlook(campaign, seen, DEFAULTS):
+        if wants_outlook(campaign, seen):
             seen = replace(seen, outlook=map_.outlook(campaign.change.chunk))
         decision: CampaignDecision = judge(campaign, pins, {}, seen, DEFAULTS)
         campaign = campaign_from_json(campaign_to_json(decision.campaign))

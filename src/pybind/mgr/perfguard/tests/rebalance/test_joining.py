@@ -9,13 +9,13 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
-from perfguard.cluster.types import Space, UpmapEntry
+from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import differences
-from perfguard.rebalance.join_plan import plan_join
+from perfguard.rebalance.join_plan import PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.joining import landed
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.turn import Turn
@@ -25,7 +25,7 @@ from perfguard.store import Store
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP
-from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply
+from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply, FakeView
 from ..fakes.driver import Driver, codes
 from ..fakes.straw_cluster import StrawCluster
 from .test_phases import Machine
@@ -35,13 +35,13 @@ INTERVAL = 'paxos_propose_interval'
 
 def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
     change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41,
-                    ordinary=True)
+                    gathers=True, ordinary=True)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
     document = json.loads(json.dumps(campaign_to_json(campaign)))
     assert campaign_from_json(document) == campaign
-    del document['change']['ordinary']
-    assert campaign_from_json(document).change == replace(change, ordinary=False)
+    del document['change']['ordinary'], document['change']['gathers']
+    assert campaign_from_json(document).change == replace(change, ordinary=False, gathers=False)
     for name in ('automatic', 'change', 'crush_version'):
         del document[name]
     assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
@@ -867,6 +867,104 @@ def test_a_mapping_holds_while_others_change_what_places_no_pg() -> None:
         if cluster.entries():
             break
     assert cluster.entries() and change_of(driver).stage is not ChangeStage.WANTED
+
+
+class Restless(FakeCluster):
+    """What the mgr sees: in every second OSDMap a PG is remapped, and a PG always has another
+    upmap."""
+    remapped_now: Dict[str, OsdSet] = {}
+    upmaps_change = False
+
+    def _view(self) -> FakeView:
+        view = super()._view()
+        osdmap, placements = view.osdmap, view.placements
+        if self.upmaps_change:
+            osdmap = replace(osdmap, upmap_items={'2.b': ((0, 1000 + self.epoch),)})
+        if self.epoch % 2 == 0:
+            osdmap = replace(osdmap, pg_temp=self.remapped_now)
+            placements = {**placements, **{pgid: Placement(placements[pgid].up, acting)
+                                           for pgid, acting in self.remapped_now.items()}}
+        return replace(view, osdmap=osdmap, placements=placements)
+
+
+def restless() -> Tuple[Driver, Restless]:
+    """An expansion is ordered; its previews take from one turn to the next."""
+    cluster = Restless()
+    cluster.add_waiting()
+    cluster.tick()
+    driver = Driver(cluster)
+    driver.tools.late = True
+    waits = driver.loop.requests.submit(Order('expand', weight='1.0'))
+    driver.turn()
+    driver.tools.work()
+    driver.turn()
+    assert waits.answer is not None
+    return driver, cluster
+
+
+def work(driver: Driver, turns: int) -> bool:
+    """Whether the change was sent within so many turns, each with a new OSDMap."""
+    for _ in range(turns):
+        driver.cluster.epoch += 1
+        driver.turn()
+        driver.tools.work()
+        if change_of(driver).stage is not ChangeStage.WANTED:
+            return True
+    return False
+
+
+@pytest.mark.parametrize('pgid, acting', [('2.b', (3, 4)), ('2.0', (1, 2, 4)), ('1.2', (9, 0, 7))])
+def test_a_change_is_sent_while_pgs_recover(pgid: str, acting: OsdSet) -> None:
+    """Each change of pg_temp takes a PG that the change concerns, or another one, elsewhere."""
+    driver, cluster = restless()
+    cluster.remapped_now = {pgid: acting}
+    assert work(driver, 20) and driver.tools.submitted < 4
+
+
+def test_the_mons_do_not_gather_while_no_preview_fits() -> None:
+    driver, cluster = restless()
+    cluster.upmaps_change = True
+    assert not work(driver, 100)
+    assert not [command for command in cluster.sent if command.get('name') == INTERVAL]
+    cluster.upmaps_change = False
+    assert work(driver, 20) and cluster.mon_config[INTERVAL] == '3'
+    driver.tools.late = False
+    driver.run_to('DONE')
+    assert INTERVAL not in cluster.mon_config
+
+
+def test_the_mons_gather_no_longer_once_the_preview_does_not_fit() -> None:
+    driver, cluster = restless()
+    driver.run_until(lambda: not driver.tools.work() and INTERVAL in cluster.mon_config)
+    cluster.upmaps_change = True
+    assert not work(driver, 30) and INTERVAL not in cluster.mon_config
+    driver.restart()
+    driver.tools.late = True
+    assert not work(driver, 30) and INTERVAL not in cluster.mon_config
+    cluster.upmaps_change = False
+    assert work(driver, 20)
+
+
+@pytest.mark.parametrize('drained', [(), (3,)])
+def test_a_mapping_takes_up_where_pgs_are_now(drained: OsdSet) -> None:
+    """It is what the tools would find in the OSDMap of now."""
+    cluster = waiting()
+    change = Change({8: 1.0, 9: 1.0, 10: 1.0}, drained=drained)
+    before = cluster.map_view().osdmap
+    one = with_pins(cluster.outlook(before, change.weights, None), before, change)
+    for pgid in ('1.0', '1.1', '1.2', '2.0'):
+        pg = cluster.pg[pgid]
+        pg.temp = (*pg.up[1:], pg.up[0]) if pgid != '1.2' else pg.up[:2]
+    cluster.epoch += 1
+    view = cluster.map_view()
+    assert isinstance(one, PlannedFuture)
+    found = renewed(one, before, view.osdmap, view.placement, change)
+    assert found == with_pins(cluster.outlook(view.osdmap, change.weights, None), view.osdmap,
+                              change) != one
+    assert renewed(found, view.osdmap, view.osdmap, view.placement, change) is found
+    plain = cluster.outlook(before, change.weights, None)
+    assert isinstance(plain, Future)
+    assert renewed(plain, before, view.osdmap, view.placement, change).pgs == found.pgs
 
 
 def test_nothing_is_pinned_while_others_have_switched_the_balancer_on() -> None:

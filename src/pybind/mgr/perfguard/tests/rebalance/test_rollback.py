@@ -535,17 +535,16 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     cluster = driver.cluster
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
-    assert cluster.mon_config['paxos_propose_interval'] == '3'
     data = cluster.pg['1.3'].data
     cluster.degraded.add('1.3')
     cluster.set_upmap('1.3', [(data[0], next(osd for osd in range(8) if osd not in data))])
-    driver.run(15)
-    driver.restart()
     driver.run(5)
-    assert 'paxos_propose_interval' not in cluster.mon_config
+    for turn in range(70):
+        if turn == 10:
+            driver.restart()
+        driver.turn()
+        assert 'paxos_propose_interval' not in cluster.mon_config
     assert driver.phase == 'PINNING' and stage(driver) is ChangeStage.WANTED
-    driver.run(60)
-    assert 'paxos_propose_interval' not in cluster.mon_config
     raised: List[str] = []
     run = cluster.run
 
@@ -557,7 +556,7 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     setattr(cluster, 'run', note)
     cluster.degraded.clear()
     driver.run_to('PINNED')
-    assert raised == ['3'] and stage(driver) is ChangeStage.LANDED
+    assert set(raised) == {'3'} and stage(driver) is ChangeStage.LANDED
 
 
 def test_tunables_that_others_change_along_with_the_campaign_are_not_reverted() -> None:
