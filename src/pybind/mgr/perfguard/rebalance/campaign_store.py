@@ -253,17 +253,21 @@ def pin_to_json(pin: PinRecord) -> List[Any]:
     return [entry_to_json(pin.before), entry_to_json(pin.entry),
             None if pin.raw is None else list(pin.raw),
             None if pin.goal is None else entry_to_json(pin.goal),
-            *([] if pin.was is None else [entry_to_json(pin.was)])]
+            *_without_end([pin.was, pin.earlier])]
+
+
+def _without_end(entries: List[Optional[UpmapEntry]]) -> List[Any]:
+    """As JSON, without those at the end that are None: there are tens of thousands of pins."""
+    while entries and entries[-1] is None:
+        entries = entries[:-1]
+    return [None if entry is None else entry_to_json(entry) for entry in entries]
 
 
 def pin_from_json(raw: List[Any]) -> PinRecord:
     before, entry, raw_set, *later = raw
-    goal = later[0] if later else None
-    was = later[1] if len(later) > 1 else None
     return PinRecord(entry_from_json(before), entry_from_json(entry),
                      None if raw_set is None else tuple(map(int, raw_set)),
-                     None if goal is None else entry_from_json(goal),
-                     None if was is None else entry_from_json(was))
+                     *(None if each is None else entry_from_json(each) for each in later[:3]))
 
 
 def _flight_to_json(flight: Flight) -> List[Any]:

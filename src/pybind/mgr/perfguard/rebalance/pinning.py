@@ -44,13 +44,18 @@ def _confirm(turn: Turn) -> None:
             continue
         present = turn.seen.osdmap.entry(pgid)
         if present == pin.entry:
+            if pin.earlier is not None:
+                turn.note_pin(pgid, pin)
             continue
         if turn.now - sent.since <= turn.options.readback_timeout:
             pinning[pgid] = sent
         elif _in_place(turn, pgid):
             # The mons do not keep a vector that equals the set of CRUSH, and it is not needed.
-            turn.forget_pin(pgid)
-        elif not is_mixture(present, pin.entry, pin.before, pin.leads_to):
+            if present and _is_remnant(present, pin) and present not in (pin.before, pin.leads_to):
+                _keep(turn, pgid, pin, present)
+            else:
+                turn.forget_pin(pgid)
+        elif not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
             turn.forget_pin(pgid)
             turn.event('pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
                        'perfguard leaves it alone')
@@ -111,9 +116,9 @@ def _find_lost(turn: Turn) -> None:
             gone.append(pgid)
             turn.forget_pin(pgid)
         elif now and _is_remnant(now, pin):
-            # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours.
-            goal = pin.goal if turn.campaign.removes_upmaps else None
-            turn.note_pin(pgid, replace(pin, entry=now, raw=None, goal=goal))
+            # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours. Or this
+            # pin was noted and not sent.
+            _keep(turn, pgid, pin, now)
         elif not now:
             gone.append(pgid)
             turn.forget_pin(pgid)
@@ -144,10 +149,15 @@ def _forget_purged(turn: Turn) -> None:
                    % pgs(len(found)), _some(found))
 
 
+def _keep(turn: Turn, pgid: str, pin: PinRecord, present: UpmapEntry) -> None:
+    goal = pin.goal if turn.campaign.removes_upmaps else None
+    turn.note_pin(pgid, replace(pin, entry=present, raw=None, goal=goal))
+
+
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
     """A rollback sends the pairs that the PG is to end with along with those of the pin."""
-    return (now.vector == pin.entry.vector
-            and set(now.items) <= {*pin.entry.items, *pin.leads_to.items})
+    return any(now.vector == entry.vector and set(now.items) <= {*entry.items, *pin.leads_to.items}
+               for entry in pin.ours)
 
 
 def _some(pgids: List[str]) -> str:

@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from ..cluster.types import Placement, Pool, pool_of, seed_of
+from ..cluster.types import Placement, Pool, UpmapEntry, pool_of, seed_of
 from ..errors import Reason
 from ..events import Event
 from ..observation import Observation
@@ -75,7 +75,14 @@ class Turn:
 
     def note_pin(self, pgid: str, pin: PinRecord) -> None:
         self.unpins.pop(pgid, None)
-        self.new_pins[pgid] = pin
+        earlier = self._in_force(pgid, pin)
+        self.new_pins[pgid] = pin if pin.earlier == earlier else replace(pin, earlier=earlier)
+
+    def _in_force(self, pgid: str, pin: PinRecord) -> Optional[UpmapEntry]:
+        """The entry of the record that `pin` replaces, if it is still in force: this mgr may end
+        between the two, before it sends anything."""
+        old, present = self._pins.get(pgid), self.seen.osdmap.entry(pgid)
+        return present if old is not None and present in old.ours and present != pin.entry else None
 
     def forget_pin(self, pgid: str) -> None:
         self.new_pins.pop(pgid, None)

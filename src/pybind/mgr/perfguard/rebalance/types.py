@@ -178,13 +178,20 @@ class PinRecord:
     set CRUSH chose when the PG was pinned, if it was known. ``goal`` is what a release puts in
     place of ours; None: what was before. A goal that is our entry: the PG stays where it is.
     ``was`` is the entry that a rollback restores where that is not ``before``: the mon drops pairs
-    that the new CRUSH map makes pointless.
+    that the new CRUSH map makes pointless. ``earlier`` is the entry of ours that the OSDMap had
+    when this one was noted: until the mons have this one, that one is in force.
     """
     before: UpmapEntry
     entry: UpmapEntry
     raw: Optional[OsdSet] = None
     goal: Optional[UpmapEntry] = None
     was: Optional[UpmapEntry] = None
+    earlier: Optional[UpmapEntry] = None
+
+    @property
+    def ours(self) -> Tuple[UpmapEntry, ...]:
+        """Entries of ours that may be in force."""
+        return (self.entry,) if self.earlier is None else (self.entry, self.earlier)
 
     @property
     def leads_to(self) -> UpmapEntry:

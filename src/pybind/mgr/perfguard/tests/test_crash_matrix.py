@@ -8,13 +8,15 @@ import json
 import os
 import random
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
 from perfguard.errors import Refused
+from perfguard.rebalance.campaign_store import CampaignStore
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.rebalance.types import Campaign, ChangeStage
 from perfguard.requests import Shutdown
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
@@ -27,9 +29,14 @@ ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
 SAMPLE = 6
 
 
-def small(lag: int = 0, waiting: int = 0, **options: Any) -> Driver:
-    """8 OSDs with 24 PGs, an upmap of others, and OSDs that wait for their weight."""
-    cluster = AuditedCluster(pgs=6, lag=lag)
+@pytest.fixture(autouse=True)
+def small_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+
+
+def small(lag: int = 0, waiting: int = 0, pgs: int = 6, **options: Any) -> Driver:
+    """8 OSDs with PGs of two pools, an upmap of others, and OSDs that wait for their weight."""
+    cluster = AuditedCluster(pgs=pgs, lag=lag)
     others_upmap(cluster)
     if waiting:
         cluster.add_osds(waiting, 0.0)
@@ -118,6 +125,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
             *MOVING, asked('abort', phase('ABORTED')), asked('finish', ended(), keep=True)],
             timing=True, returns=True),
         CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
+        CrashStory('expand in bursts', driver(waiting=6, pgs=24, max_pgs_in_flight=16),
+                   [*EXPANDED, waited(ended())]),
         CrashStory('rollback', driver(waiting=2, max_pgs_in_flight=1), [
             *EXPANDED, ordered(Order('rollback'), rolling_back),
             waited(ended())], returns=True),
@@ -253,6 +262,68 @@ def test_auto_expand_notices_a_change_though_the_clock_jumps_before_pgs_are_rema
     story = STORIES['auto_expand']
     ending = CrashPlay(story).play().ending()
     assert unlike(story, ending, None, jump=(2, 3600.0)) is None
+
+
+def in_bursts() -> Driver:
+    """An expansion in several bursts, of which later ones pin PGs anew, is about to begin."""
+    driver = small(waiting=6, pgs=24, max_pgs_in_flight=16)
+    driver.order('expand', weight='1.0')
+    return driver
+
+
+def is_filled(driver: Driver) -> None:
+    """The new OSDs are, and no pin has become an upmap of nobody."""
+    driver.run_until(lambda: ended()(driver), 700)
+    cluster = driver.cluster
+    found = [event['what'] for event in driver.loop.published.events if event['kind'] == 'pins']
+    assert found == [] and cluster.clean()
+    assert set(cluster.entries()) <= {'1.0'}  # by others_upmap
+
+
+@pytest.mark.parametrize('burst', range(1, 7))
+def test_a_crash_between_the_pins_of_a_burst_and_the_campaign(
+        monkeypatch: pytest.MonkeyPatch, burst: int) -> None:
+    """The pins that a burst replaces are still in the OSDMap, and the campaign's own."""
+    driver, save, bursts = in_bursts(), CampaignStore.save, [0]
+
+    def save_or_die(self: CampaignStore, campaign: Campaign, sending: bool = True) -> None:
+        change, before = campaign.change, self._saved and self._saved.change
+        if change and before and before.stage is ChangeStage.WANTED and \
+                change.stage is ChangeStage.SENT:
+            bursts[0] += 1
+            if bursts[0] == burst:
+                raise Died
+        save(self, campaign, sending)
+
+    monkeypatch.setattr(CampaignStore, 'save', save_or_die)
+    with pytest.raises(Died):
+        driver.run(100)
+    driver.cluster.tick()
+    driver.restart()
+    is_filled(driver)
+
+
+@pytest.mark.parametrize('new_map', [False, True])
+@pytest.mark.parametrize('burst', range(1, 7))
+def test_the_mons_do_not_say_once_that_they_have_the_pins_of_a_burst(
+        burst: int, new_map: bool) -> None:
+    driver = in_bursts()
+    cluster, stored, bursts = driver.cluster, driver.cluster.stored, [0]
+
+    def unsaid(keys: Sequence[str]) -> Mapping[str, Optional[str]]:
+        campaign = driver.loop.rebalance.campaign
+        change = campaign.change if campaign is not None else None
+        if change is not None and change.stage is ChangeStage.SENT \
+                and any(key.startswith('pins/') for key in keys):
+            bursts[0] += 1
+            if bursts[0] == burst:
+                cluster.epoch += new_map
+                return {}
+        return stored(keys)
+
+    setattr(cluster, 'stored', unsaid)
+    is_filled(driver)
+    assert bursts[0] >= burst
 
 
 def test_pins_of_a_rollback_that_arrive_late_are_still_known() -> None:

@@ -14,7 +14,9 @@ from ..fakes.cluster import MemoryKv
 
 PINS = [PinRecord(UpmapEntry(), UpmapEntry(((1, 2), (3, 4)))),
         PinRecord(UpmapEntry(((1, 5),)), UpmapEntry(vector=(4, 5, 6)), raw=(1, 5, 6)),
-        PinRecord(UpmapEntry(vector=(1, 2)), UpmapEntry(((0, 1),)))]
+        PinRecord(UpmapEntry(vector=(1, 2)), UpmapEntry(((0, 1),))),
+        PinRecord(UpmapEntry(), UpmapEntry(((0, 1),)), was=UpmapEntry(((0, 2),))),
+        PinRecord(UpmapEntry(), UpmapEntry(((0, 1),)), earlier=UpmapEntry(((0, 2),)))]
 PGIDS = st.sampled_from(['1.%d' % i for i in range(6)])
 STEPS = st.lists(st.one_of(
     st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from(PINS), max_size=4)),

@@ -20,7 +20,7 @@ from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
-from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
+from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
                                        SetOption)
 from perfguard.upmap.semantics import out_osds
 from perfguard.why.campaign import gate
@@ -693,6 +693,35 @@ def test_an_upmap_of_others_replaces_a_pin_and_stays() -> None:
     machine.turn()
     assert pgid not in machine.pins
     assert any('replaced outside perfguard' in event.what for event in machine.events)
+
+
+@pytest.mark.parametrize('sent', [False, True])
+def test_a_pin_that_never_reached_the_mons_is_not_replaced_by_others(sent: bool) -> None:
+    """The one before it is in force, and keeps the PG in place."""
+    machine = pinned()
+    pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
+    found, newer = machine.pins[pgid], UpmapEntry(vector=machine.cluster.pg[pgid].data)
+    machine.pins[pgid] = replace(found, entry=newer, earlier=found.entry)
+    if sent:
+        machine.campaign = replace(machine.campaign, pinning={
+            pgid: Sent(machine.cluster.now - machine.options.readback_timeout - 1.0)})
+    machine.turn()
+    assert not [event.what for event in machine.events if 'outside perfguard' in event.what]
+    assert machine.cluster.entries()[pgid] == found.entry and not machine.campaign.pinning
+    assert machine.pins[pgid] == replace(found, raw=None)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert machine.cluster.entries() == {}
+
+
+def test_once_a_pin_is_in_force_the_one_before_it_is_no_longer_ours() -> None:
+    machine = pinned()
+    pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
+    found, older = machine.pins[pgid], UpmapEntry(vector=machine.cluster.pg[pgid].data)
+    machine.pins[pgid] = replace(found, earlier=older)
+    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(machine.cluster.now)})
+    machine.turn()
+    assert machine.pins[pgid] == found
 
 
 def test_pins_that_others_removed_are_pinned_again() -> None:
