@@ -296,6 +296,19 @@ class CrushRules:
             return None
         return rule.levels[-1].type_name if rule.levels else 'osd'
 
+    def separation(self, rule_id: int, pool_size: int) -> str:
+        """The type of bucket of which none has two OSDs of a PG under a rule; 'osd' if only that is
+        certain, as of a rule that chooses several OSDs in each bucket."""
+        rule = self._rule(rule_id)
+        if rule is None or not rule.levels or len(rule.emits) > 1 \
+                or product(rule.levels[-1].inner, pool_size) > 1:
+            return 'osd'
+        return rule.levels[-1].type_name
+
+    def type_rank(self, type_name: str) -> int:
+        """Buckets of a type of higher rank contain those of lower ones."""
+        return self._type_ids.get(type_name, 0)
+
     def spread(self, rule_id: int) -> 'Spread':
         """How a rule spreads the shards of a PG; empty if there is no such rule."""
         rule = self._rule(rule_id)

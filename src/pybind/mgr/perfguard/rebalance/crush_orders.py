@@ -149,7 +149,7 @@ class CrushOrders:
         change = replace(change, rule_name=shown['to'], found_rule=shown['from'],
                          via=shown['via'] or '')
         return Prepared(change, planned, outlook=None if shown['moves_first'] else outlook,
-                        rule=shown)
+                        rule=shown, warnings=tuple(filter(None, (shown['weaker'],))))
 
     def _prepare_pg_num(self, order: Order, seen: Observation,
                         inventory: OrderFacts) -> Prepared:

@@ -229,6 +229,7 @@ class Prepared:
         self.refuse_incomplete(order)
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
+        self.refuse_weaker(order)
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
             self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
@@ -264,6 +265,13 @@ class Prepared:
                           'with --force, after which the PGs that are pinned an '
                           'epoch later peer twice'
                           % (pins, MAX_BURST_PINS))
+
+    def refuse_weaker(self, order: Order) -> None:
+        """Raise Refused for an intermediate rule with a smaller failure domain than the rules
+        before and after it."""
+        weaker = (self.rule or {}).get('weaker')
+        if weaker and not order.force:
+            raise Refused(errno.EPERM, '%s, or override with --force' % weaker)
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
         """Raise Refused for a change most of which would move at once, outside the caps."""

@@ -73,10 +73,10 @@ def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
 def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
                   ordered: int) -> int:
     """The rule under which every PG may be where it is and where the new rule places it: the
-    present one, else the first of the others. Raises Refused."""
+    present one, else that of the others whose failure domain is the largest. Raises Refused."""
     out, reasons = out_osds(osdmap.osds), []
-    rules = crush.rules_for(pool.erasure, pool.size)
-    for rule in sorted(rules, key=lambda each: (each != pool.crush_rule, each)):
+    for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda each: (
+            each != pool.crush_rule, -crush.type_rank(crush.separation(each, pool.size)), each)):
         bridged = replace(pool, crush_rule=rule)
         sets = ((pgid, osds) for pgid, pg in _all(future) for osds in (pg.raw, pg.acting))
         reason = next((
@@ -97,7 +97,7 @@ def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]
     tops = sorted(crush.tops(pool.crush_rule) | crush.tops(ordered))
     root = tops[0] if len(tops) == 1 else '<root>'
     links = ['ceph osd crush link %s root=<root>' % top for top in tops] if len(tops) > 1 else []
-    domain = _common_domain(pool.crush_rule, ordered, crush)
+    domain = _common_domain(pool, ordered, crush)
     if not pool.erasure:
         return [*links, 'ceph osd crush rule create-replicated <rule> %s %s' % (root, domain)]
     return [*links, 'ceph osd erasure-code-profile set <profile> k=<k> m=<m> crush-root=%s '
@@ -105,12 +105,22 @@ def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]
             'ceph osd crush rule create-erasure <rule> <profile>']
 
 
-def _common_domain(rule: int, other: int, crush: CrushRules) -> str:
-    """A failure domain that the sets of both rules have."""
-    domain = crush.failure_domain(rule)
-    same = domain == crush.failure_domain(other)
-    return domain if domain and same and not crush.fences(rule) and not crush.fences(other) \
-        else 'osd'
+def _common_domain(pool: Pool, ordered: int, crush: CrushRules) -> str:
+    """The largest failure domain that the sets of the present rule and of the ordered one have."""
+    return min((crush.separation(rule, pool.size) for rule in (pool.crush_rule, ordered)),
+               key=crush.type_rank)
+
+
+def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
+    """How an intermediate rule protects the data less than the present rule and the ordered one;
+    '' if it does not."""
+    domain, common = crush.separation(via, pool.size), _common_domain(pool, ordered, crush)
+    if crush.type_rank(domain) >= crush.type_rank(common):
+        return ''
+    return 'the intermediate CRUSH rule %s has the failure domain %s: while it is in force, ' \
+        'recovery may place two shards of a PG in the same %s. Create a rule with %s' % (
+            crush.rule_name(via), domain, common, ' '.join(
+                '"%s"' % command for command in _bridging_commands(pool, ordered, crush)))
 
 
 def rule_json(change: Change, osdmap: OsdMap, crush: CrushRules) -> Dict[str, Any]:
@@ -121,7 +131,8 @@ def rule_json(change: Change, osdmap: OsdMap, crush: CrushRules) -> Dict[str, An
     return {'pool': pool.name, 'from': crush.rule_name(pool.crush_rule),
             'to': crush.rule_name(final), 'via': via,
             'moves_first': change.moves_first or change.then is not None,
-            'pins': pool.pg_num if via else 0}
+            'pins': pool.pg_num if via else 0,
+            'weaker': _weaker(pool, change.rule.rule, final, crush) if via else ''}
 
 
 def _all(future: Future) -> Iterator[Tuple[str, FuturePg]]:

@@ -138,6 +138,43 @@ def test_a_refusal_says_how_to_create_the_intermediate_rule(common: bool, text: 
     assert ('crush link' in str(refused.value)) != common
 
 
+@pytest.mark.parametrize('start, end', [('hosts-hdd', 'hosts-ssd'), ('hosts-hdd', 'two')])
+def test_the_intermediate_rule_is_the_strictest(monkeypatch: pytest.MonkeyPatch, start: str,
+                                                end: str) -> None:
+    """Not the first: under a rule for single OSDs, recovery may place two copies in one host."""
+    others = [rule for rule in RULES if rule.name != 'any']
+    rules = (RULES[number_of('any')], *others)
+    monkeypatch.setattr('%s.RULES' % RuledCluster.__module__, rules)
+    monkeypatch.setattr('%s.RULES' % __name__, rules)
+    driver = Driver(Watcher(rule=number_of(start)))
+    answer = driver.order('rule', 'rep', end)
+    assert answer['rule']['via'] == 'hosts' and not answer['warnings']
+    driver.run_to('DONE')
+    assert switches(driver.cluster) == ['hosts', end]  # type: ignore[arg-type]
+
+
+def test_a_weaker_intermediate_rule_has_to_be_forced() -> None:
+    cluster = Watcher(rule=number_of('hosts-hdd'))
+    cluster.crush = lambda version: without(cluster, 'hosts')  # type: ignore
+    driver = Driver(cluster)
+    shown = driver.order('rule', 'rep', 'hosts-ssd', dry_run=True)
+    assert shown['rule']['via'] == 'any'
+    [warning] = shown['warnings']
+    assert 'failure domain osd' in warning and 'create-replicated <rule> default host' in warning
+    with pytest.raises(Refused, match='intermediate CRUSH rule any .* in the same host') as refused:
+        driver.order('rule', 'rep', 'hosts-ssd')
+    assert '--force' in str(refused.value) and driver.phase != 'PREPARED'
+    assert driver.order('rule', 'rep', 'hosts-ssd', force=True)['rule']['via'] == 'any'
+
+
+def test_a_rule_that_is_as_weak_as_the_present_one_needs_no_force() -> None:
+    """Under the rule for single OSDs, copies may share a host already."""
+    cluster = Watcher(rule=number_of('any'))
+    cluster.crush = lambda version: without(cluster, 'hosts')  # type: ignore
+    shown = Driver(cluster).order('rule', 'rep', 'hosts-ssd', dry_run=True)
+    assert shown['rule']['via'] is None and shown['warnings'] == []
+
+
 def without(cluster: RuledCluster, *names: str) -> Any:
     rules = cluster._crush_rules(list(range(cluster.known)))
     rules._dumped_rules = {number: rule for number, rule in rules._dumped_rules.items()
