@@ -152,7 +152,7 @@ class SimCluster:
     def crush_map(self) -> Tuple[bytes, int]:
         return json.dumps(self.model.weights.tolist()).encode(), self.crush_version_
 
-    def compiled_crush_map(self, given: bytes) -> bytes:
+    def compiled_crush_map(self, given: bytes, ids: int) -> bytes:
         return given
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:

@@ -6,11 +6,13 @@ It waits for the mons and the tools, so the thread of the loop must not call it.
 import base64
 import contextlib
 import json
+import os
 import re
 import struct
 import subprocess
 import tempfile
 import time
+from graphlib import CycleError, TopologicalSorter
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
@@ -31,6 +33,20 @@ LOOK_SECONDS = 0.1
 #: Maximum output of a tool for a CRUSH map, and for each PG (three sets of OSDs).
 DUMP_BYTES = 64 << 20
 PG_BYTES = 1024
+#: Maximum address space of a tool. crushtool compiles the map of 10,000 OSDs with 220 MiB on
+#: Pacific, and that of 50,000 with 400, of which the libraries are 180.
+TOOL_BYTES = 1 << 30
+#: Maximum size of a CRUSH map that is given: for any cluster, and for each OSD. With 10,000 OSDs
+#: the text has about 200 bytes for each, the compiled form 50 for each tree. What crushtool prints
+#: of it, and CrushRules from that, is some ten times as large.
+MAP_BYTES, OSD_BYTES = 1 << 20, 1 << 10
+#: OSDs that a map may contain beside those of the cluster. crushtool prints a line for each id,
+#: whether there is such an OSD or not.
+SPARE_IDS = 10000
+#: In how many places of one tree each OSD may be on average, and where counting ends.
+OFTEN, MOST_ITEMS = 8, 1 << 62
+#: An id of a bucket or an OSD in the text of a map for which crushtool would fill much memory.
+_LARGE_ID = re.compile(rb'\b(?:device|id|bucket_id)\s+-?0*[1-9][0-9]{6}')
 #: CRUSH weights in one call: an argument has at most 128 KiB.
 WEIGHTS_AT_ONCE = 3000
 #: Returns the OSDMap of an epoch as bytes; raises OSError if the mons do not send it.
@@ -146,10 +162,12 @@ def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
         yield ','.join(rows[begin:begin + WEIGHTS_AT_ONCE])
 
 
-def compiled(crush_map: bytes, stopping: Stopping) -> bytes:
+def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
     """A compiled CRUSH map, from a compiled map, its text, or base64 of either.
 
-    Raises ToolFailed if it is none of these.
+    `ids`: number of ids of OSDs in the cluster, which limits that in the map. Users who may only
+    read give maps as well, and crushtool must not take the memory of the host for them.
+    Raises ToolFailed if it is none of these, or too large.
     """
     data = crush_map
     if re.fullmatch(rb'[A-Za-z0-9+/\s]+=*\s*', data):
@@ -157,13 +175,21 @@ def compiled(crush_map: bytes, stopping: Stopping) -> bytes:
             data = base64.b64decode(data, validate=False)
         except ValueError:
             pass  # a text of one word
+    if len(data) > MAP_BYTES + OSD_BYTES * ids:
+        raise ToolFailed('the map has %.1f MiB, the limit for %d OSDs is %.1f MiB' % (
+            len(data) / (1 << 20), ids, (MAP_BYTES + OSD_BYTES * ids) / (1 << 20)))
     try:
         with _tools(stopping) as tools:
             given, made = tools.path('given'), tools.path('made')
             given.write_bytes(data)
             if b'\0' not in data:
+                if _LARGE_ID.search(data):
+                    raise ToolFailed('ids of buckets and OSDs must have fewer than seven digits')
                 tools.run(CRUSHTOOL, '-c', str(given), '-o', str(made))
-                return made.read_bytes()
+                data = made.read_bytes()
+                _refuse_unbounded(data, ids)
+                return data
+            _refuse_unbounded(data, ids)
             tools.run(CRUSHTOOL, '-i', str(given), '--dump')
             return data
     except OSError as error:
@@ -223,9 +249,17 @@ def _tools(stopping: Stopping) -> Iterator['_Tools']:
         yield _Tools(Path(directory), stopping)
 
 
-class _Tools:
-    """Runs tools of Ceph in one directory, with limits of time and output.
+#: Runs its arguments. A lower limit that is in force already may not be raised.
+_LIMITED = 'ulimit -v %d 2>/dev/null; exec "$@"' % (TOOL_BYTES >> 10)
+#: Status of a shell that cannot execute a program.
+_NOT_RUN = (126, 127)
 
+
+class _Tools:
+    """Runs tools of Ceph in one directory, with limits of time, memory and output.
+
+    A shell sets the limit of memory: Python code between fork and exec may deadlock in a process
+    with threads. A tool that exceeds it must leave no crash report, which Ceph would warn of.
     The output goes to files: on a large cluster it is tens of MiB, and decoding it at once would
     hold the GIL too long.
     """
@@ -245,34 +279,42 @@ class _Tools:
         out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
         with out.open('wb') as stdout, errors.open('wb') as stderr:
             try:
-                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout,
-                                           stderr=stderr)
+                process = subprocess.Popen(
+                    ('/bin/sh', '-c', _LIMITED, 'sh', *argv), stdin=subprocess.DEVNULL,
+                    stdout=stdout, stderr=stderr, env={**os.environ, 'CEPH_ARGS': ' '.join((
+                        os.environ.get('CEPH_ARGS', ''), '--crash_dir='))})
             except FileNotFoundError:
-                raise ToolFailed('%s is not installed' % argv[0]) from None
+                raise ToolFailed('/bin/sh is not installed') from None
         try:
-            self._wait(process, argv[0], (out, errors), most)
+            status = self._wait(process, argv[0], (out, errors), most)
         finally:
             if process.returncode is None:
                 process.kill()
                 process.wait()
-        if process.returncode != 0:
+        if status < 0:
+            raise ToolFailed('%s ended with signal %d (memory limit: %d MiB)' % (
+                argv[0], -status, TOOL_BYTES >> 20))
+        if status in _NOT_RUN and not os.access(argv[0], os.X_OK):
+            raise ToolFailed('%s is not installed' % argv[0])
+        if status != 0:
             raise ToolFailed('%s failed: %s' % (
-                argv[0], _last_words(errors) or _last_words(out) or process.returncode))
+                argv[0], _last_words(errors) or _last_words(out) or status))
         return out
 
     def _wait(self, process: 'subprocess.Popen[Any]', name: str, files: Sequence[Path],
-              most: int) -> None:
-        ended = False
-        while not ended:
+              most: int) -> int:
+        """Returns the status."""
+        status: Optional[int] = None
+        while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK_SECONDS)
-                ended = True
+                status = process.wait(LOOK_SECONDS)
             if sum(path.stat().st_size for path in files) > most:
                 raise ToolFailed('%s printed more than %d bytes' % (name, most))
-            if not ended and self._stopping():
+            if status is None and self._stopping():
                 raise ToolFailed('perfguard is being stopped')
-            if not ended and time.monotonic() > self._deadline:
+            if status is None and time.monotonic() > self._deadline:
                 raise ToolFailed('Ceph\'s tools took more than %d s' % TOOL_SECONDS)
+        return status
 
 
 def _last_words(path: Path) -> str:
@@ -329,6 +371,50 @@ def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
             found[rule] = at, at + 8 + 12 * steps
             at = found[rule][1]
     return found
+
+
+def _refuse_unbounded(crush_map: bytes, ids: int) -> None:
+    """Raise ToolFailed for a compiled map with much larger ids of OSDs than those of the cluster,
+    with buckets that contain themselves, or each other so often that reading them takes for ever,
+    and for anything that is no such map."""
+    try:
+        magic, slots, _, devices = struct.unpack_from('<IiIi', crush_map)
+        if magic != _CRUSH_MAGIC:
+            raise LookupError('magic %x' % magic)
+        buckets = dict(_bucket_items(crush_map, slots))
+        below = _items_below(buckets)
+    except (struct.error, LookupError) as error:
+        raise ToolFailed('no compiled CRUSH map: %r' % error) from error
+    except CycleError:
+        raise ToolFailed('a bucket contains itself') from None
+    highest = max((devices - 1, *(max(items, default=-1) for items in buckets.values())))
+    if highest >= ids + SPARE_IDS:
+        raise ToolFailed('the map contains osd.%d, but the highest id in the cluster is %d'
+                         % (highest, ids - 1))
+    if below > OFTEN * (ids + SPARE_IDS):
+        raise ToolFailed('a bucket contains others too often')
+
+
+def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
+    """Each bucket and its items."""
+    at = 16
+    for _ in range(slots):
+        end = _bucket_end(crush_map, at)
+        if end > at + 4:
+            bucket, size = struct.unpack_from('<i8xI', crush_map, at + 4)
+            yield bucket, struct.unpack_from('<%di' % size, crush_map, at + 20)
+        at = end
+
+
+def _items_below(buckets: Mapping[int, OsdSet]) -> int:
+    """The most items below a bucket, each as often as there are ways to it. Raises CycleError."""
+    graph = {bucket: [item for item in items if item in buckets]
+             for bucket, items in buckets.items()}
+    below: Dict[int, int] = {}
+    for bucket in TopologicalSorter(graph).static_order():
+        below[bucket] = min(MOST_ITEMS, len(buckets[bucket]) + sum(
+            below[item] for item in graph[bucket]))
+    return max(below.values(), default=0)
 
 
 def _bucket_end(crush_map: bytes, at: int) -> int:

@@ -325,8 +325,8 @@ class MgrCluster:
         data, said = self._bytes_of({'prefix': 'osd getcrushmap'}, 'the CRUSH map')
         return data, int(said) if said.isdigit() else -1
 
-    def compiled_crush_map(self, given: bytes) -> bytes:
-        return crush_preview.compiled(given, self._stopping)
+    def compiled_crush_map(self, given: bytes, ids: int) -> bytes:
+        return crush_preview.compiled(given, ids, self._stopping)
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:
         return crush_preview.rules_of(crush_map, self._stopping)

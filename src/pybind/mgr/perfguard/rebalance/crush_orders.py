@@ -115,7 +115,8 @@ class CrushOrders:
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         try:
-            crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')
+            crush_map = self._cluster.compiled_crush_map(
+                order.crush_map or b'', 1 + max(seen.osdmap.osds, default=-1))
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EINVAL, 'not a CRUSH map: %s' % failure) from failure

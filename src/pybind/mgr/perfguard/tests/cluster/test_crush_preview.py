@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -22,6 +23,7 @@ NOW = ['pool 1 pg_num 4',
        '1.2 raw ([1,2,3], p1) up ([4,2,3], p4) acting ([4,2,3], p4)',
        '1.3\traw ([1,NONE,3], p1) up ([1,NONE,3], p1) acting ([1,NONE,3], p1)',
        '#osd\tcount', ' in 4']
+PYTHON = sys.executable
 LATER = [*NOW[:2], NOW[2].replace('3,1,2', '9,1,2').replace('p3', 'p9'), NOW[3],
          NOW[4].replace('NONE', '9', 1), *NOW[5:]]
 
@@ -48,6 +50,9 @@ class Tools:
 
     def __init__(self) -> None:
         self.runs: List[List[str]] = []
+        #: The whole command lines, and the environments.
+        self.calls: List[Any] = []
+        self.made = b'made\0'
         self.now, self.later, self.dump = NOW, LATER, json.dumps(CRUSH)
         self.error: Any = None
         self.status = 0
@@ -57,12 +62,14 @@ class Tools:
 
     def run(self, argv: Any, **kwargs: Any) -> Process:
         changed = any('--adjust-crush-weight' in run for run in self.runs)
+        self.calls.append((list(argv), kwargs['env']))
+        argv = argv[4:]
         self.runs.append(list(argv))
         if self.error:
             raise self.error
         for flag in ('-o', '--export-crush'):
             if flag in argv:
-                Path(argv[argv.index(flag) + 1]).write_bytes(b'made\0')
+                Path(argv[argv.index(flag) + 1]).write_bytes(self.made)
         lines = self.later if '--import-crush' in argv or changed else self.now
         text = self.dump if '--dump' in argv else '\n'.join(lines)
         kwargs['stdout'].write(text.encode())
@@ -132,7 +139,7 @@ def test_a_whole_map_is_tried_as_it_is(tools: Tools) -> None:
 
 def break_(tools: Tools, how: str) -> None:
     broken: Dict[str, Any] = {
-        'missing': ('error', FileNotFoundError()),
+        'missing': ('status', 127),
         'fails': ('status', 1), 'fewer': ('later', LATER[:-4]),
         'other words': ('later', [*LATER[:2], '1.1 raw (9,1,2) up', *LATER[3:]]),
         'no JSON': ('dump', 'crushtool'), 'other JSON': ('dump', '[]')}
@@ -143,7 +150,10 @@ def break_(tools: Tools, how: str) -> None:
     ('missing', 'is not installed'), ('fails', 'last words'),
     ('fewer', 'not the same PGs'), ('other words', 'not the mapping of PG 1.1'),
     ('no JSON', 'cannot read'), ('other JSON', 'cannot read')])
-def test_whatever_is_wrong_is_a_reason(tools: Tools, how: str, reason: str) -> None:
+def test_whatever_is_wrong_is_a_reason(tools: Tools, monkeypatch: pytest.MonkeyPatch, how: str,
+                                       reason: str) -> None:
+    if how == 'missing':
+        monkeypatch.setattr(crush_preview, 'OSDMAPTOOL', '/nowhere/osdmaptool')
     break_(tools, how)
     found = tools.outlook()
     assert isinstance(found, NoFuture) and reason in found.reason
@@ -185,14 +195,73 @@ def test_mons_that_do_not_give_the_map(tools: Tools) -> None:
 
 
 def test_maps_in_every_form(tools: Tools) -> None:
-    for given, made in ((b'bin\0ary\xff', b'bin\0ary\xff'),
-                        (base64.b64encode(b'bin\0ary\xff'), b'bin\0ary\xff'),
-                        (base64.encodebytes(b'bin\0ary\xff' * 99), b'bin\0ary\xff' * 99),
-                        (b'# begin crush map\ntunable ...\n', b'made\0')):
-        assert crush_preview.compiled(given, lambda: False) == made
+    tools.made = crush_map_of(rule_of(0, 3))
+    binary = crush_map_of(rule_of(0, 2))
+    for given, made in ((binary, binary), (base64.b64encode(binary), binary),
+                        (base64.encodebytes(binary), binary),
+                        (b'# begin crush map\ntunable ...\n', tools.made)):
+        assert crush_preview.compiled(given, 6, lambda: False) == made
     tools.status = 1
     with pytest.raises(ToolFailed, match='last words'):
-        crush_preview.compiled(b'# nonsense\n', lambda: False)
+        crush_preview.compiled(b'# nonsense\n', 6, lambda: False)
+
+
+TEXT = b'device %d osd.%d\ntype 0 osd\nroot default {\n id %d\n item osd.%d weight 1.0000\n}\n'
+
+
+@pytest.mark.parametrize('given, text', [
+    ('crush map', 'osd.4000000'), ('text', 'ids'), ('bucket', 'ids'), ('on two lines', 'ids'),
+    ('loop', 'contains itself'), ('diamonds', 'too often'), ('large', 'MiB'),
+    ('large text', 'MiB'), ('nonsense', 'no compiled CRUSH map'),
+    ('short', 'no compiled CRUSH map')])
+def test_a_map_that_takes_much_memory_is_given_to_no_tool(tools: Tools, given: str,
+                                                          text: str) -> None:
+    """crushtool prints a line for each id of an OSD, and has a place for each one of a bucket."""
+    fine = crush_map_of(rule_of(0, 2))
+    maps = {'crush map': fine.replace(struct.pack('<i', 5), struct.pack('<i', 4000000)),
+            'text': TEXT % (4000000, 4000000, -1, 4000000), 'bucket': TEXT % (0, 0, -10 ** 9, 0),
+            'loop': buckets_of({-1: (-2, 0), -2: (1, -1)}),
+            'diamonds': buckets_of({-n: (-n - 1, -n - 1) for n in range(1, 90)}),
+            'on two lines': b'root default { id\n\t-0001000000 alg straw2 }',
+            'large': fine + bytes(2 << 20), 'large text': b'# comment\n' * (2 << 17),
+            'nonsense': b'bin\0ary\xff', 'short': fine[:200]}
+    for data in (maps[given], base64.b64encode(maps[given])):
+        with pytest.raises(ToolFailed, match=text):
+            crush_preview.compiled(data, 6, lambda: False)
+    assert tools.runs == []
+
+
+def test_ids_of_a_text_count_as_compiled(tools: Tools) -> None:
+    tools.made = crush_map_of(rule_of(0, 2)).replace(struct.pack('<i', 5), struct.pack('<i', 20000))
+    with pytest.raises(ToolFailed, match='osd.20000'):
+        crush_preview.compiled(TEXT % (20000, 20000, -1, 20000), 6, lambda: False)
+    assert crush_preview.compiled(TEXT % (20000, 20000, -1, 20000), 20000,
+                                  lambda: False) == tools.made
+
+
+def test_a_tool_may_use_little_memory_and_leaves_no_crash_report(tools: Tools) -> None:
+    tools.outlook()
+    assert tools.calls and not [argv for argv, _ in tools.calls
+                                if argv[0] != '/bin/sh' or 'ulimit -v 1048576' not in argv[2]]
+    assert {env['CEPH_ARGS'].split()[-1] for _, env in tools.calls} == {'--crash_dir='}
+
+
+def ran(*argv: str) -> str:
+    """What a real program prints, run as a tool of Ceph."""
+    with crush_preview._tools(lambda: False) as found:
+        return found.run(*argv).read_text()
+
+
+def test_programs_within_and_beyond_the_limits() -> None:
+    assert ran('/bin/sh', '-c', 'ulimit -v; echo "$0" $CEPH_ARGS', 'a b').split('\n')[:2] == [
+        str(crush_preview.TOOL_BYTES >> 10), 'a b --crash_dir=']
+    for argv, text in (
+            (('/nowhere/crushtool', '-i', 'x'), '/nowhere/crushtool is not installed'),
+            (('/bin/sh', '-c', 'kill -11 $$'), 'ended with signal 11 .memory limit: 1024 MiB'),
+            (('/bin/sh', '-c', 'echo last words; exit 127'), 'last words'),
+            ((PYTHON, '-c', 'bytearray(2 << 30)'), 'MemoryError')):
+        with pytest.raises(ToolFailed, match=text):
+            ran(*argv)
 
 
 def test_rules_of_a_map(tools: Tools) -> None:
@@ -214,6 +283,13 @@ def bucket_of(algorithm: int) -> bytes:
 def rule_of(number: int, steps: int) -> bytes:
     """A rule whose type and steps are its own number."""
     return struct.pack('<IIBBBB', 1, steps, number, number, 1, 10) + bytes([number]) * 12 * steps
+
+
+def buckets_of(items: Dict[int, Any]) -> bytes:
+    """A map with straw2 buckets of two items each."""
+    return struct.pack('<IiIi', 0x10000, len(items), 0, 8) + b''.join(
+        struct.pack('<IiHBBIIii', 5, bucket, 1, 5, 0, 9, 2, *inside) + BUCKETS[5]
+        for bucket, inside in items.items())
 
 
 def crush_map_of(*rules: bytes) -> bytes:

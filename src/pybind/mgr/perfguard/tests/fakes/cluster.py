@@ -688,7 +688,7 @@ class FakeCluster:
                    if osd not in self.not_in_crush}
         return json.dumps(weights).encode(), self.crush_version_
 
-    def compiled_crush_map(self, given: bytes) -> bytes:
+    def compiled_crush_map(self, given: bytes, ids: int) -> bytes:
         if not given.startswith(b'{'):
             raise ToolFailed('crushtool failed: syntax error')
         return given
