@@ -106,6 +106,7 @@ class CampaignOrders:
         self._note(Event('request', order.verb, why))
         campaign = replace(self._campaigns.begin(seen), trigger=order.verb, automatic=True,
                            change=prepared.change, acknowledged=prepared.accepted,
+                           undersized=prepared.undersized,
                            plan=saved.name if saved is not None else '',
                            plan_token=saved.token if saved is not None else '')
         if prepared.moves_first:
@@ -176,7 +177,8 @@ class CampaignOrders:
         self.reopen()
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
-        self._campaigns.put(begin_rollback(campaign, prepared.change, seen.now))
+        self._campaigns.put(replace(begin_rollback(campaign, prepared.change, seen.now),
+                                    undersized=prepared.undersized))
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,

@@ -320,7 +320,7 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
 #: The same for fields that earlier documents lack.
 _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
           'crush_own', 'crush_identity', 'rolled_back', 'accepted_unpinnable', 'refused_crush',
-          'paused_until', 'blocked', 'plan', 'plan_token')
+          'paused_until', 'blocked', 'plan', 'plan_token', 'undersized')
 
 
 def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:

@@ -9,7 +9,8 @@ from typing import Callable, Dict, FrozenSet, Mapping, Optional, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of, seed_of
+from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
+                             seed_of)
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
@@ -34,6 +35,13 @@ class Join:
     @property
     def vectors(self) -> int:
         return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
+
+
+def undersized(planned: Join, future: Future) -> int:
+    """How many PGs cannot be pinned because they lack an OSD: when it is back, or they have
+    recovered, they can."""
+    return sum(1 for pg in map(future.pgs.__getitem__, planned.unpinnable)
+               if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw))
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from typing import Dict, List, Optional
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture
 from ..cluster.types import OsdSet, Pool, UpmapEntry
-from ..errors import Code
+from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
+from ..watch.stop_conditions import is_muted, is_waived
 from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
-                        plan_join)
+                        plan_join, undersized)
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
                             stands_still, step_now, step_text)
@@ -99,7 +100,7 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
         turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
     elif change.gathers:
         _send(turn, change)
-    elif not _divided(turn, change):
+    elif _may_gather(turn, change):
         turn.set(change=replace(change, gathers=True))
         turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
 
@@ -114,13 +115,32 @@ def _unsettled(turn: Turn, change: Change) -> bool:
                 or peering and turn.now - change.since <= STUCK_SECONDS)
 
 
-def _divided(turn: Turn, change: Change) -> bool:
-    """Take fewer OSDs at a time if the burst requires too many pins."""
+def _may_gather(turn: Turn, change: Change) -> bool:
+    """Whether all pins of the burst can be sent."""
     outlook = turn.seen.outlook
-    if len(change.chunk) < 2 or not isinstance(outlook, Future):
+    if not isinstance(outlook, Future) or change.moves_first:
+        return True
+    planned = _planned(turn, change, outlook)
+    return not _awaits_osds(turn, undersized(planned, outlook)) \
+        and not _divided(turn, change, _entries(turn, planned))
+
+
+def _awaits_osds(turn: Turn, number: int) -> bool:
+    """More PGs lack an OSD than when the change was ordered. Without pins they would all be copied
+    to other OSDs at once, for an OSD that may have restarted."""
+    reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
+                    'until the OSDs are back or the PGs have recovered ("rebalance acknowledge '
+                    'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
+    if number <= turn.campaign.undersized or is_muted(reason, turn.seen.signals) \
+            or is_waived(reason, turn.campaign.acknowledged):
         return False
-    pins = _entries(turn, _planned(turn, change, outlook))
-    if pins <= MAX_BURST_PINS:
+    turn.reasons.append(reason)
+    return True
+
+
+def _divided(turn: Turn, change: Change, pins: int) -> bool:
+    """Take fewer OSDs at a time if the burst requires too many pins."""
+    if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
         return False
     fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
     turn.set(change=replace(change, burst=min(fitting, len(change.chunk) - 1)))

@@ -19,7 +19,7 @@ from ..watch.stop_conditions import Touched
 from . import copying
 from .goals import Balanced, preview_balance
 from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile, wanted_mon_options
-from .join_plan import Join
+from .join_plan import Join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import Order
@@ -215,6 +215,10 @@ class Prepared:
         osds = {osd for move in moves for osd in path_osds(move)}
         return Touched(osds | set(self.change.weights), {
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
+
+    @property
+    def undersized(self) -> int:
+        return 0 if self.outlook is None else undersized(self.planned, self.outlook)
 
     @property
     def bursts(self) -> int:

@@ -303,6 +303,8 @@ class Campaign:
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
     unpinnable: Mapping[str, str] = field(default_factory=dict)
+    #: How many PGs lacked an OSD, and so could not be pinned, when its change was ordered.
+    undersized: int = 0
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.

@@ -37,12 +37,13 @@ def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
     change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41,
                     gathers=True, ordinary=True)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
-    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
+    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7,
+                        undersized=4)
     document = json.loads(json.dumps(campaign_to_json(campaign)))
     assert campaign_from_json(document) == campaign
     del document['change']['ordinary'], document['change']['gathers']
     assert campaign_from_json(document).change == replace(change, ordinary=False, gathers=False)
-    for name in ('automatic', 'change', 'crush_version'):
+    for name in ('automatic', 'change', 'crush_version', 'undersized'):
         del document[name]
     assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
 
@@ -943,6 +944,75 @@ def test_the_mons_gather_no_longer_once_the_preview_does_not_fit() -> None:
     assert not work(driver, 30) and INTERVAL not in cluster.mon_config
     cluster.upmaps_change = False
     assert work(driver, 20)
+
+
+def straw_expansion(**kwargs: Any) -> Driver:
+    cluster = StrawCluster()
+    cluster.add_osds(6, 0.0)
+    cluster.tick(5.0)
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0', **kwargs)
+    return driver
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_change_waits_while_pgs_that_it_would_remap_lack_an_osd(failover: bool) -> None:
+    """They cannot be pinned, and would all be copied to the new OSDs at once, past all caps."""
+    driver = straw_expansion()
+    cluster = driver.cluster
+    before = placements(cluster)
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    cluster.take_down(0)
+    driver.run(40)
+    if failover:
+        driver.restart()
+        driver.run(10)
+    assert codes(driver.status) == ['DEGRADED'] and INTERVAL not in cluster.mon_config
+    assert not cluster.entries() and cluster.crush_version_ == 2
+    cluster.revive(0)
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and not cluster.moved
+    driver.run_to('DONE', 900)
+    assert cluster.clean()
+
+
+@pytest.mark.parametrize('how', ['acknowledged', 'muted', 'recovered', 'aborted'])
+def test_what_ends_the_wait_for_an_osd(how: str) -> None:
+    driver = straw_expansion()
+    cluster = driver.cluster
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    cluster.take_down(0)
+    driver.run(20)
+    assert change_of(driver).stage is ChangeStage.WANTED
+    if how == 'acknowledged':
+        driver.ask('acknowledge', code='DEGRADED')
+    elif how == 'muted':
+        cluster.muted.add('PG_DEGRADED')
+    elif how == 'recovered':
+        cluster.mark_out(0)
+    else:
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+        assert not cluster.entries() and cluster.crush_version_ == 2
+        return
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.LANDED)
+    assert not cluster.toys[0].up and cluster.toys[8].crush_weight == 1.0
+
+
+def test_an_order_that_is_forced_on_undersized_pgs_does_not_wait_for_them() -> None:
+    driver = Driver(StrawCluster())
+    cluster = driver.cluster
+    cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
+    cluster.take_down(0)
+    driver.run(5)
+    answer = driver.order('expand', weight='1.0', force=True)
+    assert answer['unpinnable_pgs'] > 1
+    cluster.take_down(5)
+    driver.run(20)
+    assert codes(driver.status) == ['DEGRADED']
+    cluster.revive(5)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.LANDED)
+    assert not cluster.toys[0].up
 
 
 @pytest.mark.parametrize('drained', [(), (3,)])
