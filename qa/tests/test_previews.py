@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Previews: for users who may only read, and without keeping the module from its work."""
 import json
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacl
               pytest.mark.shares('campaign')]
 
 EACCES = 13
+EINVAL = 22
 EAGAIN = 11
 ENOENT = 2
 
@@ -50,6 +52,14 @@ class Viewer:
         return found
 
 
+def with_a_large_id(cluster: Cluster, crush_map: str) -> str:
+    """A map for which crushtool prints thousands of lines for each OSD of the cluster."""
+    path = cluster.directory / 'large.txt'
+    text = Path(crush_map).read_text()
+    path.write_text(re.sub(r'\b(device |osd\.)0\b', r'\g<1>123456', text))
+    return str(path)
+
+
 def test_a_user_who_may_only_read_previews_everything(guard: Guard) -> None:
     cluster = guard.cluster
     added = cluster.add_osds(2, weight=0.0)
@@ -66,6 +76,8 @@ def test_a_user_who_may_only_read_previews_everything(guard: Guard) -> None:
     assert expand['pgs'] > 0 and set(expand['weights']) == {'osd.%d' % osd for osd in added}
     assert viewer.get('preview', 'drain', 'osd.0')['pgs'] > 0
     assert viewer.get('preview', 'apply', '-i', crush_map)['pgs'] == 0
+    refused, why = viewer.ask('preview', 'apply', '-i', with_a_large_id(cluster, crush_map))
+    assert refused == EINVAL and 'osd.123456' in why, (refused, why)
     assert viewer.get('preview', 'probe', 'quick', '--pool', 'rep')
     assert viewer.ask('preview', 'rollback')[0] == ENOENT
     assert viewer.ask('preview', 'undrain', 'osd.0')[0] == ENOENT
