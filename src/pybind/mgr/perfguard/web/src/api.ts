@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Requests to perfguard's part of the dashboard's API, and what can go wrong with them.
+// Requests to perfguard's part of the dashboard's API, and their errors.
 
 const MEDIA_TYPE = 'application/vnd.ceph.api.v1.0+json';
 /** An order waits for up to 30 s for perfguard's loop. */
 export const TIMEOUT_MS = 10_000;
 const ORDER_TIMEOUT_MS = 40_000;
 
-/** What is in the way:
- *  unreachable  no answer at all, or none in time, or one that is not the dashboard's
+/** The kinds of errors:
+ *  unreachable  no answer, none in time, or one that is not the dashboard's
  *  login        the login has expired
- *  forbidden    the user may not do this
- *  elsewhere    we are sent to another address: by a standby, or by a proxy that wants a login
+ *  forbidden    the user lacks the permission
+ *  elsewhere    a redirection to another address: by a standby, or by a proxy that requires a login
  *  down         the dashboard answers, perfguard does not
- *  refused      perfguard says why it will not do this
+ *  refused      perfguard refuses the request, with the reason
  */
 export type Trouble = 'unreachable' | 'login' | 'forbidden' | 'elsewhere' | 'down' | 'refused';
 
@@ -49,10 +49,10 @@ export function urlOf(prefix: string, path: string, query: Query = {}): string {
     return `${prefix}/api/perfguard/${path}${tail}`;
 }
 
-/** The error that an answer stands for; null: none. `body`: what came with it, if it was JSON. */
+/** The error in an answer; null: none. `body`: its content, if it was JSON. */
 export function errorOf(status: number, redirected: boolean, body: unknown): ApiError | null {
     if (redirected) {
-        // A browser does not tell a script where to.
+        // The target is not visible to scripts.
         return new ApiError('elsewhere', 'the request was redirected: either another '
             + 'manager is active now, or a proxy requires a login', status);
     }

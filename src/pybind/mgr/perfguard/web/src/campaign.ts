@@ -6,7 +6,7 @@ import type { Campaign, Phase } from './types';
 export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'rollback'
     | 'finish';
 
-/** What perfguard will not refuse, the most likely first; a rollback may be refused all the same.
+/** The actions that perfguard accepts, the most likely first; it may still refuse a rollback.
  * `pinned`: PGs that are held back. */
 export function verbsOf(phase: Phase, paused: boolean, pinned = 0): Verb[] {
     switch (phase) {
@@ -35,7 +35,7 @@ export interface Confirmation {
     title: string;
     text: string[];
     yes: string;
-    /** What is sent. */
+    /** The body of the request. */
     body: Record<string, unknown>;
     grave: boolean;
 }
@@ -71,18 +71,22 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
             return {
                 title: 'Roll back?', yes: 'Roll back', body: {}, grave: true,
                 text: ['The CRUSH weights or the CRUSH map from before the campaign are restored, '
-                    + 'without remapping a PG.', `The ${plural(flying, 'PG')} in flight are pinned `
-                    + 'back. PGs that have moved are released to their old places, as fast as '
-                    + 'clients allow.'],
+                    + 'without remapping a PG.', `${pinnedBack(flying)}PGs that have moved are `
+                    + 'released to their old places, as fast as clients allow.'],
             };
         default:
             return {
                 title: 'Abort the campaign?', yes: 'Abort', body: {}, grave: true,
-                text: [`Pins back ${plural(flying, 'PG')} in flight: the data copied for `
-                    + 'them is lost.', `Keeps ${pgs} pinned.`,
+                text: [...(flying ? [`Pins back ${plural(flying, 'PG')} in flight: the copied data `
+                    + 'is lost.'] : []), `Keeps ${pgs} pinned.`,
                 'The balancer and the autoscaler stay off while PGs are pinned.'],
             };
     }
+}
+
+function pinnedBack(flying: number): string {
+    return flying ? `${plural(flying, 'PG')} in flight ${flying === 1 ? 'is' : 'are'} pinned back. `
+        : '';
 }
 
 function plain(title: string, yes: string, text: string[]): Confirmation {
@@ -109,7 +113,7 @@ export interface Part {
     share: number;
 }
 
-/** The bar: parts of the total. What is pinned at the end of a campaign is what it has kept. */
+/** The bar: parts of the total. Pins at the end of a campaign are those that it has kept. */
 export function partsOf(campaign: Partial<Campaign>): Part[] {
     const pinned = underWay(campaign.phase ?? 'IDLE') ? campaign.pinned ?? 0 : 0;
     const counts: [Part['name'], number][] = [
@@ -145,7 +149,7 @@ export function limitText({ limit }: Partial<Campaign>): string {
     return limit ? `up to ${plural(limit, 'PG')}` : 'none for now';
 }
 
-/** A campaign that something can still happen to. */
+/** Whether the campaign has not ended. */
 export function underWay(phase: Phase): boolean {
     return !['IDLE', 'DONE', 'ABORTED'].includes(phase);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Whether what the page shows can be relied on, and if not, since when and why.
+// Whether the data of the page is current, and if not, since when and why.
 import { type ApiError, TIMEOUT_MS } from './api';
 import { HIDDEN_MS } from './poll';
 import type { Overview } from './types';
 
-/** So many answers may be missing. */
+/** Number of answers that may be missing. */
 const MISSED = 3;
 const LEAST_MS = 10_000;
 /** A state that the dashboard itself reports is shown at once. */
@@ -17,13 +17,13 @@ export interface Staleness {
     remedy: 'login' | 'elsewhere' | 'none';
 }
 
-/** What is asked for again and again. */
+/** A periodic request. */
 export interface Asked {
     /** When the last answer came, in ms; when the page was opened, if nothing came. */
     received: number;
     /** ms between two requests, in a tab that is hidden or not, as it is now. */
     interval: number;
-    /** When the tab was last turned to, in ms. */
+    /** When the tab was last shown, in ms. */
     shownAt: number;
     failure: ApiError | null;
 }
@@ -52,15 +52,15 @@ export function staleness(seen: Seen, now: number): Staleness | null {
     return null;
 }
 
-/** What is wrong with OSDs that were asked for; null: nothing. */
+/** Why the OSDs are out of date; null: they are current. */
 export function osdsStaleness(seen: Asked, now: number): string | null {
     return overdue(seen, now) ? seen.failure?.message ?? 'no answer' : null;
 }
 
 /** Whether there has been no answer for too long.
  *
- * Who turns to a tab finds what was asked for while it was hidden, which is seldom. That is judged
- * as such until the request that is made then has had its time.
+ * A hidden tab sends requests rarely. When it is shown again, the longer interval applies until the
+ * request that is sent then may have been answered.
  */
 function overdue({ received, interval, shownAt, failure }: Asked, now: number): boolean {
     const settling = now - shownAt < TIMEOUT_MS;

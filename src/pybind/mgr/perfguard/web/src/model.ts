@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the page knows, and how an answer changes it. Nothing here is changed in place.
+// The data of the page, and how an answer changes it. Nothing here is changed in place.
 import type { Event, Overview, Pool, PoolTable, Table, Value } from './types';
 
 const HOUR_SECONDS = 3600;
@@ -8,9 +8,9 @@ export const MOST_EVENTS = 200;
 /** Rows may be missing for so long, or for so many times what a row stands for. */
 const LEAST_GAP_SECONDS = 30;
 const GAP_ROWS = 3;
-/** A pool that is new among the charted ones is asked for from its beginning, so often at most. */
+/** Minimum interval of requests for all rows, which a newly charted pool needs. */
 const WHOLE_SECONDS = 30;
-/** Rows are of the past; so much for rounding. */
+/** Rows are of the past; allowance for rounding. */
 const AHEAD_SECONDS = 1;
 /** Maximum number of remembered pools that are no longer charted: they may reappear. */
 const MOST_SPARE = 16;
@@ -41,7 +41,7 @@ export const EMPTY: Model = {
     whole: true, wholeAt: 0,
 };
 
-/** For the next request: time of the newest row there is; 0: everything is wanted.
+/** For the next request: time of the newest row; 0: request everything.
  *
  * Never in the future of the mgr, where it would have no rows for long.
  */
@@ -64,7 +64,7 @@ export function absorb(model: Model, answer: Overview, since: number, received: 
     const incomplete = since === 0 ? [] : Object.keys(pools).filter(
         (id) => !(id in model.pools) || model.incomplete.includes(id));
     const wholeAt = since === 0 ? received : model.wholeAt;
-    // The time that was asked for is that of another mgr's clock: events of this one may be before.
+    // `since` is a time of another mgr's clock: events of this one may be earlier.
     const another = since !== 0 && model.last !== null && model.last.name !== answer.name;
     return {
         last: answer, received, incomplete, wholeAt,
@@ -82,11 +82,11 @@ export function presentOf(chosen: number[], pools: Pool[]): number[] {
     return pools.length ? chosen.filter((id) => pools.some((pool) => pool.id === id)) : chosen;
 }
 
-/** Old rows and new ones in the new one's columns: those of the last hour, each time once.
+/** Old and new rows of the last hour, in the columns of the new ones, one row per time.
  *
- * After a failover another mgr answers. Its rows may begin anew, and its clock may be behind, as
- * may be that of one whose clock was set back: rows of its future are given up, or nothing would
- * ever be newer than they.
+ * After a failover another mgr answers. Its rows may begin anew, and its clock may be behind; a
+ * clock may also be set back. Rows of the mgr's future are dropped, because no row would ever be
+ * newer.
  */
 export function merge(old: Table, fresh: Table, now: number): Table {
     const columns = fresh.columns.length ? fresh.columns : old.columns;
@@ -95,7 +95,7 @@ export function merge(old: Table, fresh: Table, now: number): Table {
     const before = inColumns(old, columns);
     const kept = between(before, begin, added.length ? timeOf(added[0]) : now + AHEAD_SECONDS);
     if (!added.length && kept.length === before.length) {
-        // The very same rows tell the charts that there is nothing to draw.
+        // The charts draw nothing if the rows are identical.
         return { columns, rows: before };
     }
     return { columns, rows: [...kept, ...added].slice(-MOST_ROWS) };
@@ -134,7 +134,7 @@ function mergePools(old: Record<string, PoolTable>, fresh: Record<string, PoolTa
     }]));
 }
 
-/** What is known of pools that are not charted now, those that were last charted first. */
+/** Rows of pools that are not charted now, the most recently charted first. */
 function spareOf(known: Record<string, PoolTable>, charted: Record<string, PoolTable>,
     now: number): Record<string, PoolTable> {
     const spare = Object.entries(known).filter(([id]) => !(id in charted))
@@ -171,9 +171,9 @@ export function lateOf(table: Table, now: number): Value {
     return now - timeOf(row) > reach ? now : null;
 }
 
-/** The named columns as a chart wants them, times first, with a hole where rows are missing.
+/** The named columns for a chart, times first, with a hole where rows are missing.
  *
- * `late`: until when they are missing at the end, lest old values look like those of now.
+ * `late`: until when they are missing at the end, so that old values do not look current.
  */
 export function columnsOf(table: Table, names: string[], late: Value = null): Value[][] {
     const secondsAt = table.columns.indexOf('seconds');
@@ -217,8 +217,8 @@ export function lastOf(table: Table, name: string, now: number): Value {
     return null;
 }
 
-/** Of the time axis: up to an hour, and not less than `least` seconds, lest a few points look like
- * much. It ends now, also where rows do not come any more. */
+/** The range of the time axis: up to an hour, and at least `least` seconds, so that a few points do
+ * not fill the chart. It ends now, even if rows have stopped. */
 export function rangeOf({ cluster, last }: Model, least: number): [number, number] {
     const end = Math.max(endOf(cluster), last?.now ?? 0);
     return [Math.min(timeOf(cluster.rows[0]) || end, end - least), end];

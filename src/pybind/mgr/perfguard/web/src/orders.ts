@@ -47,7 +47,7 @@ const MOST_NAMES = 8;
 export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace', 'apply'] as const;
 export type CrushVerb = typeof CRUSH_VERBS[number];
 
-/** What is sent for what was typed, or for the CRUSH map that was chosen; null: not enough was. */
+/** The request for the input, or for the chosen CRUSH map; null: the input is incomplete. */
 export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> | null {
     if (verb === 'apply') {
         return given ? { crush_map: given } : null;
@@ -76,7 +76,8 @@ export function mapText(bytes: Uint8Array): string {
 export function previewLines(order: OrderPreview): string[] {
     const drains = order.drains ?? [];
     const next = drains.slice(0, MOST_NAMES).map((row) => `osd.${row.osd}: ${row.next}`);
-    const more = drains.length > MOST_NAMES ? [`${drains.length - MOST_NAMES} more OSDs.`] : [];
+    const more = drains.length > MOST_NAMES ? [`${plural(drains.length - MOST_NAMES, 'more OSD')}.`]
+        : [];
     return [...('weights' in order ? changeLines(order) : []), ...next, ...more];
 }
 

@@ -20,7 +20,7 @@ export interface State {
     /** Ids of the pools to chart; empty: the busiest. */
     pools: number[];
     opened: number;
-    /** When the tab was last turned to, in ms. */
+    /** When the tab was last shown, in ms. */
     shownAt: number;
 }
 
@@ -127,8 +127,8 @@ export class Store {
     }
 }
 
-/** Any other error is one of the page or of an answer of the API: it is shown too. */
+/** Any other error is a defect of the page or of an answer of the API: it is shown, too. */
 export function failureOf(error: unknown): ApiError {
     return error instanceof ApiError ? error
-        : new ApiError('down', `the answer makes no sense (${String(error)})`);
+        : new ApiError('down', `invalid answer (${String(error)})`);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Light, dark, or as the system has it; and other small choices that are remembered.
+// The theme (light, dark, or that of the system), and other remembered choices.
 
 export type Theme = 'auto' | 'light' | 'dark';
 

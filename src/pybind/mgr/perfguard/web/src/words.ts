@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Texts that depend on what is going on.
+// Texts that depend on the state.
 import { shareOf, underWay } from './campaign';
 import { plural } from './format';
 import type { Campaign, Overview, Phase } from './types';
@@ -42,7 +42,7 @@ export function titleOf(phase: Phase, campaign: Partial<Campaign>): string {
 
 export type Tone = 'calm' | 'busy' | 'held' | 'bad';
 
-/** How much attention it wants. */
+/** How much attention a phase needs. */
 export function toneOf(phase: Phase): Tone {
     switch (phase) {
         case 'HOLDING':
@@ -65,9 +65,9 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_LATENCY: 'client latency far above its baseline',
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
-    PERFGUARD_HELD_PINS: 'aborted campaign holds PGs back',
-    PERFGUARD_LOOP_FAILED: 'perfguard fails in every turn',
-    PERFGUARD_PROBE_LEFT: 'probe left something behind',
+    PERFGUARD_HELD_PINS: 'aborted campaign keeps PGs pinned',
+    PERFGUARD_LOOP_FAILED: 'perfguard fails in every iteration',
+    PERFGUARD_PROBE_LEFT: 'clean-up of a probe is incomplete',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',
     PERFGUARD_INTERRUPTED: 'state could not be read',
     PERFGUARD_STANDBY_MGR: 'standby mgr without this perfguard',

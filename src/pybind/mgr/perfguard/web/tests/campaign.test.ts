@@ -49,6 +49,16 @@ test('abort tells what is lost', () => {
     assert.match(asked.text[0]!, /Pins back 20 PGs in flight/);
 });
 
+test('rollback and abort name PGs in flight only if there are some', () => {
+    const asked = (verb: 'rollback' | 'abort', flying: number) =>
+        confirmationOf(verb, { ...CAMPAIGN, in_flight: flying }).text.join(' ');
+    assert.match(asked('rollback', 1), / 1 PG in flight is pinned back\. PGs that have moved /);
+    assert.match(asked('rollback', 20), / 20 PGs in flight are pinned back\. /);
+    for (const verb of ['rollback', 'abort'] as const) {
+        assert.doesNotMatch(asked(verb, 0), /in flight/);
+    }
+});
+
 test('the bar is as long as the total', () => {
     const parts = partsOf(CAMPAIGN);
     assert.deepEqual(parts.map((part) => part.share), [0.45, 0.05, 0.1, 0.4]);

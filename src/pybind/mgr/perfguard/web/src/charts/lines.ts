@@ -74,8 +74,8 @@ function positive(data: Value[][]): Value[][] {
 
 /** Of a logarithmic axis.
  *
- * It begins at one digit and zeros: from 0.0097, say, uPlot counts up in steps that it rounds to
- * nothing, and never comes to an end.
+ * It begins at one digit and zeros: from a value such as 0.0097, uPlot counts up in steps that it
+ * rounds to 0, in an endless loop.
  */
 export function logRange(low: number | null, high: number | null): [number, number] {
     if (low === null || high === null || low <= 0) {
@@ -104,7 +104,7 @@ export const SIGNALS: SignalChart[] = [
     { test: 'chart-recovery', title: 'Recovery', kind: 'bytes',
         columns: ['recovery_bytes_per_second'],
         lines: [{ label: 'bytes per second', color: '--good', width: 2, fill: true }] },
-    { test: 'chart-trouble', title: 'Trouble', kind: 'count',
+    { test: 'chart-trouble', title: 'Problems', kind: 'count',
         columns: ['laggy_pgs', 'degraded_pgs', 'slow_ops'],
         lines: [{ label: 'laggy PGs', color: '--bad', width: 2 },
             { label: 'degraded PGs', color: '--warn', width: 1.5 },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useRef } from 'preact/hooks';
-import { numberText } from '../format';
+import { numberText, plural } from '../format';
 import type { Pool } from '../types';
 
 export const MOST_POOLS = 4;
@@ -13,7 +13,7 @@ interface Props {
     onChoose: (ids: number[]) => void;
 }
 
-/** Which pools are charted: the busiest one, or up to four of one's choice. */
+/** Which pools are charted: the busiest one, or up to four chosen ones. */
 export function PoolChoice({ pools, chosen, shown, onChoose }: Props) {
     const box = useRef<HTMLDetailsElement>(null);
     const marked = chosen.length ? chosen : shown;
@@ -30,7 +30,7 @@ export function PoolChoice({ pools, chosen, shown, onChoose }: Props) {
     return (
         <details ref={box} class="choice" data-test="pool-choice" onKeyDown={close}>
             <summary class="button small">
-                {chosen.length ? `${chosen.length} chosen pools` : 'The busiest pool'}
+                {chosen.length ? plural(chosen.length, 'chosen pool') : 'The busiest pool'}
             </summary>
             <fieldset class="choice-list">
                 <legend>Up to {MOST_POOLS} pools</legend>

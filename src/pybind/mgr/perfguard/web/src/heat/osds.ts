@@ -156,7 +156,7 @@ function pinTexts(osd: Pick<Osd, 'pgs_in' | 'pgs_out'>): string[] {
 
 const MOST_NAMES = 6;
 
-/** Who is slow, and who is only suspected. */
+/** The slow OSDs, and those that are only suspected. */
 export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
     const slow = osds.filter((osd) => osd.slow).map((osd) => `osd.${osd.osd}`);
     const more = slow.length > MOST_NAMES ? ` and ${slow.length - MOST_NAMES} more` : '';

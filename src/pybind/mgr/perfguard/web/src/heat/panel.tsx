@@ -36,7 +36,7 @@ export function Osds({ store, state, suspects }: Props) {
     return (
         <section class="card" aria-labelledby="osds-title" data-test="heat">
             <div class="section-head">
-                <h2 id="osds-title">OSDs against their peers</h2>
+                <h2 id="osds-title">OSDs compared with their peers</h2>
                 <span class={trouble ? 'state-slow' : 'muted'} data-test="heat-summary">
                     {trouble || (osds?.length ? 'no OSD is slow' : '')}
                 </span>
@@ -80,13 +80,13 @@ function RolledUp({ hosts }: { hosts: Host[] }) {
                 <div class="opened" data-test="heat-opened">
                     <HeatMap rows={shown} label={`OSDs of ${opened}`} />
                 </div>
-            ) : <p class="muted">Each tile is a host, as bad as the worst of its OSDs. Select one to
+            ) : <p class="muted">Each tile is a host and shows the state of its worst OSD. Select one to
                 show its OSDs.</p>}
         </>
     );
 }
 
-/** The overview may come while the OSDs do not. */
+/** The overview may be current while the OSDs are not. */
 function Old({ store, state }: { store: Store; state: State }) {
     const received = state.osdsAt;
     const why = osdsStaleness({

@@ -9,19 +9,19 @@ interface Props {
     test: string;
     title: string;
     yes: string;
-    /** What the button is about, where its label does not tell ("Delete" of which probe?). */
+    /** The subject, if the label does not contain it ("Delete" of which probe?). */
     about?: string;
     kind?: 'primary' | 'grave' | 'small' | 'plain';
-    /** Where it is not, only what was begun is shown, until it is over. */
+    /** If not, only an action in progress is shown, until it has ended. */
     offered?: boolean;
     children: ComponentChildren;
     act: () => Promise<unknown>;
     onDone: () => void;
-    /** Told whether there is a question, a request or a refusal that must not go. */
+    /** Called with whether a question, a request or a refusal must stay visible. */
     onKeep?: (keep: boolean) => void;
 }
 
-/** A button that asks before it acts, and says what came of it. */
+/** A button that asks before it acts, and shows the result. */
 export function Action({ label, test, title, yes, about, kind = 'plain', offered = true, children,
     act, onDone, onKeep }: Props) {
     const [open, setOpen] = useState(false);

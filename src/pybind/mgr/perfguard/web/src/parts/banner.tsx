@@ -42,7 +42,7 @@ function sentence({ since, why }: Staleness): string {
     return since ? `The data shown is from ${clockText(since / 1000)}. ${reason}` : reason;
 }
 
-/** In another tab: this one keeps what it shows, and goes on once it may. */
+/** Opens another tab: this one keeps its content, and continues after the login. */
 function Remedy({ store, remedy }: { store: Store; remedy: Staleness['remedy'] }) {
     if (remedy === 'none') {
         return null;

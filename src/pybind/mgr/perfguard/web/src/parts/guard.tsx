@@ -5,7 +5,7 @@ interface Props {
     children: ComponentChildren;
 }
 
-/** A part that cannot be drawn does not take the others with it; the next answer is tried anew. */
+/** Confines a drawing error to one part of the page; the next answer is drawn again. */
 export class Guard extends Component<Props, { error: string; of: ComponentChildren }> {
     override state = { error: '', of: null as ComponentChildren };
 

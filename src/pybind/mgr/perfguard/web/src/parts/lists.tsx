@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What was detected and done, what is done for clients, and who is to blame.
+// Events, mitigations, and laggy PGs with their suspects.
 import { plural, shownText, timeText } from '../format';
 import { useKept } from '../kept';
 import type { Store } from '../store';

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Points and axes of two charts: latency against throughput, and throughput by number of OSDs.
 import { logRange } from '../charts/lines';
-import { msText, numberText, percentText } from '../format';
+import { msText, numberText, percentText, plural } from '../format';
 import type { Curve, FioJob, Measure, ProbeDetails, Scaling } from '../types';
 import { hasEnded } from './results';
 
@@ -81,10 +81,10 @@ export function curveXy(curve: Curve): Xy {
     };
 }
 
-/** Throughput by number of OSDs, beside a linear one. */
+/** Throughput by number of OSDs, with a linear one for comparison. */
 export function scalingXy(scaling: Scaling): Xy {
     const points = scaling.points.map((point) => ({
-        x: exactly(point.osds), y: point.iops, label: `${point.osds} OSDs`, marked: false,
+        x: exactly(point.osds), y: point.iops, label: plural(point.osds, 'OSD'), marked: false,
     }));
     const first = points[0]!;
     const last = points[points.length - 1]!;

@@ -55,7 +55,7 @@ export function Details({ store, details, onClose }: {
             )}
             {rows.length > MOST_ROWS && (
                 <p class="muted">and {countText(rows.length - MOST_ROWS)} more: "ceph perfguard probe
-                    show {details.id}" has them all</p>
+                    show {details.id}" lists all</p>
             )}
         </div>
     );

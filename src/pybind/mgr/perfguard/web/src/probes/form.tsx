@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useId, useRef, useState } from 'preact/hooks';
-import { bytesText, secondsText } from '../format';
+import { bytesText, plural, secondsText } from '../format';
 import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
 import type { Osd, Pool } from '../types';
@@ -43,7 +43,7 @@ export function ProbeForm({ store, pools, osds }: Props) {
         <form ref={form} class="form" data-test="probe-form" aria-label="Start a probe"
             onSubmit={(event) => { event.preventDefault(); void send(false); }}>
             <ProbeFields pools={pools} osds={osds} />
-            <label>Seconds a job
+            <label>Seconds per job
                 <input name="runtime" inputMode="numeric" size={5} placeholder="profile's" />
             </label>
             <label>Repetitions
@@ -66,7 +66,7 @@ export function ProbeForm({ store, pools, osds }: Props) {
     );
 }
 
-/** What probes and schedules have in common. */
+/** The common fields of probes and schedules. */
 export function ProbeFields({ pools, osds }: { pools: Pool[]; osds: Osd[] }) {
     const id = useId();
     const hosts = [...new Set(osds.map((osd) => osd.host))];
@@ -112,7 +112,7 @@ function PreviewText({ preview }: { preview: Preview }) {
         <div class="preview" role="status" data-test="probe-preview-text">
             <p>
                 On {preview.target}: about {secondsText(preview.seconds)}, writes{' '}
-                {preview.objects} objects that take {bytesText(preview.stored_bytes)}, and removes
+                {plural(preview.objects, 'object')} ({bytesText(preview.stored_bytes)}), and removes
                 them.
             </p>
             {preview.refusals.map((text) => <p key={text} class="state-slow">Refused: {text}</p>)}

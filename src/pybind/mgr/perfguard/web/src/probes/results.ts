@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the list of probes and their fio JSON tell, and the body of an order as the API wants it.
+// Data from the list of probes and their fio JSON, and the request body of an order.
 import type { FioDirection, FioJob, ProbeSummary, Value } from '../types';
 
 const ENDED = new Set(['done', 'failed', 'cancelled', 'aborted']);

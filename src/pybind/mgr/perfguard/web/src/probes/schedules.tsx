@@ -81,7 +81,7 @@ function NewSchedule({ store, pools, osds }: { store: Store; pools: Pool[]; osds
                 <ProbeFields pools={pools} osds={osds} />
                 <label>From <input name="begin_time" size={5} placeholder="0000" /></label>
                 <label>To <input name="end_time" size={5} placeholder="2400" /></label>
-                <label>Every so many days
+                <label>Interval in days
                     <input name="every_days" inputMode="numeric" size={4} placeholder="1" />
                 </label>
                 <div class="buttons">
