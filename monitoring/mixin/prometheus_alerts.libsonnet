@@ -35,7 +35,7 @@
           '1m',
           'last_over_time((max without (instance, pod, state)\n'
           + '  (ceph_perfguard_pgs{state="laggy"}))[5m:5s]) > 0',
-          '{{ $value }} PGs are laggy',
+          '{{ if eq $value 1.0 }}1 PG is{{ else }}{{ $value }} PGs are{{ end }} laggy',
           'Clients wait because an OSD does not renew read leases in time. "ceph '
           + 'perfguard laggy" names the suspect OSDs, the most likely first, and the '
           + 'recommended action.',
@@ -60,8 +60,8 @@
           + ')',
           '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is slower than its '
           + 'peers',
-          '"ceph health detail" (PERFGUARD_SLOW_OSD) says by how much and in what; '
-          + '"ceph perfguard probe run latency --osd" measures it.',
+          '"ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and the kind of '
+          + 'operation; "ceph perfguard probe run latency --osd" measures it.',
         ),
 
         // One alert in place of those of its OSDs.
@@ -79,8 +79,8 @@
           '{{ $value }} OSDs of host {{ $labels.hostname }} are slower than their '
           + 'peers',
           'Most OSDs of the host are slow: look at its controller, network, memory '
-          + 'and load. "ceph health detail" (PERFGUARD_SLOW_OSD) shows by how much and '
-          + 'in what.',
+          + 'and load. "ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and '
+          + 'the kind of operation.',
         ),
 
         alert(
@@ -89,10 +89,9 @@
           '5m',
           'last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_osd_chronically_slow))[5m:5s]) == 1',
-          '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is slow again and '
-          + 'again',
-          '"ceph health detail" (PERFGUARD_OSD_CHRONIC) says for how much of the time'
-          + ' and since when. It clears after a day without an episode.',
+          '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is chronically slow',
+          '"ceph health detail" (PERFGUARD_OSD_CHRONIC) shows the share of the time and '
+          + 'its beginning. The check clears after a day without an episode.',
         ),
 
         alert(
@@ -134,7 +133,7 @@
           + '  (ceph_perfguard_pool_latency_target_seconds))[5m:5s])\n'
           + 'and on (job, cluster) max without (instance, pod, state)\n'
           + '  (max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])) > 0',
-          '{{ $labels.op }}s of pool {{ $labels.name }} stay over their target',
+          '{{ $labels.op }}s of pool {{ $labels.name }} stay above their limit',
           'Latency is {{ $value | humanizeDuration }} while a campaign moves data, '
           + 'although releases are throttled. "ceph perfguard rebalance pause" stops '
           + 'all movement.',
@@ -163,7 +162,7 @@
           + '  (ceph_perfguard_campaign_waits_for_window))[5m:5s]) == 1',
           'The campaign has released nothing for an hour',
           'Something stops it that is neither "rebalance pause" nor the time of the '
-          + 'day (begin_time, end_time). "ceph perfguard rebalance status" says what.',
+          + 'day (begin_time, end_time). "ceph perfguard rebalance status" names it.',
         ),
 
         alert(
@@ -176,7 +175,7 @@
           + '  (ceph_perfguard_campaign_active))[5m:5s]) == 1',
           'The campaign has been paused for 12 hours',
           'The mons cannot trim OSDMaps while PGs are not clean. "ceph perfguard '
-          + 'rebalance resume" goes on, "abort" ends it.',
+          + 'rebalance resume" continues it, "abort" ends it.',
         ),
 
         alert(
@@ -218,7 +217,8 @@
           'last_over_time((max without (instance, pod) '
           + '(ceph_perfguard_idle_osds))[5m:5s]) > 0 and last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_campaign_active))[5m:5s]) == 0',
-          '{{ $value }} OSDs have held no data for a day',
+          '{{ if eq $value 1.0 }}1 OSD has{{ else }}{{ $value }} OSDs have{{ end }} held no data '
+          + 'for a day',
           'New OSDs wait for "ceph perfguard expand". Drained ones can be removed: "ceph perfguard '
           + 'drain ls" names the next step of each.',
         ),
@@ -268,9 +268,10 @@
           + '  (ceph_perfguard_campaign_pgs{state="unpinnable"}))[5m:5s]) > 0\n'
           + 'and last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_campaign_active))[5m:5s]) == 1',
-          '{{ $value }} PGs cannot be pinned where their data is',
-          'They move when CRUSH says so. "ceph health detail" (PERFGUARD_UNPINNABLE) '
-          + 'names them and the reasons.',
+          '{{ if eq $value 1.0 }}1 PG{{ else }}{{ $value }} PGs{{ end }} cannot be pinned where '
+          + 'the data is',
+          'They move as soon as norebalance is cleared. "ceph health detail" '
+          + '(PERFGUARD_UNPINNABLE) names them and the reasons.',
         ),
 
         alert(
@@ -282,8 +283,8 @@
           + '(ceph_perfguard_mitigation_rungs{state="held",rung!="hold_releases"}))[5m:5s])'
           + ' > 0',
           'perfguard has changed the cluster to protect clients: {{ $labels.rung }}',
-          '"ceph perfguard mitigation ls" says what was changed, why, and what was '
-          + 'there before. It is undone when the cause is gone, or by "ceph perfguard '
+          '"ceph perfguard mitigation ls" shows the changes, the reasons, and the values '
+          + 'before. They are undone when the cause has cleared, or by "ceph perfguard '
           + 'mitigation revert".',
         ),
 
@@ -295,8 +296,8 @@
           + '  (ceph_perfguard_probe_regression))[5m:5s]) == 1',
           '{{ $labels.target }} is slower than its baseline (probe {{ $labels.profile'
           + ' }})',
-          '"ceph perfguard probe compare" shows in what; "ceph health detail" '
-          + '(PERFGUARD_PROBE_REGRESSION) names the runs.',
+          '"ceph perfguard probe compare" shows the difference; "ceph health detail" '
+          + '(PERFGUARD_PROBE_REGRESSION) names the probes.',
           section='probes',
         ),
 
@@ -306,8 +307,8 @@
           '1h',
           'last_over_time((max without (instance, pod) '
           + '(ceph_perfguard_probe_success))[5m:5s]) == 0',
-          'The last probe {{ $labels.profile }} of {{ $labels.target }} broke off',
-          '"ceph perfguard probe ls" says why.',
+          'The last probe {{ $labels.profile }} of {{ $labels.target }} did not complete',
+          '"ceph perfguard probe ls" shows why.',
           section='probes',
         ),
 
@@ -320,7 +321,7 @@
           + '1',
           'perfguard could not read all of its state',
           'Pins or settings of a campaign may be left over. "ceph health detail" '
-          + '(PERFGUARD_INTERRUPTED) says what to look at.',
+          + '(PERFGUARD_INTERRUPTED) lists what to check.',
           oid=3,
         ),
 
@@ -330,7 +331,7 @@
           '1h',
           'last_over_time((max without (instance, pod, name)\n'
           + '  (ceph_perfguard_health_check{name="PERFGUARD_HELD_PINS"}))[5m:5s]) == 1',
-          'An aborted campaign holds PGs back',
+          'An aborted campaign keeps PGs pinned',
           'The balancer and the autoscaler of the pools stay off until an operator '
           + 'decides: "ceph perfguard rebalance resume", "rollback" or "finish --keep".',
         ),
@@ -359,12 +360,12 @@
           "perfguard's loop has completed no iteration for {{ $value | "
           + 'humanizeDuration }}',
           'The mgr answers, but its data is out of date, and an active campaign '
-          + 'stands still. See the log of the active mgr; "ceph mgr fail" activates '
+          + 'has stopped. See the log of the active mgr; "ceph mgr fail" activates '
           + 'another one.',
           oid=5,
         ),
 
-        // What the mgr said whose loop turned last; an earlier one may have failed in the middle of
+        // From the mgr with the last loop iteration; an earlier one may have failed in the middle of
         // a campaign that has ended since.
         alert(
           'PerfguardLostDuringCampaign',
@@ -379,8 +380,8 @@
           + '      (last_over_time(ceph_perfguard_last_turn_timestamp_seconds[7d]))\n'
           + ') == 1 unless max without (instance, pod) (ceph_perfguard_campaign_active)',
           'A campaign was active, and no mgr reports it any more',
-          'Pinned PGs stay pinned, but nothing is released, watched or held back. Is '
-          + 'a mgr active, and the module perfguard enabled?',
+          'Pinned PGs stay pinned, but nothing is released, watched or stopped. Is an '
+          + 'mgr active, and the module perfguard enabled?',
           oid=6,
         ),
 

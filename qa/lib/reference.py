@@ -111,6 +111,8 @@ def _summary(rule: str) -> str:
     found = re.search(r'^ {10}summary: (?:>-\n)?(.*?)\n {10}\w+:', rule, re.MULTILINE | re.DOTALL)
     assert found is not None, rule
     text = ' '.join(found.group(1).split()).strip('"')
+    # The plural stands for both forms.
+    text = re.sub(r'{{ *if [^}]*}}[^{]*{{ *else *}}(.*?){{ *end *}}', r'\1', text)
     return re.sub(r'{{ *\$(?:labels\.)?(\w+)[^}]*}}', r'<\1>', text)
 
 

@@ -41,7 +41,7 @@ local panels = import 'panels.libsonnet';
         },
       ],
     },
-    description: 'What perfguard sees and does: campaign, client latency, movement, OSDs, mitigation, probes.',
+    description: 'State and actions of perfguard: campaign, client latency, movement, OSDs, mitigation, probes.',
     editable: true,
     fiscalYearStartMonth: 0,
     graphTooltip: 1,
@@ -168,7 +168,7 @@ local panels = import 'panels.libsonnet';
         fieldConfig+: { defaults+: { noValue: 'none' } },
         options+: { textMode: 'name' },
       },
-      panels.timeseries(8, 'PGs of the campaign', 'Pinned PGs wait; released PGs are in place.', [0, 5, 12, 8], [
+      panels.timeseries(8, 'PGs of the campaign', 'Pinned PGs wait; released PGs have arrived.', [0, 5, 12, 8], [
         panels.target('A', 'max by (state) (ceph_perfguard_campaign_pgs{%(matchers)s})' % cfg, '{{state}}'),
       ]) + {
         fieldConfig+: {
@@ -244,14 +244,14 @@ local panels = import 'panels.libsonnet';
       panels.timeseries(15, 'Operations by pool', 'Client operations per second.', [16, 30, 8, 8], [
         panels.target('A', 'max by (name, op) (ceph_perfguard_pool_ops_per_second{%(matchers)s,name=~"$pool"})' % cfg, '{{name}} {{op}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
-      panels.row(16, 'Movement and trouble', 38),
+      panels.row(16, 'Movement and problems', 38),
       panels.timeseries(17, 'Misplaced objects', 'Share of objects that are not where CRUSH and upmaps place them.', [0, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_misplaced_ratio{%(matchers)s})' % cfg, 'misplaced'),
       ]) + { fieldConfig+: { defaults+: { unit: 'percentunit' } } },
       panels.timeseries(18, 'Backfill and recovery', 'Bytes that backfill and recovery write.', [8, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_recovery_bytes_per_second{%(matchers)s})' % cfg, 'recovery'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
-      panels.timeseries(19, 'PGs in trouble', 'A PG can be in several states.', [16, 39, 8, 8], [
+      panels.timeseries(19, 'PGs with problems', 'A PG can be in several states.', [16, 39, 8, 8], [
         panels.target('A', 'max by (state) (ceph_perfguard_pgs{%(matchers)s,state!="active_clean"}) > 0' % cfg, '{{state}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'none' } } },
       panels.row(20, 'OSDs', 47),
@@ -350,7 +350,7 @@ local panels = import 'panels.libsonnet';
       panels.stat(25, 'Mode', 'act: perfguard may change the cluster; observe: it only reports what it would do.', [0, 71, 4, 4], [
         panels.target('A', 'max by (mode) (ceph_perfguard_mitigation_mode{%(matchers)s}) == 1' % cfg, '{{mode}}', 'instant'),
       ]) + { options+: { textMode: 'name' } },
-      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force, or in mode observe those that would be, while the movement of data slows clients.', [4, 71, 20, 7], [
+      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force, or in mode observe those that mode act would take, while the movement of data slows clients.', [4, 71, 20, 7], [
         panels.target('A', 'max by (rung, state) (ceph_perfguard_mitigation_rungs{%(matchers)s}) > 0' % cfg, '{{rung}} {{state}}'),
       ]) + {
         fieldConfig: {
@@ -377,10 +377,10 @@ local panels = import 'panels.libsonnet';
       panels.timeseries(28, 'p99 of probes', '99th percentile measured by the last complete probe of each target and profile.', [0, 79, 12, 8], [
         panels.target('A', 'max by (target, profile, job, op) (ceph_perfguard_probe_latency_p99_seconds{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}}'),
       ]),
-      panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last complete probe.', [12, 79, 12, 8], [
+      panels.timeseries(29, 'Operations of probes', 'Operations per second measured by the last completed probe.', [12, 79, 12, 8], [
         panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_ops_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'ops' } } },
-      panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last complete probe.', [0, 87, 12, 8], [
+      panels.timeseries(30, 'Throughput of probes', 'Bytes per second measured by the last completed probe.', [0, 87, 12, 8], [
         panels.target('A', 'sum by (target, profile, job, op, part) (ceph_perfguard_probe_bytes_per_second{%(matchers)s})' % cfg, '{{target}} {{profile}} {{job}} {{op}} {{part}}'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
       panels.table(31, 'Last probes', 'The last probe of each target and profile; slower means slower than its baseline.', [12, 87, 12, 8], [
