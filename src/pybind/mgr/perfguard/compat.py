@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The one file that knows that Ceph releases differ. It asks for features, never for versions."""
+"""The one file that knows that Ceph releases differ. It tests for features, never for versions."""
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import mgr_module

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Errors that perfguard raises, reasons that it gives, and health checks about itself.
 
-An error that recurs is logged once. A loop that fails in every turn raises a health check.
+An error that recurs is logged once. A loop that fails in every iteration raises a health check.
 """
 import errno
 import traceback
@@ -31,7 +31,7 @@ class PerfguardError(Exception):
 class Refused(PerfguardError):
     """A request that cannot be met; nothing was changed.
 
-    `not_fit`: for what the cluster was in the last reports, which the next ones may not show.
+    `not_fit`: because of the last reports; the next ones may differ.
     """
 
     def __init__(self, code: int, text: str, not_fit: bool = False) -> None:
@@ -45,12 +45,12 @@ class InvalidValue(PerfguardError, ValueError):
     errno = errno.EINVAL
 
 
-# ---- Reasons: a code for programs beside the text for people
+# ---- Reasons: a code for programs, and a text for people
 
 class Code:
-    """Codes of reasons. They are stable, where texts are not; the manual explains each.
+    """Codes of reasons. They are stable, texts are not; the manual explains each.
 
-    Reasons that pass on a health check have the code of that check instead.
+    Reasons that report a health check have the code of that check instead.
     """
     # No campaign, or one that waits for an operator.
     STARTING = 'STARTING'
@@ -64,7 +64,7 @@ class Code:
     AWAITS_START = 'AWAITS_START'
     PAUSED = 'PAUSED'
     UNPINNABLE = 'UNPINNABLE'
-    # A phase that takes its time.
+    # Phases that take a while.
     SETTINGS = 'SETTINGS'
     GIVES_WAY = 'GIVES_WAY'
     OUTLOOK = 'OUTLOOK'

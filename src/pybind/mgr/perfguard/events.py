@@ -65,7 +65,7 @@ class EventLog:
             return
         recent = self._recent(self._events)
         if len(recent) > MOST_RECENT:
-            # Those in both documents count once, should the mgr fail between the two writes.
+            # Events in both documents count once, if the mgr fails between the two writes.
             self._store.put(DOCUMENT, self._events)
             self._joined_id, recent = self._last_id, []
         self._store.put(RECENT, recent)

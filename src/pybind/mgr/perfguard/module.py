@@ -91,10 +91,10 @@ class Module(Commands, MgrModule):
     def dashboard_overview(self, since: float, pools: List[str]) -> str:
         """For the dashboard, which asks through MgrModule.remote: JSON of status.overview.
 
-        `since`: seconds since the epoch; `pools`: ids, those of none are left out.
+        `since`: seconds since the epoch; `pools`: ids; unknown ids are ignored.
         """
         now = time.time()
-        # It is from before the clock was set back.
+        # The clock was set back meanwhile.
         since = since if since <= now else 0.0
         ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
         found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
@@ -145,7 +145,7 @@ def _answered(name: str, format_: str, answer: Any) -> None:
         raise SelfTestFailed('%s --format %s: no JSON object' % (name, format_))
 
 
-# ---- An mgr that is not active: an empty page where Prometheus looks for metrics
+# ---- A standby mgr: it serves an empty page to Prometheus
 
 class StandbyModule(MgrStandbyModule):
     MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]

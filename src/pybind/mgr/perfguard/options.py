@@ -6,7 +6,7 @@ from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, U
 from .cluster.inventory import VERSION_OPTION
 from .cluster.types import ConfigEntry
 
-#: An option as Ceph's MODULE_OPTIONS wants it.
+#: An option in the form of Ceph's MODULE_OPTIONS.
 OptionSpec = Dict[str, Any]
 OptionValue = Union[bool, int, float, str]
 
@@ -38,8 +38,8 @@ OPTIONS: List[OptionSpec] = [
             'The next batch waits until the PGs of the '
             'previous batch have peered.', min=1, max=10000),
     _option('max_transition_ratio', 'float', 0.05,
-            'share of PGs that may be peering or activating before perfguard waits '
-            'with more pins or releases', min=0.0, max=1.0),
+            'share of PGs that may be peering or activating before perfguard delays further pins '
+            'and releases', min=0.0, max=1.0),
     _option('max_pgs_in_flight', 'uint', 0, 'maximum number of PGs in flight',
             '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, '
             'at least 32.', min=0, max=100000),
@@ -80,8 +80,8 @@ OPTIONS: List[OptionSpec] = [
     _option('auto_expand_settle', 'float', 60.0,
             'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
             'auto_expand releases PGs',
-            'The OSDs of a new host come up one by one; the first one would receive the PGs of '
-            'all.',
+            'The OSDs of a new host come up one by one; otherwise the first one would receive the '
+            'PGs of all of them.',
             min=0.0, max=3600.0),
     _option('auto_expand_ratio', 'float', 0.01,
             'minimum share of PGs that an unannounced CRUSH change must remap '
@@ -97,7 +97,7 @@ OPTIONS: List[OptionSpec] = [
             'seconds for which an OSD must be slow to be reported, or normal to be cleared',
             'Small slowdowns take longer to report.', min=5.0, max=3600.0),
     _option('slow_osd_memory', 'float', 43200.0,
-            'seconds for which the time that an OSD was slow is remembered',
+            'period in seconds over which slow time of an OSD is counted',
             'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at '
             'least three episodes, and cleared after twice this time without an episode.',
             min=60.0, max=7 * 86400.0),
@@ -115,7 +115,7 @@ OPTIONS: List[OptionSpec] = [
             "seconds of quiet per point of a pool's baseline",
             'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
             'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
-            'campaigns heed it, and no alarm is raised from it.', min=5.0, max=86400.0),
+            'campaigns use it; alarms do not.', min=5.0, max=86400.0),
     _option('latency_targets', 'str', '',
             'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
             'Replaces latency_factor x baseline for these pools.'),
@@ -126,9 +126,9 @@ OPTIONS: List[OptionSpec] = [
             'OSDMap epochs that the mons may keep; above this, releases wait until they have '
             'trimmed them; 0: no limit',
             'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
-            'flight have arrived. Releases do not wait while PGs are degraded or inactive, or for '
-            'longer than three minutes after the last arrival. Must exceed the mons\' '
-            'mon_min_osdmap_epochs (500).', min=0, max=1000000),
+            'flight have arrived. Releases do not wait while PGs are degraded or inactive, or '
+            'while no PG is in flight and the last arrival was more than 2.5 minutes ago. Must '
+            "exceed the mons' mon_min_osdmap_epochs (500).", min=0, max=1000000),
     _option('fast_peering', 'str', 'auto',
             "shorten the mons' paxos_propose_interval while PGs are released",
             'A released PG waits for this interval several times while it peers, and so do its '
@@ -166,7 +166,8 @@ OPTIONS: List[OptionSpec] = [
             'what perfguard changes in the cluster while data movement slows clients down',
             'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
             'back PGs that wait for backfill, then slow recovery; undo all of it when the cause '
-            'has cleared. Releases stop in every mode.', enum_allowed=['off', 'observe', 'act']),
+            'has cleared. act also maps degraded PGs away from full OSDs, by upmaps. Releases stop '
+            'in every mode.', enum_allowed=['off', 'observe', 'act']),
     _option('mitigation_seconds', 'float', 30.0,
             'seconds for which the cause must last before the next mitigation is taken',
             'When the cause has been absent for twice as long, the mitigations '
@@ -174,9 +175,9 @@ OPTIONS: List[OptionSpec] = [
             min=1.0, max=3600.0),
     _option('mitigation_affinity', 'bool', False,
             'set the primary affinity of a slow OSD to 0 until it is normal again',
-            'Also of an OSD that is slow again and again. Requires mitigation_mode act.'),
+            'Also applies to chronically slow OSDs. Requires mitigation_mode act.'),
     _option('mitigation_repeer', 'bool', False,
-            'make a PG peer again if a renewal of its read leases was lost beyond doubt',
+            'make a PG peer again if a renewal of its read leases was certainly lost',
             'One PG in ten minutes, and no PG a second time while it is laggy. Requires '
             'mitigation_mode act.'),
     _option('probe_max_bytes', 'uint', 64 << 30,
@@ -288,10 +289,10 @@ STORED_PREFIX = 'mgr/perfguard/'
 class LiveOptions:
     """The options of a running mgr, without the values of options that were removed meanwhile.
 
-    ceph-mgr takes over each option that is set, but does not notice that one is gone: after
-    ``config rm`` its getters return the removed value until the mgr restarts
-    (PyModuleRegistry::handle_config is called for keys that are set, never for keys that are not;
-    Pacific to Tentacle). So the options are compared with the configuration database now and then.
+    ceph-mgr applies set options but not removed ones: after ``config rm`` its getters return the
+    removed value until the mgr restarts (PyModuleRegistry::handle_config is called for keys that
+    are set, never for keys that are not; Pacific to Tentacle). So the options are periodically
+    compared with the configuration database.
     """
 
     def __init__(self, get: Callable[[str], Any], get_localized: Callable[[str], Any],
@@ -301,8 +302,8 @@ class LiveOptions:
         self._get_localized = get_localized
         self._mgr_id = mgr_id
         #: Key -> the value that was in force when the configuration database did not have the key.
-        #: A getter that returns another one has heard of a new value. Replaced whole: commands
-        #: read it in other threads.
+        #: A getter that returns another one has received a new value. Replaced as a whole, because
+        #: commands read it in other threads.
         self._gone: Dict[str, Any] = {}
         self._notified = False
         self._compared: Optional[float] = None
@@ -333,7 +334,7 @@ class LiveOptions:
                 COMPARE_SECONDS_MIN if self._notified else COMPARE_SECONDS):
             return
         self._compared, self._notified = now, False
-        # Before the database is read: what is set in between must not look as if it was gone.
+        # Before the database is read: an option that is set in between must not count as removed.
         names = [spec['name'] for spec in OPTIONS]
         in_force = {name: self._get(name) for name in names}
         in_force.update({self._own(name): self._get_localized(name) for name in names})

@@ -29,7 +29,7 @@ HELD_PINS = 'PERFGUARD_HELD_PINS'
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a turn in `perfguard status`, besides those of the jobs."""
+    """The state of a turn in `perfguard status`, in addition to those of the jobs."""
     phase: Phase = Phase.IDLE
     #: Codes of the health checks that are raised.
     health: Tuple[str, ...] = ()
@@ -62,9 +62,9 @@ class Published:
 
 
 def foreseen(published: Published, request: Request, now: float) -> Published:
-    """What commands see of a request that waits for the next turn.
+    """The state with a request that waits for the next turn, for commands.
 
-    Without it, a script that asks to pin and then waits for PINNED could see the phase from before.
+    Without it, a script that requests pins and then waits for PINNED could see the previous phase.
     """
     known = published.rebalanced
     if not published.turned:
@@ -76,7 +76,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             return published
     requested = (Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb),)
     if request.verb == 'prepare':
-        # A script that follows the new campaign must not read the end of the last one.
+        # A script that follows the new campaign must not see the end of the last one.
         return replace(published, rebalanced=replace(known, status=replace(
             known.status, id=0, phase=Phase.IDLE, reasons=requested)))
     if known.campaign is None:
@@ -121,7 +121,7 @@ def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
 
 def watch_reasons(misplaced_ratio: float, campaign: CampaignStatus,
                   checks: HealthChecks, failure: str) -> List[Reason]:
-    """What the watch has found, and whose doing it is that objects are misplaced."""
+    """The findings of the watch, and the campaign that moves misplaced objects."""
     found = [Reason(code, '%s (%s)' % (check['summary'], code))
              for code, check in sorted(checks.items())]
     if failure:
@@ -137,7 +137,7 @@ def _mover(campaign: CampaignStatus) -> str:
     if campaign.in_flight:
         return ': campaign %d moves %s' % (campaign.id, pgs(campaign.in_flight))
     if campaign.phase not in ENDED:
-        return ', and campaign %d moves none at present' % campaign.id
+        return ', and campaign %d moves none now' % campaign.id
     return ', and no campaign moves them'
 
 
@@ -168,7 +168,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     if campaign is not None and campaign.held:
         count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(
-            'campaign %d is aborted and holds %s in place' % (campaign.id, pgs(count)),
+            'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, seen), count)
     return checks
 
@@ -178,7 +178,7 @@ def _in_place(campaign: Campaign) -> str:
 
 
 def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
-    """What stays as it is until the operator decides, and the ways out."""
+    """Settings that stay until the operator decides, and the options."""
     detail = ['%s pinned where the data is' % (
         pgs_are(campaign.left))]
     if unpinned(campaign):
@@ -186,8 +186,9 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
                       'so norebalance stays set'
                       % pgs(unpinned(campaign)))
     if waiting(campaign):
-        detail.append('%s of these must recover before it can be pinned'
-                      % pgs(waiting(campaign)))
+        count = waiting(campaign)
+        detail.append('%s of these must recover before %s can be pinned'
+                      % (pgs(count), 'it' if count == 1 else 'they'))
     if seen.settings.balancer_active == 'false':
         detail.append('the balancer is off because it would move pinned PGs')
     else:
@@ -275,9 +276,9 @@ def osds_json(osds: Sequence[OsdRow], plan: ReleasePlan) -> List[Json]:
             for row in osds]
 
 
-# ---- What the page of the dashboard is shown in one answer
+# ---- The answer to the page's periodic request
 
-#: In one answer, which is asked for again and again.
+#: Limits of one answer.
 MOST_EVENTS = 100
 MOST_PROBES = 20
 MOST_PGS = 50
@@ -297,7 +298,7 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
 
 
 def _bounded(document: Json, key: str) -> Json:
-    """With the first PGs of a list, and how many there are."""
+    """The document with a truncated list and its full length."""
     pgs = document.get(key, [])
     return {**document, key: pgs[:MOST_PGS], key + '_count': len(pgs)}
 

@@ -96,8 +96,8 @@ def status(data: Json) -> str:
         rows += [
             ('PGs', '%(pgs)d, %(active_clean_pgs)d active+clean' % signals),
             ('clients', _clients(signals)),
-            ('trouble', '%(laggy_pgs)d laggy, %(inactive_pgs)d inactive, '
-                        '%(degraded_pgs)d degraded, slow operations: %(slow_ops)d' % signals),
+            ('problems', '%(laggy_pgs)d laggy, %(inactive_pgs)d inactive, '
+                         '%(degraded_pgs)d degraded, slow operations: %(slow_ops)d' % signals),
             ('movement', '%.2f %% misplaced, %d remapped, %d backfilling, %s/s' % (
                 100 * signals['misplaced_ratio'], signals['remapped_pgs'],
                 signals['backfilling_pgs'], bytes_text(signals['recovery_bytes_per_second'])))]
@@ -192,7 +192,7 @@ def exported(data: Json) -> str:
 
 def watch_history(data: Json) -> str:
     if not data['points']:
-        return 'nothing yet'
+        return 'no history yet'
     return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
         (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
          _number(row['write_rate']), _number(row['write_ms']))

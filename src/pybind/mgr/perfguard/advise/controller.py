@@ -64,7 +64,7 @@ class Advising:
         try:
             self._turn(seen, view, campaign, untrimmed)
         except Exception as error:
-            log.exception('could not work out the advice')
+            log.exception('could not compute the advice')
             self._read = None
             self.advice = replace(self.advice, remarks=('could not read the cluster\'s '
                                                         'configuration: %r' % error,))

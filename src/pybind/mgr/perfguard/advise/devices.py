@@ -123,7 +123,7 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
     found: Dict[int, OsdFacts] = {}
     for osd in elsewhere(facts.inventory.osds)[:MOST_ASKED]:
         shown = facts.shown.get(osd.osd, {})
-        # A configured location may be the present one.
+        # The location may be configured.
         if shown.get(MOVES) == 'true' and not shown.get(PLACE):
             found[osd.osd] = osd
     if not found:

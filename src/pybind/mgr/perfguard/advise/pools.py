@@ -83,7 +83,7 @@ def compression(facts: Facts) -> Optional[Seen]:
 def shared_clones(facts: Facts) -> Optional[Seen]:
     found = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
-    return Seen('; '.join('pool %s may take up to %s more, %.0f%%' % (
+    return Seen('; '.join('pool %s may take up to %s more, %.0f %%' % (
         pool.name, bytes_text(pool.shared_bytes),
         100 * pool.shared_bytes / max(pool.stored_bytes - pool.shared_bytes, 1)) for pool in found),
         'rbd snap ls <image> and rbd snap rm <image>@<snapshot>, for snapshots that are no longer '

@@ -20,14 +20,14 @@ RULES: Tuple[Rule, ...] = (
          'per OSD, 5 allows OSDs to differ by 10 % in fill and load, 1 by 2 %.',
          'Ceph documentation, Balancer', settings.balancer_deviation),
     Rule('CAPACITY_AFTER_HOST_LOSS', WARNING,
-         'When the host fails, its data is rebuilt on the others. From the nearfull ratio on '
-         'pools are near the point where backfill and then writes stop.',
+         'When the host fails, its data is rebuilt on the others. Above the nearfull ratio, pools '
+         'are close to the ratios at which backfill and then writes stop.',
          'Ceph documentation, Monitor configuration (storage capacity)',
          pools.fill_after_host_loss),
     Rule('CLONES_SHARED', INFO,
-         'An OSD stores what a snapshot shares with newer versions of an object once. The copy of '
-         'a PG on another OSD may store it several times: a pool of 266 MiB grew to between 338 '
-         'and 542 MiB when a third of its OSDs was emptied.',
+         'An OSD stores data shared by snapshots and newer versions only once. The copy of a PG on '
+         'another OSD may store it several times: a pool of 266 MiB grew to between 338 and 542 '
+         'MiB when a third of its OSDs was emptied.',
          'Measured, qa/tests/test_advise.py', pools.shared_clones),
     Rule('COMPRESSION', INFO,
          'BlueStore compresses whole blobs. A small read decompresses its blob, and a small '
@@ -61,13 +61,13 @@ RULES: Tuple[Rule, ...] = (
          'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
          pools.small_io_on_erasure),
     Rule('FRAGMENTATION', WARNING,
-         'Where free space is in small pieces, a write takes several of them, and each one its '
-         'metadata. Overwrites and deletions fragment it, the more the fuller the OSD is.',
+         'Where free space is in small pieces, a write needs several extents, each with its own '
+         'metadata. Overwrites and deletions fragment free space, the more the fuller the OSD is.',
          'Ceph documentation, Health checks (BLUESTORE_FREE_FRAGMENTATION)',
          devices.fragmentation),
     Rule('MCLOCK_CAPACITY', WARNING,
-         'The mclock scheduler shares out the capacity that it believes in. If the value is too '
-         'low, OSDs throttle clients; if it is too high, recovery starves them.',
+         'The mclock scheduler divides the capacity that is configured. If the value is too low, '
+         'OSDs throttle clients; if it is too high, recovery starves them.',
          'Ceph documentation, mClock configuration', settings.mclock_capacity),
     Rule('MCLOCK_IGNORES', WARNING,
          'OSDs that schedule with mclock force sleeps to 0, and reset backfill and recovery limits '
@@ -115,7 +115,7 @@ RULES: Tuple[Rule, ...] = (
          'are tuned.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
          settings.rocksdb_options),
     Rule('SCRUBS_BEHIND', WARNING,
-         'Scrubs that are late pile up and run in hours of load. Latent errors stay undetected.',
+         'Late scrubs accumulate and run at busy hours. Latent errors go undetected.',
          'Ceph documentation, Health checks', devices.scrub_behind),
     Rule('SECURE_MODE', INFO,
          'Encryption on the wire costs CPU time: reads of one cluster fell from 1 TiB/s to '

@@ -67,7 +67,7 @@ def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
     """`arguments`: whether each is given although the change does not use it."""
     for argument, ignored in arguments.items():
         if ignored:
-            raise Refused(errno.EINVAL, '%.40s has no meaning for %.40s' % (argument, change))
+            raise Refused(errno.EINVAL, '%.40s does not apply to %.40s' % (argument, change))
 
 
 def _pool_and_number(pool: str, pg_num: Optional[int]) -> Tuple[str, ...]:
@@ -215,7 +215,7 @@ class RebalanceCommands(Handlers):
         seconds = 0.0 if duration is None else duration_seconds(duration)
         message = 'pausing; "rebalance resume" continues'
         if seconds:
-            message = 'pausing for %s; "rebalance resume" continues earlier' % (
+            message = 'pausing for %s; "rebalance resume" ends the pause early' % (
                 seconds_text(seconds))
         return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0),
                          message, format)
@@ -226,8 +226,8 @@ class RebalanceCommands(Handlers):
         """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
         option, value = assignment(setting)
         return self._ask(Request('set', option=option, value=value),
-                         '%s is %s for this campaign' % (option, value or 'that of the module'),
-                         format)
+                         '%s is %s for this campaign' % (option, value) if value else
+                         '%s of this campaign is the module option again' % option, format)
 
     @write_command('perfguard rebalance acknowledge')
     @command
@@ -289,14 +289,14 @@ class RebalanceCommands(Handlers):
     @read_command('perfguard drain ls')
     @command
     def drain_ls(self, format: Optional[str] = None) -> CommandResult:
-        """List drained OSDs and those whose devices are replaced, and what happens next"""
+        """List drained OSDs and those whose devices are replaced, and the next step of each"""
         return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, tables.drains)
 
     @write_command('perfguard replace')
     @command
     def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
-        """Empty OSDs or hosts, and fill them again once new devices serve under the same ids"""
+        """Empty OSDs or hosts, then fill the new devices that get the same ids"""
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
             return show(self.loop.ask(Order(CANCEL, _words(*what))), format, accepted)
@@ -340,7 +340,7 @@ class RebalanceCommands(Handlers):
         """Print all pg_upmap_items as JSON, as pgremapper does"""
         found = patiently(lambda again: self.loop.ask(Order('export', dry_run=True), again),
                           self.loop.report_seconds(), self.loop.wake)
-        left_out = '%s left out: pg_upmap has no pairs' % pgs_are(found['vectors'])
+        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(found['vectors'])
         return 0, _json_of(found, format), left_out if found['vectors'] else ''
 
     @write_command('perfguard rebalance import')

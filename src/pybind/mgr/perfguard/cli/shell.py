@@ -14,7 +14,7 @@ from ..status import Published
 
 CommandResult = Tuple[int, str, str]
 
-#: Maximum time for which a command waits until the cluster is reported as fit.
+#: Maximum time for which a command waits until the cluster is reported as ready.
 MOST_PATIENCE_SECONDS = 5.0
 #: Maximum length of a refusal.
 MOST_ERROR = 1000
@@ -61,7 +61,7 @@ Answer = TypeVar('Answer')
 def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], None],
               rest_seconds: float = 1.0) -> Answer:
     """The answer of `ask`, which is called again for one report period while the cluster is not
-    fit.
+    ready.
 
     Reports of OSDs are some seconds old, so a cluster that has just become clean must not be
     refused. Other commands of this module wait meanwhile. The argument of `ask`: whether it was

@@ -75,7 +75,7 @@ class WatchCommands(Handlers):
     @read_command('perfguard advise expect')
     @command
     def advise_expect(self, format: Optional[str] = None) -> CommandResult:
-        """Show what each pool is expected to achieve for one client, beside the last probes"""
+        """Show what each pool is expected to achieve for one client, next to the last probes"""
         return show(self.loop.probed().expected_json(), format, probe_tables.expected)
 
     @read_command('perfguard advise capacity')
@@ -133,7 +133,7 @@ class WatchCommands(Handlers):
             return show(self._exported(watched.osds, what, week), format, tables.exported)
         points = self.loop.history_of(what, week, 0)
         if points is None:
-            raise Refused(errno.ENOENT, 'no history of %r: give cluster, a pool, or osd.<id>'
+            raise Refused(errno.ENOENT, 'no history of %r: must be cluster, a pool, or osd.<id>'
                           % what)
         return show(history_json(what, points), format, tables.watch_history)
 
@@ -141,8 +141,8 @@ class WatchCommands(Handlers):
         """The history of all OSDs, of a host's, or of one."""
         chosen = [row for row in osds if what in ('cluster', row.host, 'osd.%d' % row.osd)]
         if not chosen:
-            raise Refused(errno.ENOENT, 'no OSDs to export of %r: cluster, a host, or osd.<id>'
-                          % what)
+            raise Refused(errno.ENOENT, 'no OSDs to export of %r: must be cluster, a host, or '
+                          'osd.<id>' % what)
         histories = [(row, self.loop.history_of('osd.%d' % row.osd, week, 0) or [])
                      for row in chosen]
         points = sum(len(each) for _, each in histories)

@@ -42,7 +42,7 @@ class CrushRules:
     _dumped_rules: Mapping[int, Mapping[str, Any]]
     #: OSD -> device class, if it has one.
     _classes: Mapping[int, str] = field(default_factory=dict)
-    #: Checksum of everything besides trees and rules: tunables, weight sets.
+    #: Checksum of everything except trees and rules: tunables, weight sets.
     _rest: int = 0
     #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
     tunables: int = 0
@@ -100,8 +100,8 @@ class CrushRules:
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
         """How a set has more OSDs in one bucket than the rule allows, or None.
 
-        One failure would then affect more shards than the rule allows. Mons do not check this: of
-        steps that choose several OSDs in a bucket they check the buckets only, of MSR rules none.
+        One failure would then affect more shards than the rule allows. Mons do not check this: for
+        steps that choose several OSDs in a bucket they check only the buckets. MSR rules have none.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -223,8 +223,8 @@ class CrushRules:
 
     @cached_property
     def identity(self) -> int:
-        """A checksum of all that places PGs. The version of the map is none: the mons give the same
-        map a new version when an OSD starts and names its device class."""
+        """A checksum of all that places PGs. The map version is not such a checksum: the mons give
+        the same map a new version when an OSD starts and names its device class."""
         return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
                                       self._rest, self._hashing]).encode())
 

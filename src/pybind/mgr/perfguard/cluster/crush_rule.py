@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What one CRUSH rule demands of the OSDs of a PG, worked out from ``ceph osd crush dump``."""
+"""What one CRUSH rule requires of the OSDs of a PG, derived from ``ceph osd crush dump``."""
 from dataclasses import dataclass
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple)

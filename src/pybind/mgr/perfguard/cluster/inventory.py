@@ -179,7 +179,8 @@ def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json) -> Pool
 
 
 def shared_bytes_of(space: Json) -> int:
-    """What takes less space than is stored, other than by compression."""
+    """Bytes that clones of snapshots share: less space is used than is stored, not counting the
+    savings of compression."""
     saved = int(space.get('compress_under_bytes', 0)) - int(space.get('compress_bytes_used', 0))
     return max(0, int(space.get('stored_raw', 0)) - int(space.get('bytes_used', 0)) - max(0, saved))
 

@@ -252,8 +252,8 @@ class MgrCluster:
         return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
 
     def recommended_pg_nums(self) -> Dict[str, int]:
-        """Pool -> pg_num_final of the pg_autoscaler, which may be near the present one: what it
-        says of adjusting (would_adjust) concerns pools in mode on. Raises OSError.
+        """Pool -> pg_num_final of the pg_autoscaler, which may be close to the current pg_num: its
+        advice on pg_num (would_adjust) concerns only pools in mode on. Raises OSError.
 
         It calls the module, because the key of an mgr may not send commands to mgrs.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is read from a few OSDs at a time: latency histograms, and ping times of heartbeats.
+"""Readings taken from a few OSDs at a time: latency histograms, and ping times of heartbeats.
 
 ceph-mgr knows the ping times of all pairs, but converts all of them to Python objects at once,
 which takes 50 ms with 60 OSDs and far too long with 1,000.

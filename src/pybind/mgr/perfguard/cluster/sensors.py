@@ -146,9 +146,9 @@ class Sensors:
 
     def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
                 period: float) -> Dict[int, float]:
-        """OSD -> seconds since its last report, of those that owe one.
+        """OSD -> seconds since its last report, of those whose report is late.
 
-        By when its report's stamp last changed, as neither clock need be right.
+        Measured since the stamp of its report last changed, because neither clock need be right.
         """
         self._reported = {osd: self._reported.get(osd, (0.0, now)) for osd in up}
         for osd, read in counters.items():
@@ -236,7 +236,7 @@ class Sensors:
 
 
 def _in_trouble(counts: PgCounts) -> bool:
-    """On which OSDs matters now: releases that touch them are held."""
+    """Whether their OSDs must be known: releases that touch them are stopped."""
     return (counts.laggy + counts.wait + counts.degraded > 0
             or counts.inactive > counts.in_transition)
 

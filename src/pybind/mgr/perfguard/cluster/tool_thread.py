@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar('Result')
 
-#: Maximum number of waiting jobs, besides those of the campaign.
+#: Maximum number of waiting jobs, not counting those of the campaign.
 MAX_WAITING = 4
 #: Maximum time to wait for the running job when the module stops.
 CLOSE_SECONDS = 5.0

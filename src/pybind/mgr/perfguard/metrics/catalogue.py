@@ -85,7 +85,7 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('osd_ops_per_second', OSD + ('op',), 'Client operations per second of the OSD.'),
     Metric('osd_slowdown_ratio', OSD, 'Slowdown of the OSD against its peers at the same load.'),
     Metric('osd_slow', OSD, 'Whether perfguard reports the OSD as slow.'),
-    Metric('osd_chronically_slow', OSD, 'Whether the OSD is slow again and again.'),
+    Metric('osd_chronically_slow', OSD, 'Whether the OSD is chronically slow.'),
     Metric('osd_slow_time_ratio', OSD,
            'Share of the time with operations in which the OSD is several times as slow as its '
            'peers, 0 to 1; recent hours count most.'),
@@ -141,10 +141,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'minutes after the OSD is as fast as its peers.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
-        'OSDs, or most OSDs of a host, are slow for a share of the time, again and again. The '
-        'detail names this share, its beginning, the number of episodes, and the slowdown in '
-        'them.',
-        'Replace the drive, or look for what disturbs it; ``ceph health mute '
+        'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
+        'of the time, its beginning, the number of episodes, and the slowdown in them.',
+        'Replace the drive, or find the cause of the episodes; ``ceph health mute '
         'PERFGUARD_OSD_CHRONIC`` silences the check meanwhile. It clears after a day without an '
         'episode.'),
     HealthCheck(
@@ -186,7 +185,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'approved plan). The next ``rebalance prepare`` clears the check.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
-        'A probe was slower than its baseline by more than the usual variation.',
+        'A probe was slower than its baseline by more than the normal variation.',
         '``probe compare`` shows the difference. The check clears when a later probe is not '
         'slower, or with ``probe baseline rm``.'),
     HealthCheck(
@@ -207,8 +206,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_STANDBY_MGR',
         'Standby mgrs do not have perfguard, cannot run it, or have another version. The detail '
-        'names them. After a failover to one of them a campaign stands still, and nothing is '
-        'watched.',
+        'names them. After a failover to one of them a campaign stops, and nothing is watched.',
         'Install the version of the active mgr there, and restart these mgrs. The check is '
         'updated every 10 minutes and by ``perfguard advise --refresh``.'))
 

@@ -273,9 +273,9 @@ class ProbeMetrics:
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
-    """By target and profile, the newest first: the last run, and the last that came to its end.
+    """By target and profile, the newest first: the last run, and the last one that completed.
 
-    One that was cancelled has found nothing, neither good nor bad.
+    Cancelled probes do not count.
     """
     last: Dict[str, RunRecord] = {}
     whole: Dict[str, RunRecord] = {}

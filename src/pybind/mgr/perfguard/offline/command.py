@@ -29,7 +29,7 @@ from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json
 from .scripts import CommandBatch, Script, commands, listing, script
 from .sources import BadInput, Dumps, Maps, Terminal, Source
 
-#: Exit status for input that is missing or is not what it should be; argparse uses it, too.
+#: Exit status for missing or invalid input; argparse uses it, too.
 BAD_INPUT = 2
 #: Exit status of a process that SIGINT has ended, as shells report it.
 INTERRUPTED = 130
@@ -40,7 +40,7 @@ MOST_REASONS = 20
 #: Options of release and plan, with the module options whose defaults they have.
 CAPS: Mapping[str, Tuple[str, str]] = {
     '--max-backfills': ('max_pgs_in_flight', 'PGs that move at a time (default: as many as the '
-                        'other limits let move on the whole cluster, at least 32)'),
+                        'other limits allow on the whole cluster, at least 32)'),
     '--osd-max-backfills': ('max_backfills_target', 'PGs that move to, and from, one OSD at a time '
                             '(default: %d)' % DEFAULTS.max_backfills_target),
     '--host-max-backfills': ('max_backfills_host', 'PGs that move to or from one host at a time '
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     for each in (release, plan):
         _add_caps(each)
         _add_osdmap(each, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
-                    'pg_upmap vector are left alone')
+                    'pg_upmap entry are left alone')
     for each in (expand, drain):
         each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
         _add_osdmap(each, 'ceph osd getmap -o F')
@@ -183,7 +183,7 @@ def _option(name: str) -> str:
 
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
-    """JSON makes no reference cycles, but each new object brings a search for them nearer.
+    """Parsing JSON creates no reference cycles, but its objects trigger searches for them.
 
     On a large dump these searches, over all that was read so far, cost as much as the parsing.
     """
@@ -227,9 +227,9 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     pgs = source.pgs(clean=True)
     maps = _maps(source)
     if maps.crush is None:
-        raise BadInput('--crush-dump is required beside --osd-dump')
+        raise BadInput('--crush-dump is required with --osd-dump')
     _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
-    _heed(args.command, trouble(pgs))
+    _refuse_or_warn(args.command, trouble(pgs))
     plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source))
     caps = _caps(args, maps)
     found = _batches(plan, maps, caps, args.command == 'release', progress)
@@ -249,13 +249,13 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
                 for batch, each in zip(found, entries)]))
 
 
-def _heed(command: str, why: str) -> None:
+def _refuse_or_warn(command: str, why: str) -> None:
     """Warn or raise BadInput: the script of a plan waits, but the output of "release" may be
     executed at once."""
     if why and command == 'release':
         raise BadInput('no PG is released now: ' + why)
     if why:
-        say('before any PG is released, wait: ' + why)
+        say('wait before you release PGs: ' + why)
 
 
 def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
@@ -277,7 +277,7 @@ def _raws(osdmap: OsdMap, source: Source) -> Raws:
         return NO_RAWS
     future = _outlook(osdmap, source, {})
     if isinstance(future, NoFuture):
-        say('PGs with a pg_upmap vector are left alone: %s' % future.reason)
+        say('PGs with a pg_upmap entry are left alone: %s' % future.reason)
         return NO_RAWS
     return {pgid: future.pgs[pgid].raw for pgid in osdmap.upmap_vectors if pgid in future.pgs}
 
@@ -392,8 +392,8 @@ def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan
     if plan.moves and not moves.pgs:
         say('no more PGs may move until those in flight have arrived')
     if 'norebalance' in maps.osdmap.flags:
-        say('norebalance is set: PGs that are released do not move before it is removed')
-    _explain('is left as it is', plan.left)
+        say('norebalance is set: released PGs do not move before it is cleared')
+    _explain('is left unchanged', plan.left)
 
 
 def _are(number: int) -> str:
@@ -403,7 +403,7 @@ def _are(number: int) -> str:
 def _moved(moves: MovePlan) -> str:
     busiest = sorted(moves.osds, key=lambda load: -load.pgs_in)[:MOST_OSDS]
     into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
-    return '%s, and the primary of %s; most PGs enter %s' % (
+    return '%s, and the primary of %s; most PGs move to %s' % (
         plural(moves.shards, 'shard'), plural(moves.primaries_moving, 'PG'), into or 'no OSD')
 
 

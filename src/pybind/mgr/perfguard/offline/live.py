@@ -36,8 +36,8 @@ class LiveCluster:
         try:
             status = self._json('mgr', _campaign, prefix='perfguard rebalance status')
         except BadInput as e:
-            self._warn('the module perfguard is enabled, but whether it has a campaign is not '
-                       'known (%s)' % e)
+            self._warn('the module perfguard is enabled, but its campaign could not be read (%s)'
+                       % e)
             return ''
         return '' if status['phase'] in ENDED and not (
             status['phase'] == Phase.ABORTED and status['pinned']) else (

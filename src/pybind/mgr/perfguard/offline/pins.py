@@ -2,7 +2,7 @@
 """Pins of remapped PGs, and their release. Pure.
 
 The OSDMap does not contain the purpose of an upmap. So the pins to release are those that
-`rebalance adopt` would take over: upmaps that keep data off OSDs that lack PGs of their share.
+`rebalance adopt` would take over: upmaps that keep data away from OSDs below their share of PGs.
 """
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -78,7 +78,7 @@ def by_pgid(pg: PgSets) -> Tuple[int, int]:
 
 #: If any PG has one of these states, no PG is released.
 STOPS = ('laggy', 'stale', 'backfill_toofull')
-#: Where CRUSH alone places PGs with a pg_upmap vector, which hides it.
+#: Where CRUSH alone places PGs with a pg_upmap entry, which hides it.
 Raws = Mapping[str, OsdSet]
 NO_RAWS: Raws = {}
 

@@ -19,10 +19,10 @@ SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case 
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
 CEPH = 'ceph'
 #: Nothing moves until all commands were executed. A flag that others have set is left alone; they
-#: may have set or removed it since the plan was made.
+#: may have set or cleared it since the plan was made.
 HOLD = '''osds=$(CEPH osd dump) || exit 1
 if echo "$osds" | grep "^flags.*norebalance" > /dev/null; then
-    echo "norebalance is set already, so it is left set" >&2
+    echo "norebalance was set before, so it stays set" >&2
     hold=theirs
 else
     hold=ours
@@ -33,11 +33,11 @@ LET_GO = '''if test "$failed" -ne 0; then
 elif test "$hold" = ours; then
     CEPH osd unset norebalance || failed=1
 else
-    echo "remove norebalance once nothing else needs it; an interrupted run may have set it" >&2
+    echo "unset norebalance when nothing else needs it; an interrupted run may have set it" >&2
 fi'''
 #: The same for commands that are piped to a shell, once the flag is set.
 STOP = ('trap \'test "$?" -eq 0 || echo "stopped: norebalance stays set, so no PG moves; pin the '
-        'others (perfguard-plan pin), then remove it" >&2\' EXIT')
+        'remaining PGs (perfguard-plan pin), then unset it" >&2\' EXIT')
 
 
 def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]:

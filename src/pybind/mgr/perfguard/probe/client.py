@@ -31,13 +31,14 @@ FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
 #: Assumed number of replicas of the pool, for the time that the run may take.
 REPLICAS = 3
 SWEEP_SECONDS = 120.0
-#: Seconds over its limit after which the worker is killed, and seconds between two looks at it.
+#: Seconds over its limit after which the worker is killed, and seconds between two checks of it.
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
-#: Health checks with which no probe begins, as far as the mons see what the mgr refuses it for.
+#: Health checks that prevent a probe: those known to the mons of the reasons for which the mgr
+#: refuses one.
 UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAILABILITY',
           'PG_DEGRADED', 'PG_RECOVERY_FULL', 'PG_BACKFILL_FULL', 'SLOW_OPS')
-#: Exit status for input that is missing or is not what it should be; argparse uses it, too.
+#: Exit status for missing or invalid input; argparse uses it, too.
 BAD_INPUT = 2
 #: As a shell reports a process that SIGINT has ended.
 INTERRUPTED = 130
@@ -131,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.force and _is_refused(request):
         return 1
     if args.output != '-':
-        # What cannot be written should not be measured.
+        # Before measuring, because results that cannot be written are lost.
         _write(args.output, '', 'a')
     work = Measuring(request)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -157,7 +158,7 @@ def health_of(request: WorkerRequest) -> Dict[str, str]:
 
 
 def _is_refused(request: WorkerRequest) -> bool:
-    """Says why the cluster should not be probed now, or cannot be."""
+    """Prints why the cluster should not, or cannot, be probed now."""
     try:
         health = health_of(request)
     except Failed as error:
@@ -165,7 +166,7 @@ def _is_refused(request: WorkerRequest) -> bool:
         return True
     found = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
     if found:
-        say('no probe while %s; --force measures nevertheless' % ', '.join(found))
+        say('not measuring while %s (--force overrides)' % ', '.join(found))
     return bool(found)
 
 
@@ -175,7 +176,7 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 
 
 def _clean(args: argparse.Namespace) -> int:
-    """Remove what a run that was killed has left."""
+    """Remove the objects of a run that was killed."""
     work = Measuring(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
     work.wait()
     for text in work.messages:
@@ -255,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--job-file', help="jobs in fio's format")
     parser.add_argument('--repeat', type=int)
     parser.add_argument('--force', action='store_true',
-                        help='measure although PGs are degraded, operations slow or OSDs full')
+                        help='measure even if PGs are degraded, operations slow or OSDs full')
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
     parser.add_argument('--clean', type=_run_id, metavar='RUN',
                         help='remove the objects %sRUN-* of a run that was killed' % PREFIX)

@@ -25,7 +25,7 @@ RULED_OUT = 0.3
 #: of the 5 to 10 % that quiet clusters show; more for what few operations decide.
 PRIOR_SD = 0.1
 TAIL_PRIOR_SD = 0.25
-#: Minimum number of repetitions; with fewer, the report says that the evidence is thin.
+#: Minimum number of repetitions; with fewer, the report calls the result uncertain.
 ENOUGH_REPETITIONS = 3
 #: Minimum number of repetitions of each run for a rank test.
 RANK_REPETITIONS = 5
@@ -50,7 +50,7 @@ class Estimate(NamedTuple):
     #: Medians of the repetitions.
     a: float
     b: float
-    #: By how many times b is above a, with its 95 % interval: near to b / a, not the same
+    #: By how many times b is above a, with its 95 % interval: close to b / a, but not equal
     #: (stats.difference).
     ratio: float
     low: float
@@ -235,7 +235,7 @@ def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
         notes.append('the result is uncertain: %s the variation, which is assumed to be %.0f %%; '
                      'use at least three repetitions'
                      % ('one repetition does not show' if fewest == 1
-                        else 'two repetitions hardly show', 100.0 * PRIOR_SD))
+                        else 'two repetitions show little of', 100.0 * PRIOR_SD))
     for record, has, other in ((a, ours, theirs), (b, theirs, ours)):
         alone = sorted({label(key, has[key][-1].name) for key in has if key not in other})
         if alone:

@@ -247,9 +247,9 @@ def _scaling_notes(points: Sequence[ScalePoint]) -> List[str]:
     notes = []
     under = next((point for point in points if point.linear < LINEAR), None)
     if under is not None:
-        notes.append('less than %.0f %% of linear from %d OSDs on' % (100 * LINEAR, under.osds))
+        notes.append('below %.0f %% of linear with %d or more OSDs' % (100 * LINEAR, under.osds))
     limited = [str(point.osds) for point in points if point.client_limited]
     if limited:
-        notes.append('the CPU of the probe process was the bottleneck with %s OSDs: the cluster '
-                     'may be faster' % ', '.join(limited))
+        notes.append('the CPU of the probe process was the bottleneck with %s %s: the cluster may '
+                     'be faster' % (', '.join(limited), 'OSD' if limited == ['1'] else 'OSDs'))
     return notes

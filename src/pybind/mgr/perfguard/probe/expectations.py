@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a pool or the cluster is expected to achieve, and whether a run has shown it. Pure.
+"""The expected performance of a pool or the cluster, and whether a run has reached it. Pure.
 
 The figures are published by practitioners (Mark Nelson's and Clyso's published performance
 tests of 2023 and 2024, the Ceph performance pages of yourcmc.ru): ranges, not limits. They are of
@@ -99,7 +99,7 @@ SHAPES = ((SMALL_BYTES, 1), (SMALL_BYTES, DEEP), (4 * LINEAR_BYTES, 16))
 
 class Expected(NamedTuple):
     """Of one client, in one direction."""
-    #: Such a job; its size is of no account.
+    #: Such a job; its size is ignored.
     key: Key
     range: Range
     #: In bytes a second, not in operations.

@@ -17,9 +17,9 @@ VERSION = 1
 #: The trigger of an imported run.
 TRIGGER = 'import'
 MAX_TEXT = 200
-#: Of the document, and of a whole number in it: what is longer would hold the mgr's interpreter.
+#: Limits of the document and of a whole number in it: longer ones would block the mgr.
 MAX_CHARACTERS, MAX_DIGITS = 4 << 20, 20
-#: What fio's options of a job have in addition to those that make it.
+#: Fields of fio's options of a job that are not options of ours.
 _EXTRA = frozenset({'name', 'rwmixwrite'})
 
 
@@ -33,7 +33,7 @@ def to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Json:
 
 
 def record_of(text: str, run: int) -> RunRecord:
-    """The record of a document; raises BadJob with one line if it is none."""
+    """The record of a document; raises BadJob with one line if it is invalid."""
     if len(text) > MAX_CHARACTERS:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_CHARACTERS))
     try:
@@ -77,7 +77,7 @@ def _job(options: Mapping[str, Any]) -> Job:
 
 
 def _result(given: Json) -> StepResult:
-    """Converted and back it must be the same: no text passes for a number."""
+    """The conversion and its reverse must give the same: a text is not accepted as a number."""
     result = step_result_from_json(given)
     if step_result_to_json(result) != given:
         raise TypeError('results with other types or keys')
@@ -100,19 +100,19 @@ def _text(value: Any) -> str:
 
 def _time(value: Any) -> float:
     if not isinstance(value, (int, float)):
-        raise TypeError('%.50r is no time' % (value,))
+        raise TypeError('%.50r is not a time' % (value,))
     return float(value)
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number) or number < 0.0:
-        raise ValueError('%.30s is no measure' % text)
+        raise ValueError('%.30s is not a valid number' % text)
     return number
 
 
 def _count(text: str) -> int:
     number = int(text) if len(text) <= MAX_DIGITS else -1
     if not 0 <= number < 1 << 63:
-        raise ValueError('%.30s is no measure' % text)
+        raise ValueError('%.30s is not a valid number' % text)
     return number

@@ -165,7 +165,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
 
 # ---- When a probe must not begin, and when it must end at once
 
-#: Health checks that prevent probes, besides the stop conditions of a rebalance. Pools
+#: Health checks that prevent probes, in addition to the stop conditions of a rebalance. Pools
 #: matter only where they are the probe's own target: see `closed`.
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',

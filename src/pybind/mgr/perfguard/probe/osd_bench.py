@@ -106,7 +106,7 @@ class StoreRun:
         self._cluster.ask(BENCH, [osd], {'prefix': 'bench', 'count': bench.total_bytes,
                                          'size': bench.block_bytes})
 
-    # ---- what came of it
+    # ---- results
 
     state = RUNNING
 

@@ -14,6 +14,7 @@ from itertools import count as count_up
 from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
+from ..tables import plural
 from .types import NAMESPACE, PREFIX, BadJob, Job, Json, JobStep, Stream, Target
 
 #: Three words of 32 bits.
@@ -135,9 +136,8 @@ def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
 
 
 def too_few(osd: int, pgs: int, count: int, pg_num: int) -> str:
-    return ('osd.%d is primary of %d of the %d PGs of the pool: too few to '
-            'place %d objects there') % (
-        osd, pgs, pg_num, count)
+    return 'osd.%d is primary of %d of the %d PGs of the pool: too few to place %s there' % (
+        osd, pgs, pg_num, plural(count, 'object'))
 
 
 # ---- Selection of OSDs: by number, host, device class, or all

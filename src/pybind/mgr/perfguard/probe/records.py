@@ -181,7 +181,7 @@ class RunHistory:
         return over[::-1]
 
 
-# ---- Conditions of a run besides jobs and target: runs that differ in them are not comparable
+# ---- Conditions of a run other than jobs and target: runs that differ in them are not comparable
 
 #: Prefixes of options that affect the speed of OSDs and clients.
 _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'objecter_', 'rbd_')

@@ -211,7 +211,7 @@ class Probed:
     # ---- What the cluster is expected to achieve
 
     def expected_json(self) -> Json:
-        """What one client is expected to achieve with each pool, beside the last probes."""
+        """What one client is expected to achieve with each pool, next to the last probes."""
         return {'pools': [{**_described(name, layout), 'expected': [
             self._expected_row(name, each) for each in expected_of(layout)]}
             for name, layout in self._subjects()]}

@@ -203,7 +203,7 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
 Json = Dict[str, Any]
 
 #: Nothing is created or set that another mgr does not find in the journal.
-NOT_KEPT = 'the mons do not keep the journal of the probe'
+NOT_KEPT = 'the mons do not store the journal of the probe'
 
 
 class CannotMake(PerfguardError):

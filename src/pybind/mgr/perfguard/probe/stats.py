@@ -189,7 +189,7 @@ def holm(p_values: Sequence[float], level: float) -> List[bool]:
     return found
 
 
-# ---- What a run measured, sorted by what may be compared: job, direction, OSD and part
+# ---- The measurements of a run by comparable key: job, direction, OSD and part
 
 READ, WRITE = 'read', 'write'
 P99 = '99.000000'

@@ -81,7 +81,7 @@ def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
 
 
 def _spread(name: str, streams: Sequence[Tuple[Json, Json]]) -> str:
-    """How far apart the repetitions are, highest and lowest, in per cent of the lowest."""
+    """Difference of the highest and the lowest repetition, in per cent of the lowest."""
     by_repetition = zip(*(job['repetitions'] for job, _ in streams))
     iops = [sum(each[name]['iops'] for each in repetition if each[name])
             for repetition in by_repetition]
@@ -194,10 +194,10 @@ def _curve(one: Json) -> str:
         _rate(knee['iops']['median']), _ms(knee['latency_ns']['median']), knee['depth']))
     price = one['last_tenth']
     if price is not None:
-        lines.append('the last 10 %% of throughput, from %s to %s IOPS, cost %.1f times the '
-                     'latency: %s instead of %s ms' % (
+        lines.append('the last 10 %% of throughput, from %s to %s IOPS, raise latency %.1f times, '
+                     'from %s to %s ms' % (
                          _rate(price['from_iops']), _rate(price['to_iops']), price['times'],
-                         _ms(price['to_latency_ns']), _ms(price['from_latency_ns'])))
+                         _ms(price['from_latency_ns']), _ms(price['to_latency_ns'])))
     return '\n'.join([*lines, *('- ' + note for note in one['notes'])])
 
 
@@ -280,7 +280,7 @@ def _without_figures(data: Json) -> List[str]:
         if not pool.get('expected', pool.get('read_iops')):
             found.setdefault(pool['device_class'] or '(mixed or none)', []).append(
                 pool['pool'] or '(cluster)')
-    return ['no figures of device class %s: %s' % (name, ', '.join(pools))
+    return ['no published values for device class %s: %s' % (name, ', '.join(pools))
             for name, pools in sorted(found.items())]
 
 

@@ -10,6 +10,7 @@ from perfguard.rebalance import pinning
 from perfguard.rebalance.types import Flight
 from perfguard.requests import Shutdown
 from perfguard.store import Store
+from perfguard.tables import pgs
 
 from .fakes.cluster import BALANCER, FakeCluster
 from .fakes.driver import Driver
@@ -198,7 +199,11 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     waiting = sum(1 for why in driver.loop.rebalance.campaign.unpinnable.values()  # type: ignore
                   if why == pinning.DEGRADED)
     assert waiting and '%d of them must recover first' % waiting in driver.status['reasons'][0]
-    assert 'must recover' in ' '.join(driver.cluster.checks[HELD]['detail'])
+    detail = driver.cluster.checks[HELD]['detail']
+    assert waiting > 1 and '%s of these must recover before they can be pinned' % pgs(
+        waiting) in detail
+    assert driver.cluster.checks[HELD]['summary'].endswith('is aborted and keeps %s pinned' % pgs(
+        driver.cluster.checks[HELD]['count']))
 
 
 def test_norebalance_is_given_back_once_they_have_recovered() -> None:

@@ -131,7 +131,7 @@ def test_laggy() -> None:
 
 
 def test_watch_history() -> None:
-    assert tables.watch_history({'of': 'cluster', 'points': []}) == 'nothing yet'
+    assert tables.watch_history({'of': 'cluster', 'points': []}) == 'no history yet'
     text = tables.watch_history({'of': 'cluster', 'points': [
         {'time': 1e9, 'seconds': 5.0, 'read_ms': 0.5, 'write_ms': None, 'read_rate': 40.0,
          'write_rate': 0.0}]})

@@ -70,7 +70,7 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
 
-    `budget`: shards that may move in all, beside those that leave an OSD without weight; None:
+    `budget`: shards that may move in all, besides those that leave an OSD without weight; None:
     unlimited. The fullest and the emptiest OSDs are served first.
 
     `room`: no OSD gets more than it has room for. If that would keep shards on an OSD without

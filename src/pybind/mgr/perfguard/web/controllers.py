@@ -179,11 +179,11 @@ def _log_in_first(**_: Any) -> str:
     """The page for users who are not logged in.
 
     Users who are logged in also see it if they follow a link from another site, because the browser
-    does not send the cookie then (SameSite). It does if they continue from here.
+    does not send the cookie then (SameSite). It does when they continue from here.
     """
     return ('<!DOCTYPE html><html lang="en"><title>perfguard</title><h1>perfguard</h1><p>Please '
             '<a href="./#/login">log in to the dashboard</a> first. If you are logged in, '
-            '<a href="">go on to the page</a>.</p></html>')
+            '<a href="">continue to the page</a>.</p></html>')
 
 
 @Router('/perfguard', security_scope=Scope.MANAGER)

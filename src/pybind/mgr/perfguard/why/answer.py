@@ -34,7 +34,7 @@ class Why:
 
 
 def parsed(text: str) -> Why:
-    """Raises Refused if the subject is none of the three."""
+    """Raises Refused for any other subject."""
     if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
         return Why(text)
     raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'

@@ -15,12 +15,12 @@ from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign
 from .answer import Cause, passed_on
 
-#: Minimum share, except for the present limit.
+#: Minimum share, except for the current limit.
 LEAST_SHARE = 0.001
 
 
 def causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
-    """The present limit first, then earlier ones by share of time; never empty."""
+    """The current limit first, then earlier ones by share of time; never empty."""
     if campaign is None:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
@@ -48,15 +48,15 @@ def _past(code: str) -> str:
     return _WORDS.get(code, 'it was limited by %s' % code)
 
 
-#: Texts on codes that are no reason of this turn.
+#: Texts on codes that are not among the reasons of this turn.
 _WORDS = {
-    Code.REQUESTED: 'it waited for its first turn',
+    Code.REQUESTED: 'it waited for its first loop iteration',
     Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
     Code.AWAITS_PIN: 'it waited for "rebalance pin"',
     Code.AWAITS_START: 'it waited for "rebalance start"',
     Code.UNPINNABLE: 'PGs could not be pinned',
     Code.SETTINGS: 'it waited for borrowed settings to take effect',
-    Code.GIVES_WAY: 'it gave way to degraded PGs that could not backfill',
+    Code.GIVES_WAY: 'it cleared norebalance so that degraded PGs could recover',
     Code.OUTLOOK: 'it computed where CRUSH would place the PGs',
     Code.CRUSH_SENT: 'it waited for the CRUSH change to show in the OSDMap',
     Code.UNPINNED: 'PGs were still to be pinned',
@@ -72,7 +72,7 @@ _WORDS = {
     Code.DEGRADED: 'PGs were degraded',
     Code.SLOW_OPS: 'operations were slow',
     Code.SLOW_PING: 'heartbeats were slow',
-    Code.MON_DOWN: 'a monitor was out of quorum',
+    Code.MON_DOWN: 'mons were out of quorum',
     Code.SLOW_POOL: 'a pool was slower than its baseline',
     Code.MITIGATION: 'a mitigation was in force',
     Code.FOREIGN_FLAG: 'a flag that perfguard did not set stopped backfill',
@@ -81,10 +81,10 @@ _WORDS = {
     Code.CONFIRMING: 'it waited for a report to confirm that a stop condition had cleared',
     Code.OSDS_ARRIVING: 'it waited for further changes of CRUSH (auto_expand_settle)',
     Code.BACKFILL_TOOFULL: 'OSDs were too full for backfill',
-    Code.FIRST_PACE: 'it began slowly',
+    Code.FIRST_PACE: 'it had just begun to release',
     Code.NO_CLIENTS: 'clients were idle',
     Code.LATENCY_OK: 'client latency was below its limit',
-    Code.OSD_LATENCY: 'read latency of some OSDs was over its limit',
+    Code.OSD_LATENCY: 'read latency of single OSDs was above its limit',
     Code.NEW_BASELINE: 'a new baseline was learned',
     Code.NO_READINGS: 'there were no readings of client latency',
     Code.NO_BASELINE: 'there was no baseline yet',
@@ -94,18 +94,18 @@ _WORDS = {
     Code.CAP_BYTES: 'as many bytes as max_bytes_in_flight were in flight',
     Code.PG_LIMIT: 'target OSDs were at their limit of PGs (mon_max_pg_per_osd)',
     Code.OTHER: 'other reasons',
-    Code.NO_LIMIT: 'releasing without waiting for anything',
-    Code.IN_FLIGHT: 'waiting for the last PGs in flight',
+    Code.NO_LIMIT: 'nothing limited the releases',
+    Code.IN_FLIGHT: 'it waited for the last PGs in flight',
     Code.CAP_PGS: 'as many PGs as max_pgs_in_flight were in flight',
     Code.CAP_BACKFILLS: 'OSDs, hosts or failure domains were at their limits (max_backfills_*)',
     Code.PAUSED: 'it was paused by the operator',
     Code.WINDOW_CLOSED: 'the time window (begin_time to end_time) was closed',
     Code.UNTRIMMED_MAPS: 'it waited for the mons to trim OSDMaps (max_untrimmed_osdmaps)',
-    Code.LATENCY: 'client latency was over its limit',
+    Code.LATENCY: 'client latency was above its limit',
     Code.HALTED: 'all movement was halted because of client latency',
     Code.STALL_SHARE: 'it waited between releases (stall_share)',
     Code.PEERING: 'it waited for PGs to peer',
-    Code.BATCH: 'it waited for further PGs to share OSDMap epochs with',
+    Code.BATCH: 'it waited for more PGs to release in the same OSDMap epochs',
 }
 
 
@@ -121,7 +121,7 @@ class Gate:
     #: Targets that are too full or down.
     full: FrozenSet[int] = frozenset()
     down: FrozenSet[int] = frozenset()
-    #: Whether the budget of interval stalls of the pool allows a release.
+    #: Whether stall_share allows a release of the pool.
     affordable: bool = True
     #: Why no more PGs may be in flight than now, if the throttle says so.
     pace: Optional[Reason] = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Answers `perfguard why` from the state of the loop and the answers of a PG's OSDs.
 
-The loop does not block on the OSDs: the order is held until they have answered, for at most
+The loop does not block on the OSDs: the order waits until they have answered, for at most
 PATIENCE_SECONDS. Only one PG is queried at a time.
 """
 import errno
@@ -175,7 +175,7 @@ class Explaining:
 
 
 def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
-    """None: the answer has a format that no known release sends."""
+    """None: the answer has an unknown format."""
     try:
         return parse()
     except (AttributeError, LookupError, TypeError, ValueError) as error:

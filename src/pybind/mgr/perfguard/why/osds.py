@@ -60,7 +60,7 @@ def _watched(case: OsdCase) -> List[Cause]:
             'score': case.suspect.score, 'advice': case.suspect.advice}))
     ping = None if case.row is None else case.row.ping_ms
     if ping is not None and ping >= SLOW_PING_MS:
-        found.append(Cause(Code.SLOW_PING, 'it answers heartbeats after %.0f ms' % ping,
+        found.append(Cause(Code.SLOW_PING, 'its heartbeats take %.0f ms' % ping,
                            {'ping_ms': ping}))
     slow_ops = case.signals.slow_daemons.get('osd.%d' % case.osd.id, 0)
     if slow_ops:
@@ -87,13 +87,13 @@ def _loaded(row: Optional[OsdRow]) -> List[Cause]:
 
 
 def _busy(case: OsdCase) -> List[Cause]:
-    """Its work besides client operations."""
+    """Its work in addition to client operations."""
     counts, found = case.counts, []
     moving = _moving(case)
     if any(moving.values()):
         text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items()
                          if pgids)
-        found.append(Cause(Code.IN_FLIGHT, 'PGs in flight burden it: %s' % text, {
+        found.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
             role: pgids[:NAMED] for role, pgids in moving.items() if pgids}))
     for code, number, text in (
             (Code.DEGRADED, counts.recovering, 'recovers'),

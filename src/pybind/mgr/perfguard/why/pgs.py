@@ -58,7 +58,7 @@ class PgAnswers:
 def state_of(pgid: str, query: Json) -> Optional[FrozenSet[str]]:
     """The words of the state in the answer to "query"; None: it is another PG's.
 
-    Raises KeyError or TypeError on what is no such answer.
+    Raises KeyError or TypeError for any other document.
     """
     if plain_pgid(query['info']['pgid']) != pgid:
         return None
@@ -241,7 +241,7 @@ def _reservation(case: PgCase) -> List[Cause]:
                        known[case.primary].local)]
     found = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, known[osd].remote)
              for osd in case.targets if osd in known and case.pgid in known[osd].remote.waiting]
-    return found or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; which one is '
+    return found or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; the OSD is '
                            'not known', {'primary': case.primary, 'targets': list(case.targets),
                                          'silent': list(case.answers.silent)})]
 
@@ -301,7 +301,7 @@ def _unpinned(case: PgCase) -> List[Cause]:
     if campaign is not None and campaign.active:
         return [Cause(Code.UNPINNED, 'it is remapped and still to be pinned',
                       {'campaign': campaign.id, 'phase': campaign.phase.value})]
-    return [Cause(Code.REMAPPED, 'it is remapped, and no campaign holds it',
+    return [Cause(Code.REMAPPED, 'it is remapped, and no campaign has pinned it',
                   {'up': list(case.place.up), 'acting': list(case.place.acting)})]
 
 

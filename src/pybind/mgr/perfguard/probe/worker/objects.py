@@ -103,7 +103,7 @@ class Payload:
         return self.base[begin:begin + length]
 
 
-# ---- Prefill: reading an object that does not exist is too fast
+# ---- Prefill: reading a nonexistent object is too fast
 
 CHUNK_BYTES = 4 << 20
 IN_FLIGHT = 16
@@ -156,7 +156,7 @@ def _raise_first(batch: Batch, what: str) -> None:
         raise Failed(code, '%s of %s: %s' % (what, label, words(code)))
 
 
-# ---- an image instead of objects
+# ---- An image instead of objects
 
 MISSING = ('ioengine=rbd requires the Python binding of librbd on the host of the worker: install '
            'the package python3-rbd there (%s)')

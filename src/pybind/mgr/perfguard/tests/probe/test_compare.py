@@ -187,7 +187,7 @@ def test_what_to_keep_in_mind() -> None:
     a, b = flat(1, 1000), flat(2, 1000)
     assert 'the result is uncertain: one repetition' in notes(a, b)
     assert notes(flat(1, 9, 9, 9), flat(2, 9, 9, 9)) == ''
-    assert 'two repetitions hardly show' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
+    assert 'two repetitions show little of' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
     limited = replace(b, results=(replace(b.results[0], client_limited=True),))
     assert 'the CPU of the probe process limited probe 2 in latency read' in notes(a, limited)
     scrubbed = replace(b, conditions=('deep scrub of 3 PGs', 'the balancer was on'))

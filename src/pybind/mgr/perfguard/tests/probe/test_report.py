@@ -189,7 +189,8 @@ def test_what_is_expected_beside_what_was_measured() -> None:
     assert (shallow['probe'], shallow['measured'], shallow['verdict']) == (2, 700, 'below')
     assert {row['measured'] for row in rbd['expected'][1:]} == {None}
     text = tables.expected(found)
-    assert '1,000 to 4,000' in text and 'no figures of device class (mixed or none): odd' in text
+    assert '1,000 to 4,000' in text and \
+        'no published values for device class (mixed or none): odd' in text
 
     found = json.loads(json.dumps(probed.capacity_json()))
     odd, rbd = found['pools']

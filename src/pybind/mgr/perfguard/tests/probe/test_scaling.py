@@ -108,7 +108,7 @@ def test_one_host_does_not_scale() -> None:
 def test_a_shared_limit_is_found_where_it_begins() -> None:
     found, = scalings(record(lambda count: min(1000.0, 2500.0 / count), limited=(6,)))
     assert [round(point.linear, 2) for point in found.points] == [1.0, 1.0, 0.62, 0.42]
-    assert 'from 4 OSDs on' in found.notes[0] and 'with 6 OSDs' in found.notes[1]
+    assert 'with 4 or more OSDs' in found.notes[0] and 'with 6 OSDs' in found.notes[1]
 
 
 def test_numbers_at_which_an_osd_did_nothing_do_not_count() -> None:

@@ -485,7 +485,7 @@ def test_misplaced_objects_have_an_explanation() -> None:
     assert '3.12 % of the objects are misplaced, and no campaign moves them' in \
         driver.loop.status()['reasons']
     driver.to_pinned()
-    assert '3.12 % of the objects are misplaced, and campaign 1 moves none at present' in \
+    assert '3.12 % of the objects are misplaced, and campaign 1 moves none now' in \
         driver.loop.status()['reasons']
     driver = Driver(Misplaced())
     driver.to_releasing()
