@@ -270,7 +270,7 @@ def test_roll_back_and_leave(guard: Guard) -> None:
     cluster = guard.cluster
     added = begun(guard)
     guard.configure({'latency_factor': '2'})
-    follow(guard, 'roll back and leave', {'Give back': lambda: cluster.wait(
+    follow(guard, 'roll back and remove perfguard', {'Give back': lambda: cluster.wait(
         lambda: safe_to_disable(guard), 60, 'a safe shutdown')})
     cluster.wait_clean(60)
     assert not holders(cluster) & set(added)
