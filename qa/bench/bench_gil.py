@@ -44,7 +44,7 @@ from perfguard.tests.fakes.mon_model import ToyMon
 
 GOAL_MS = 50.0
 GOALS_SECONDS = 300.0
-#: PGs of which the mgr reports writes: cluster.perf_queries.MOST_PGS.
+#: PGs of which the mgr reports writes: cluster.sensors.MOST_PGS.
 BUSY_PGS = 3000
 
 

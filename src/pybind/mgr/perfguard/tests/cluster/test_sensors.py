@@ -279,7 +279,7 @@ def test_which_objects_are_hot_is_asked_for_some_time_after_it_was_wanted() -> N
 
 def test_names_of_objects_that_ceph_mgr_cannot_hand_out_are_not_counted() -> None:
     """It crashes on names that are not UTF-8."""
-    from perfguard.cluster.perf_queries import OBJECT_QUERY
+    from perfguard.cluster.sensors import OBJECT_QUERY
     descriptors: Any = OBJECT_QUERY['key_descriptor']
     pattern = re.compile(descriptors[0]['regex'])
     assert all(map(pattern.search, ('rbd_data.1f.0000', 'a b', '~')))
