@@ -2,11 +2,12 @@
 """Commands to OSDs. The loop never waits for answers, because an OSD may hang."""
 import json
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from mgr_module import CommandResult, MgrModule
 
-from .types import Question
+from .types import LONGEST_OP_SECONDS, LatencyCounts, Question
 
 log = logging.getLogger(__name__)
 
@@ -128,3 +129,183 @@ def _command(question: Question) -> Mapping[str, Any]:
         # OSD that is not the primary of the PG never answers.
         return {'prefix': 'query', 'pgid': question.pgid, 'format': 'json'}
     return {'prefix': 'config get', 'var': question.option, 'format': 'json'}
+
+
+# ---- Readings taken from a few OSDs at a time: latency histograms, and ping times of heartbeats.
+# ceph-mgr knows the ping times of all pairs, but converts all of them to Python objects at once,
+# which takes 50 ms with 60 OSDs and far too long with 1,000.
+
+#: One of this many OSDs is sampled at the same time, within these bounds. A sample takes two dumps
+#: of about 15 KB at this interval.
+SAMPLED_SHARE = 8
+SAMPLED_LEAST, SAMPLED_MOST = 3, 32
+SAMPLE_SECONDS = 30.0
+LATENCY_TOPIC = 'latency'
+LATENCY_COMMAND = {'prefix': 'perf histogram dump', 'logger': 'osd'}
+READ_HISTOGRAM = 'op_r_latency_out_bytes_histogram'
+WRITE_HISTOGRAM = 'op_w_latency_in_bytes_histogram'
+
+
+class Histograms(NamedTuple):
+    """Client operations by latency since the OSD started; buckets as in LatencyCounts."""
+    bounds: Tuple[int, ...]
+    read: Tuple[int, ...]
+    write: Tuple[int, ...]
+
+    def since(self, before: 'Histograms') -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]:
+        """(read, write) counts since `before`; None if the OSD was restarted."""
+        if before.bounds != self.bounds:
+            return None
+        counts = [tuple([b - a for a, b in zip(old, new)])
+                  for old, new in ((before.read, self.read), (before.write, self.write))]
+        return (counts[0], counts[1]) if min(min(row) for row in counts) >= 0 else None
+
+
+def histograms(out: str) -> Histograms:
+    """From ``perf histogram dump``; raises KeyError, TypeError or ValueError otherwise.
+
+    The histograms have the axes latency and size; sizes are summed up. The name of the latency axis
+    contains usec, but the values are nanoseconds (PerfHistogramCommon.h, OSD.cc).
+    """
+    osd = json.loads(out)['osd']
+    bounds, read = _by_latency(osd[READ_HISTOGRAM])
+    other, write = _by_latency(osd[WRITE_HISTOGRAM])
+    if other != bounds:
+        raise ValueError('reads and writes are counted in different buckets')
+    return Histograms(bounds, read, write)
+
+
+def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    ranges = histogram['axes'][0]['ranges']
+    rows = histogram['values']
+    if len(rows) != len(ranges) or len(ranges) < 2:
+        raise ValueError('%d buckets, %d rows' % (len(ranges), len(rows)))
+    bounds = [int(bucket['max']) + 1 for bucket in ranges[:-1]]
+    return tuple(bounds), tuple([sum(row) for row in rows])
+
+
+class HistogramSampler:
+    """Samples all OSDs in turn."""
+
+    def __init__(self, asking: OsdCommands) -> None:
+        self._asking = asking
+        #: OSD -> (time, histograms) of the first dump of the sample.
+        self._first: Dict[int, Tuple[float, Histograms]] = {}
+        #: The last OSD whose sample was begun.
+        self._last = -1
+
+    def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
+        """Returns completed samples and requests further dumps. `alive`: sorted OSDs."""
+        done = self._collect()
+        for osd in set(self._first) - set(alive):
+            del self._first[osd]
+        ended = [osd for osd, (begin, _) in self._first.items() if now - begin >= SAMPLE_SECONDS]
+        self._asking.ask(LATENCY_TOPIC, ended + self._next(alive), LATENCY_COMMAND)
+        return tuple(done)
+
+    def sampling(self) -> FrozenSet[int]:
+        """OSDs whose sample is in progress."""
+        return frozenset(self._first)
+
+    def _collect(self) -> List[LatencyCounts]:
+        done: List[LatencyCounts] = []
+        for answer in self._asking.answers(LATENCY_TOPIC, histograms):
+            found: Histograms = answer.parsed
+            begin = self._first.pop(answer.osd, None)
+            if begin is None:
+                self._first[answer.osd] = (answer.asked, found)
+            elif answer.asked > begin[0]:
+                counts = found.since(begin[1])
+                if counts is not None:
+                    done.append(LatencyCounts(answer.osd, answer.asked - begin[0], found.bounds,
+                                              *counts))
+        return done
+
+    def _next(self, alive: Sequence[int]) -> List[int]:
+        busy = set(self._first) | self._asking.asked(LATENCY_TOPIC)
+        wanted = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
+        room = wanted - len(busy)
+        waiting = [osd for osd in alive if osd > self._last] + \
+            [osd for osd in alive if osd <= self._last]
+        chosen = [osd for osd in waiting if osd not in busy][:max(0, room)]
+        if chosen:
+            self._last = chosen[-1]
+        return chosen
+
+
+# ---- Ping times
+
+PING_TOPIC = 'pings'
+PING_COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
+#: Number of OSDs that are asked at the same time, and the interval, which is shorter while PGs are
+#: laggy.
+ASKED = 4
+ROUND_SECONDS = 60.0
+URGENT_SECONDS = 10.0
+#: Maximum age of a ping time.
+KEEP_SECONDS = 600.0
+
+
+class PingTimes:
+    """Ping times of all OSDs, as the median over their reporters."""
+
+    def __init__(self, asking: OsdCommands) -> None:
+        self._asking = asking
+        #: OSD -> reporter -> (time, ms)
+        self._times: Dict[int, Dict[int, Tuple[float, float]]] = {}
+        self._asked_at = float('-inf')
+        self._last = -1
+
+    def take(self, now: float, alive: Sequence[int],
+             laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
+        """Milliseconds by OSD, median of its reporters; None without new answers.
+
+        `laggy`: OSDs with laggy PGs. They share PGs with the OSD that causes them, so they ping it.
+        """
+        fresh = self._collect()
+        if now - self._asked_at >= (URGENT_SECONDS if laggy else ROUND_SECONDS):
+            self._asked_at = now
+            self._asking.ask(PING_TOPIC, self._next(laggy or alive), PING_COMMAND)
+        return self._medians(now) if fresh else None
+
+    def _next(self, osds: Sequence[int]) -> List[int]:
+        waiting = sorted(osds, key=lambda osd: (osd <= self._last, osd))
+        chosen = waiting[:max(0, ASKED - len(self._asking.asked(PING_TOPIC)))]
+        if chosen:
+            self._last = chosen[-1]
+        return chosen
+
+    def _collect(self) -> bool:
+        fresh = False
+        for answer in self._asking.answers(PING_TOPIC, ping_times):
+            fresh = True
+            for osd, ms in answer.parsed.items():
+                self._times.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
+        return fresh
+
+    def _medians(self, now: float) -> Dict[int, float]:
+        found: Dict[int, float] = {}
+        for osd, reporters in list(self._times.items()):
+            for reporter, (when, _) in list(reporters.items()):
+                if now - when > KEEP_SECONDS:
+                    del reporters[reporter]
+            if not reporters:
+                del self._times[osd]
+                continue
+            times = sorted(ms for _, ms in reporters.values())
+            found[osd] = times[len(times) // 2]
+        return found
+
+
+def ping_times(out: str) -> Dict[int, float]:
+    """From ``dump_osd_network``: ping times of the peers of an OSD in ms.
+
+    The slower one of the interfaces (front and back) counts.
+    """
+    found: Dict[int, float] = {}
+    for entry in json.loads(out)['entries']:
+        peer = int(entry['to osd'])
+        ms = float(entry['last'])
+        if 0.0 <= ms <= 1000.0 * LONGEST_OP_SECONDS:
+            found[peer] = max(found.get(peer, 0.0), ms)
+    return found

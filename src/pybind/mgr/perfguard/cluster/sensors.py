@@ -12,8 +12,7 @@ from mgr_module import MgrModule
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
 from .inventory import drive_model
-from .osd_commands import OsdCommands
-from .osd_samples import HistogramSampler, PingTimes
+from .osd_commands import HistogramSampler, OsdCommands, PingTimes
 from .pgs import PgSummary, count_states
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, ClientLoad, ClientOps, ObjectLoad, Ops, OsdCounters,

@@ -14,7 +14,7 @@ settings.load_profile('perfguard')
 
 #: Modules that import mgr_module, and those that import one of them.
 IMPORTING = tuple('perfguard.' + name for name in (
-    'cli', 'compat', 'module', 'cluster.osd_samples', 'cluster.mgr',
+    'cli', 'compat', 'module', 'cluster.mgr',
     'cluster.osd_commands', 'cluster.sensors'))
 
 

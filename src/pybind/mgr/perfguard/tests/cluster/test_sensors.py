@@ -479,13 +479,13 @@ def dump(read: Sequence[Any], write: Sequence[Any], bounds: Sequence[Any] = (99,
 
 
 def test_histograms_are_summed_up_over_sizes() -> None:
-    from perfguard.cluster.osd_samples import Histograms, histograms
+    from perfguard.cluster.osd_commands import Histograms, histograms
     found = histograms(json.dumps(dump((1, 2, 3), (0, 0, 5))))
     assert found == Histograms((100, 200), (2, 4, 6), (0, 0, 10))
 
 
 def test_what_came_between_two_dumps() -> None:
-    from perfguard.cluster.osd_samples import Histograms
+    from perfguard.cluster.osd_commands import Histograms
     first = Histograms((1, 2), (1, 2, 3), (0, 0, 0))
     later = Histograms((1, 2), (1, 5, 3), (0, 0, 1))
     assert later.since(first) == ((0, 3, 0), (0, 0, 1))
@@ -494,7 +494,7 @@ def test_what_came_between_two_dumps() -> None:
 
 
 def test_osds_are_sampled_in_turn() -> None:
-    from perfguard.cluster.osd_samples import SAMPLED_LEAST, SAMPLE_SECONDS
+    from perfguard.cluster.osd_commands import SAMPLED_LEAST, SAMPLE_SECONDS
     reader = Reader(Mgr(range(8)))
     done: List[int] = []
     sampling: Set[int] = set()
@@ -560,7 +560,7 @@ def pings(**last: Any) -> Any:
 
 
 def test_ping_times_by_the_slower_interface() -> None:
-    from perfguard.cluster.osd_samples import ping_times
+    from perfguard.cluster.osd_commands import ping_times
     assert ping_times(json.dumps(pings(p3=5.5, p4=0.05))) == {3: 5.5, 4: 0.1}
 
 
