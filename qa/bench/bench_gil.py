@@ -33,7 +33,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from perfguard.cluster import crush_preview
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.osdmap import osdmap_from_dump
+from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.ports import Future
 from perfguard.cluster.tool_thread import ToolThread
 from perfguard.cluster.types import (ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Dict, Iterator, List, Set
 
 import pytest
-from perfguard.cluster.osdmap import osdmap_from_dump
+from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import pg_shard_bytes
 from perfguard.probe.placement import pgid_of
 

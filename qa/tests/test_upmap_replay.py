@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.osdmap import osdmap_from_dump
+from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import Items, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of
 from perfguard.offline.pins import plan_pins
 from perfguard.upmap.pins import Pin, after_commit, plan_pin

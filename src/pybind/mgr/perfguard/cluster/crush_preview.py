@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .osdmap import pg_nums, with_pg_nums
+from .dumps import pg_nums, with_pg_nums
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from .types import (NO_OSD, OsdMap, OsdSet, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of,
                     seed_of)

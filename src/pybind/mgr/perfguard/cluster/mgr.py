@@ -16,9 +16,8 @@ from mgr_module import CommandResult, MgrModule
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
+from .dumps import PgSummary, count_states, osdmap_from_dump, pool_counts
 from .osd_commands import OsdCommands, OsdQuestions
-from .osdmap import osdmap_from_dump
-from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
 from .sensors import Sensors
 from .types import (AuditEntry, Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement,

@@ -11,9 +11,9 @@ from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
+from .dumps import PgSummary, count_states
 from .inventory import drive_model
 from .osd_commands import HistogramSampler, OsdCommands, PingTimes
-from .pgs import PgSummary, count_states
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, ClientLoad, ClientOps, ObjectLoad, Ops, OsdCounters,
                     OsdPlace, PgCounts, PgWrites, Placement, Readings, Signals, UnreadablePg)

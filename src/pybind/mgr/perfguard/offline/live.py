@@ -4,8 +4,7 @@ import argparse
 import json
 from typing import Any, Callable, Dict, List, Optional
 
-from ..cluster.osdmap import WrongDump, osdmap_from_dump
-from ..cluster.pgs import keep_remapped, keep_sets
+from ..cluster.dumps import WrongDump, keep_remapped, keep_sets, osdmap_from_dump
 from ..cluster.types import OsdMap, PgSets, Space
 from ..rebalance.types import ENDED, Phase
 from .sources import (BadInput, Maps, ObjectHook, Terminal, converted, crush_rules, osd_space,

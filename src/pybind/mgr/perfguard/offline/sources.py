@@ -9,8 +9,8 @@ from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional
                     Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.osdmap import WrongDump, epoch_of, osdmap_from_dump
-from ..cluster.pgs import CLEAN, keep_remapped, keep_sets, pg_rows, wrong_pg_dump
+from ..cluster.dumps import (CLEAN, WrongDump, epoch_of, keep_remapped, keep_sets, osdmap_from_dump,
+                             pg_rows, wrong_pg_dump)
 from ..cluster.types import OsdMap, PgSets, Space
 from ..errors import PerfguardError
 

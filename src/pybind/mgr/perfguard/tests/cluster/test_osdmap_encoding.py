@@ -8,7 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.cluster.crush_preview import CRUSHTOOL, OSDMAPTOOL, outlook
-from perfguard.cluster.osdmap import crc32c, pg_nums, with_pg_nums
+from perfguard.cluster.dumps import crc32c, pg_nums, with_pg_nums
 from perfguard.cluster.ports import Future
 from perfguard.cluster.types import OsdMap, Pool, PoolPgs
 

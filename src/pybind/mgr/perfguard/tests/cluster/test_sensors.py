@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
-from perfguard.cluster.pgs import count_states, pool_counts
+from perfguard.cluster.dumps import count_states, pool_counts
 from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
                                      Pool, Readings, Signals)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.osdmap import WrongDump, osdmap_from_dump
+from perfguard.cluster.dumps import WrongDump, osdmap_from_dump
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import command

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.cluster.osdmap import osdmap_from_dump
+from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import Refused
 from perfguard.options import Options

@@ -4,7 +4,7 @@ from typing import Any, Dict, FrozenSet, Mapping
 
 import pytest
 
-from perfguard.cluster.pgs import PgSummary, count_states
+from perfguard.cluster.dumps import PgSummary, count_states
 from perfguard.cluster.types import NO_OSD, PgCounts
 
 PERIOD = 5.0
