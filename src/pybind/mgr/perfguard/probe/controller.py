@@ -18,7 +18,6 @@ from ..options import Options
 from ..store import Store
 from . import imported
 from .archive import Archive
-from .baseline import StoredSettings, health_check
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
@@ -30,7 +29,7 @@ from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
-from .schedule import Attempts, due, schedule_of, schedule_to_json
+from .settings import Attempts, StoredSettings, due, health_check, schedule_of, schedule_to_json
 from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..cluster.types import OsdPlace
 from ..errors import Refused
-from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
 from .curve import NoCurve, NoScaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
@@ -14,7 +13,7 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
 from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
-from .schedule import Schedule, schedule_to_json
+from .settings import Baselines, Regression, Schedule, schedule_to_json
 
 Json = Dict[str, Any]
 

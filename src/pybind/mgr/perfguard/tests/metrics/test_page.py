@@ -12,10 +12,9 @@ from perfguard.metrics.page import (Build, MAX_SUBJECTS, MetricsPage, labels, re
                                     target_text)
 from perfguard.mitigation.report import MitigationListing, RungRow
 from perfguard.mitigation.types import Rung
-from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
-from perfguard.probe.schedule import schedule_of
+from perfguard.probe.settings import Baselines, Regression, schedule_of
 from perfguard.probe.types import Target
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.types import Phase

@@ -6,7 +6,7 @@ from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.probe.baseline import (CHECK, Baselines, Regression, baselines_from_json,
+from perfguard.probe.settings import (CHECK, Baselines, Regression, baselines_from_json,
                                       health_check, regression)
 from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target

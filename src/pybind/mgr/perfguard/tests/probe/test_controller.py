@@ -10,10 +10,9 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe import plan
-from perfguard.probe import baseline
-from perfguard.probe.baseline import CHECK
+from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
-from perfguard.probe.schedule import AGAIN_SECONDS
+from perfguard.probe.settings import AGAIN_SECONDS, CHECK
 from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 
@@ -321,14 +320,14 @@ def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -
 
 def test_a_comparison_that_fails_does_not_prevent_the_next(
         speed: Dict[str, int], monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    compared = baseline.regression
+    compared = settings.regression
 
     def computed(known: Any, record: Any) -> Any:
         if record.id == 2:
             raise ValueError('odd')
         return compared(known, record)
 
-    monkeypatch.setattr(baseline, 'regression', computed)
+    monkeypatch.setattr(settings, 'regression', computed)
     driver = ProbeDriver()
     driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
     speed['iops'] = 300

@@ -10,11 +10,10 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.errors import Refused
 from perfguard.probe import report as probed_module, tables
-from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.records import DONE, FAILED, RunRecord
 from perfguard.probe.report import Probed, Verdicts
-from perfguard.probe.schedule import schedule_of
+from perfguard.probe.settings import Baselines, Regression, schedule_of
 from perfguard.probe.tables import runs
 from perfguard.probe.types import Counted, Job, JobStep, StepResult, Stream, Target
 

@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional
 
 import pytest
 
-from perfguard.probe.schedule import (Schedule, due, schedule_from_json, schedule_of,
+from perfguard.probe.settings import (Schedule, due, schedule_from_json, schedule_of,
                                       schedule_to_json)
 from perfguard.probe.types import BadJob
 

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.inventory import store_and_drive
 from perfguard.cluster.types import ConfigEntry
-from perfguard.probe.baseline import regression
+from perfguard.probe.settings import regression
 from perfguard.probe.compare import compare
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.probe.records import (DONE, RunRecord, differences, record_from_json, record_to_json,

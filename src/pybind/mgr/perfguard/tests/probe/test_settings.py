@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from perfguard.probe.baseline import (Baselines, ProbeSettings, Regression, settings_from_json,
-                                      settings_to_json)
-from perfguard.probe.schedule import schedule_of
+from perfguard.probe.settings import (Baselines, ProbeSettings, Regression, schedule_of,
+                                      settings_from_json, settings_to_json)
 
 from ..fakes.probe_records import LATENCY, run, step
 
