@@ -16,11 +16,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
 from .child import Child
-from .imported import to_json
 from .jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
 from .limits import Budget, budget_of, limit_seconds
 from .placement import naming_of, run_prefix
-from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord
+from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
 from .types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv as worker_argv
@@ -143,7 +142,7 @@ def _run(args: argparse.Namespace) -> int:
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
                        results=tuple(work.results), messages=tuple(work.messages),
                        setting={CLIENT: socket.gethostname()})
-    _write(args.output, json.dumps(to_json(record, jobs, repeat)) + '\n')
+    _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
     for text in work.messages:
         say(text)
     if work.left:

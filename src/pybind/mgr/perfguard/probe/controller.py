@@ -16,15 +16,14 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from . import imported
 from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
 from .plan import (Draft, ImportedRun, Named, NewSchedule, RunId, RunOrder, draft, order_of_words,
                    reasons, words_of_order)
-from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, PREPARING, RunHistory, RunRecord,
-                      record_from_json, record_to_json, setting_of)
+from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
+                      RunRecord, imported_record, record_from_json, record_to_json, setting_of)
 from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
@@ -247,11 +246,11 @@ class Probing:
     def _import(self, text: str) -> Json:
         """Keep the record of a run on a client host."""
         try:
-            record = imported.record_of(text, 0)
+            record = imported_record(text, 0)
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         for known in self._history.all():
-            if known.trigger == imported.TRIGGER and (known.created, known.target) == (
+            if known.trigger == IMPORTED and (known.created, known.target) == (
                     record.created, record.target):
                 raise Refused(errno.EEXIST, 'already imported as probe %d' % known.id)
         record = replace(record, id=self._archive.new_id())

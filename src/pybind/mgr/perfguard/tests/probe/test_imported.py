@@ -9,10 +9,10 @@ import pytest
 
 from perfguard.probe import client
 from perfguard.errors import Refused
-from perfguard.probe import imported
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.plan import ImportedRun, RunId
-from perfguard.probe.records import ACTIVE_MGR, CLIENT, RunRecord, differences
+from perfguard.probe.records import (ACTIVE_MGR, CLIENT, MAX_IMPORTED, RunRecord, differences,
+                                     imported_record, imported_to_json)
 from perfguard.probe.types import BadJob, Target
 from perfguard.probe.wire import SWEEP
 
@@ -32,7 +32,7 @@ def measured(rate: int = 1000, created: float = 100.0, host: str = 'kvm7') -> Di
         0, 'done', '', target, created, created + 1.0, created + 20.0, steps=steps,
         results=tuple(probe_runs.result(step.job, [rate, rate]) for step in steps),
         setting={CLIENT: host})
-    found: Dict[str, Any] = imported.to_json(record, jobs, REPEAT)
+    found: Dict[str, Any] = imported_to_json(record, jobs, REPEAT)
     return found
 
 
@@ -43,7 +43,7 @@ def driver(monkeypatch: Any) -> Iterator[ProbeDriver]:
 
 
 def test_the_record_is_that_of_a_probe_in_the_mgr() -> None:
-    record = imported.record_of(json.dumps(measured()), 7)
+    record = imported_record(json.dumps(measured()), 7)
     assert (record.id, record.state, record.trigger) == (7, 'done', 'import')
     assert record.target.key == 'pool:rep' and len(record.done) == REPEAT
     assert record.steps == plan_steps(parse_jobs(None, WORDS, None), record.target, REPEAT)
@@ -76,7 +76,7 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
     document = measured()
     damage(document)
     with pytest.raises(BadJob) as refused:
-        imported.record_of(json.dumps(document), 1)
+        imported_record(json.dumps(document), 1)
     assert '\n' not in str(refused.value) and len(str(refused.value)) < 400
 
 
@@ -84,12 +84,12 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
     '', '7', '[]', '{}', 'null', '{"perfguard_probe": 1}', '[' * 100000,
     # A long number costs the interpreter the square of its length.
     json.dumps(measured()).replace('1000000', '1' * 100000, 1),
-    json.dumps(measured()) + ' ' * imported.MAX_CHARACTERS,
+    json.dumps(measured()) + ' ' * MAX_IMPORTED,
     json.dumps(measured()).replace('1000000', '1e999', 1),
     json.dumps(measured()).replace('"cpu_user": 0.5', '"cpu_user": NaN', 1)])
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(BadJob):
-        imported.record_of(text, 1)
+        imported_record(text, 1)
 
 
 def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
@@ -127,7 +127,7 @@ def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: Prob
 
 
 def test_the_host_of_the_mgr_is_another_one() -> None:
-    record = imported.record_of(json.dumps(measured()), 7)
+    record = imported_record(json.dumps(measured()), 7)
     assert differences(replace(record, setting={}), record) == [
         'client: kvm7 (before: %s)' % ACTIVE_MGR]
 
@@ -177,7 +177,7 @@ def test_the_command_prints_what_the_mgr_imports(argv: List[str], monkeypatch: A
     request, = FakeChild.requests
     assert (request['entity'], request['key'], request['pool']) == ('client.probe', 'AQ==', 'rep')
     assert request['naming']['run'] >= client.FIRST_RUN
-    record = imported.record_of(capsys.readouterr().out, 1)
+    record = imported_record(capsys.readouterr().out, 1)
     assert record.state == 'done' and len(record.results) == REPEAT
 
 
@@ -187,7 +187,7 @@ def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
         {'type': 'error', 'message': 'no connection'}, {'type': 'cleaned', 'left': 3}])
     assert client.main([*argv, '--rw', 'randread']) == 1
     said = capsys.readouterr()
-    assert imported.record_of(said.out, 1).messages == ('no connection',)
+    assert imported_record(said.out, 1).messages == ('no connection',)
     assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
 
 
