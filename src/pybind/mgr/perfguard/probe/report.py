@@ -6,12 +6,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..cluster.types import OsdPlace
 from ..errors import Refused
-from .compare import NothingInCommon, compare
+from .compare import (Interference, NothingInCommon, Rank, compare, interference,
+                      interference_findings, outlier_text, rank)
 from .curve import NoCurve, NoScaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
-from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
 from .settings import Baselines, Regression, Schedule, schedule_to_json
 

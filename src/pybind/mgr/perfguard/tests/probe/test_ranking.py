@@ -8,7 +8,7 @@ from typing import Dict, List
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.probe.ranking import interference, interference_findings, outlier_text, rank
+from perfguard.probe.compare import interference, interference_findings, outlier_text, rank
 from perfguard.probe.records import RunRecord
 from perfguard.probe.types import Target
 
