@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Begins a worker; see argv() of this package. The protocol is in main.py."""
+"""Begins a worker; see argv() of this package. The messages are in protocol.py."""
 import os
 import sys
 

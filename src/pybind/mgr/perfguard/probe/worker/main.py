@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A worker's life: a request on standard input, lines of JSON on standard output.
-
-Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
-{"cancel": reason}, ends the I/O at once. Lines out, by "type": ready, step, progress, result,
-cleaned, error, end.
-"""
+"""A worker's life: a request on standard input, lines of JSON on standard output."""
 import errno
-import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -17,7 +10,7 @@ from typing import Optional
 
 from ..types import BadJob
 from ..wire import request_from_json
-from .protocol import Cancelled, Input, Failed, Output
+from .protocol import Cancelled, Failed, Input, Output, finish
 from .work import Work
 
 #: Seconds after its limit at which the process ends itself, and at which the kernel kills it.
@@ -25,10 +18,6 @@ LATE_SECONDS = 1.2
 KILL_SECONDS = 1.8
 #: From -1000 (never) to 1000 (first); raising it requires no privilege.
 OOM_SCORE = '900'
-#: Results of many streams exceed the size of a pipe: seconds to wait for a reader that reads, and
-#: for one that does not.
-LAST_LINES_SECONDS = 30.0
-IDLE_SECONDS = 2.0
 
 
 def main() -> None:
@@ -52,7 +41,7 @@ def main() -> None:
     except Exception as e:
         traceback.print_exc()
         output.error(errno.EIO, '%s: %s' % (type(e).__name__, e))
-    _exit(output, state)
+    finish(output, state)
 
 
 def _be_killed_first() -> None:
@@ -79,17 +68,9 @@ def _bound(output: Output, limit_seconds: float) -> None:
     """The process ends in time, by a thread and, if that hangs, by the kernel."""
     def late() -> None:
         output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
-        _exit(output, 'failed')
+        finish(output, 'failed')
 
     timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
     timer.daemon = True
     timer.start()
     signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)
-
-
-def _exit(output: Output, state: str) -> None:
-    output.say('end', state=state)
-    output.close(LAST_LINES_SECONDS, IDLE_SECONDS)
-    sys.stderr.flush()
-    # Closing librados would wait for operations on an OSD that hangs.
-    os._exit(1 if state == 'failed' else 0)

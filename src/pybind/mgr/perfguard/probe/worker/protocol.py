@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of JSON between the worker and the mgr, and the errors that they report."""
+"""Lines of JSON between the worker and the mgr, and the errors that they report.
+
+Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
+{"cancel": reason}, ends the I/O at once. Lines out, by "type": ready, step, progress, result,
+cleaned, error, end.
+"""
 import errno
 import json
 import os
@@ -16,6 +21,10 @@ GONE = 'the process that started the worker has ended'
 STDOUT = 1
 #: Size of one write, to distinguish a slow reader from one that does not read.
 CHUNK_BYTES = 64 << 10
+#: Results of many streams exceed the size of a pipe: seconds to wait for a reader that reads, and
+#: for one that does not.
+LAST_LINES_SECONDS = 30.0
+IDLE_SECONDS = 2.0
 
 
 class Output:
@@ -54,6 +63,15 @@ class Output:
                     return  # the reader has ended; Input notices it
                 self._sent += written
                 data = data[written:]
+
+
+def finish(output: Output, state: str) -> None:
+    """The end of the process."""
+    output.say('end', state=state)
+    output.close(LAST_LINES_SECONDS, IDLE_SECONDS)
+    sys.stderr.flush()
+    # Closing librados would wait for operations on an OSD that hangs.
+    os._exit(1 if state == 'failed' else 0)
 
 
 class Input:

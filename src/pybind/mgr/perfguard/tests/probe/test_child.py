@@ -115,12 +115,11 @@ def test_one_that_talks_faster_than_it_is_listened_to_waits(
 #: Says 4 MiB and is over, as a worker does it.
 WORKER = """
 sys.path.insert(0, %r)
-from perfguard.probe.worker.main import _exit
-from perfguard.probe.worker.protocol import Output
+from perfguard.probe.worker.protocol import Output, finish
 output = Output()
 for index in range(64):
     output.say('result', index=index, data='x' * 65536)
-_exit(output, 'done')
+finish(output, 'done')
 """ % os.path.abspath(os.path.join(os.path.dirname(process.__file__), '..', '..'))
 
 

@@ -316,7 +316,7 @@ def life(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         raise Ended()
 
     monkeypatch.setattr(main, 'Output', lambda: said)
-    monkeypatch.setattr(main.os, '_exit', end)
+    monkeypatch.setattr('os._exit', end)
     monkeypatch.setattr(main.signal, 'signal', lambda number, handler: None)
     monkeypatch.setattr(main.signal, 'setitimer', lambda which, seconds: timers.append(seconds))
     monkeypatch.setattr(main.threading, 'Timer', lambda seconds, call: types.SimpleNamespace(
@@ -396,7 +396,7 @@ def test_a_process_that_is_late_says_so_and_ends(
     monkeypatch.setattr(worker.main.signal, 'setitimer', lambda which, seconds: None)
     monkeypatch.setattr(worker.main.threading, 'Timer', timer)
     codes: List[int] = []
-    monkeypatch.setattr(worker.main.os, '_exit', codes.append)
+    monkeypatch.setattr('os._exit', codes.append)
     worker.main._bound(said, 5.0)
     late[0]()
     assert said.of('error')[0]['errno'] == -errno.ETIMEDOUT and codes == [1]
