@@ -9,6 +9,6 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *['..
 import perfguard  # noqa: E402,F401
 del sys.path[0]
 
-from perfguard.probe.worker.main import main  # noqa: E402
+from perfguard.probe.worker.work import main  # noqa: E402
 
 main()

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The work of a worker: runs the steps of a request, each with its ramp and its measurement, and
-removes the objects."""
+"""A worker: receives a request, runs its steps, each with its ramp and its measurement, and removes
+the objects."""
 import errno
 import os
 import platform
+import signal
+import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor, wait
+from types import FrameType
 from typing import (Any, Callable, Collection, Dict, List, NamedTuple, Optional, Protocol, Tuple,
                     TypeVar)
 
 from ..placement import all_names, named
-from ..types import RBD, JobStep, StepResult, StreamResult
-from ..wire import SWEEP, WorkerRequest, step_result_to_json
+from ..types import RBD, BadJob, JobStep, StepResult, StreamResult
+from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 from .cleaning import SLICES, Cleaned, Listing, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .engine import NAME as PYTHON, PythonStreams, Timing
 from .native import NAME as NATIVE, Core, NativeStreams
 from .objects import LOOK_SECONDS, Image, Payload, prefill
-from .protocol import Cancelled, Input, Failed, Output
+from .protocol import Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
 LIMITED_SHARE = 0.9
@@ -359,3 +363,68 @@ def _timing(step: JobStep) -> Timing:
     now_ns = time.monotonic_ns()
     measure_ns = now_ns + round(1e9 * step.job.ramp_time)
     return Timing(now_ns, measure_ns, measure_ns + round(1e9 * step.job.runtime))
+
+
+# ---- A worker's life: a request on standard input, lines of JSON on standard output
+
+#: Seconds after its limit at which the process ends itself, and at which the kernel kills it.
+LATE_SECONDS = 1.2
+KILL_SECONDS = 1.8
+#: From -1000 (never) to 1000 (first); raising it requires no privilege.
+OOM_SCORE = '900'
+
+
+def main() -> None:
+    began = time.monotonic()
+    _be_killed_first()
+    output, commands = Output(), Input()
+    _signals(commands)
+    state = 'failed'
+    try:
+        request = request_from_json(commands.request())
+        _bound(output, request.limit_seconds)
+        state = Work(request, output, commands, began).run()
+    except Cancelled:
+        state = 'cancelled'
+    except BadJob as e:
+        output.error(errno.EINVAL, e)
+    except Failed as e:
+        output.error(e.errno, e)
+    except ValueError as e:
+        output.error(errno.EINVAL, 'bad request: %s' % e)
+    except Exception as e:
+        traceback.print_exc()
+        output.error(errno.EIO, '%s: %s' % (type(e).__name__, e))
+    finish(output, state)
+
+
+def _be_killed_first() -> None:
+    """If memory runs out, the probe is killed before mgr and OSDs on the same host."""
+    try:
+        with open('/proc/self/oom_score_adj', 'w') as file:
+            file.write(OOM_SCORE)
+    except OSError:
+        pass  # not supported; nothing else depends on it
+
+
+def _signals(commands: Input) -> None:
+    """SIGTERM cancels; signals from a terminal are ignored."""
+    def terminated(number: int, frame: Optional[FrameType]) -> None:
+        # In a thread, because this one may hold the lock that cancelling requires.
+        threading.Thread(target=commands.cancel, args=('terminated',), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _bound(output: Output, limit_seconds: float) -> None:
+    """The process ends in time, by a thread and, if that hangs, by the kernel."""
+    def late() -> None:
+        output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
+        finish(output, 'failed')
+
+    timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
+    timer.daemon = True
+    timer.start()
+    signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)

@@ -120,7 +120,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     setattr(fake, 'Error', Error)
     setattr(fake, 'Rados', Handle)
     monkeypatch.setitem(sys.modules, 'rados', fake)
-    names = ('connection', 'work', 'main')
+    names = ('connection', 'work')
     for name in names:
         monkeypatch.delitem(sys.modules, 'perfguard.probe.worker.%s' % name, raising=False)
     for name in ('connect_fails', 'pool_fails', 'hangs'):
@@ -308,24 +308,24 @@ class Ended(BaseException):
 @pytest.fixture
 def life(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plays main with a request; gives back the exit code and what was said."""
-    main, said, timers = worker.main, Said(), []
+    work, said, timers = worker.work, Said(), []
     codes: List[int] = []
 
     def end(code: int) -> None:
         codes.append(code)
         raise Ended()
 
-    monkeypatch.setattr(main, 'Output', lambda: said)
+    monkeypatch.setattr(work, 'Output', lambda: said)
     monkeypatch.setattr('os._exit', end)
-    monkeypatch.setattr(main.signal, 'signal', lambda number, handler: None)
-    monkeypatch.setattr(main.signal, 'setitimer', lambda which, seconds: timers.append(seconds))
-    monkeypatch.setattr(main.threading, 'Timer', lambda seconds, call: types.SimpleNamespace(
+    monkeypatch.setattr(work.signal, 'signal', lambda number, handler: None)
+    monkeypatch.setattr(work.signal, 'setitimer', lambda which, seconds: timers.append(seconds))
+    monkeypatch.setattr(work.threading, 'Timer', lambda seconds, call: types.SimpleNamespace(
         start=lambda: timers.append(seconds), daemon=False))
 
     def play(document: Any) -> Tuple[int, Said, List[float]]:
-        monkeypatch.setattr(main.Input, 'request', lambda self: document)
+        monkeypatch.setattr(work.Input, 'request', lambda self: document)
         with pytest.raises(Ended):
-            main.main()
+            work.main()
         return codes[0], said, timers
 
     return play
@@ -356,7 +356,7 @@ def test_whatever_goes_wrong_is_told(
     def fail(self: Any) -> str:
         raise error
 
-    monkeypatch.setattr(worker.main.Work, 'run', fail)
+    monkeypatch.setattr(worker.work.Work, 'run', fail)
     exit_code, said, _ = life(request_to_json(request()))
     assert (exit_code, said.lines[-1]['state']) == (code, state)
     assert [line['errno'] for line in said.of('error')] == told
@@ -369,16 +369,16 @@ def test_a_line_that_is_no_json_is_a_bad_request(
         raise json.JSONDecodeError('x', 'y', 0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.main, 'request_from_json', lambda document: request(None))
+        patch.setattr(worker.work, 'request_from_json', lambda document: request(None))
         assert life({})[1].of('error')[0]['errno'] == -errno.EINVAL
 
 
 def test_sigterm_cancels_in_a_thread_of_its_own(
         worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: Dict[int, Any] = {}
-    monkeypatch.setattr(worker.main.signal, 'signal', handlers.__setitem__)
+    monkeypatch.setattr(worker.work.signal, 'signal', handlers.__setitem__)
     commands = Input()
-    worker.main._signals(commands)
+    worker.work._signals(commands)
     assert handlers[signal.SIGINT] == handlers[signal.SIGHUP] == signal.SIG_IGN
     handlers[signal.SIGTERM](signal.SIGTERM, None)
     assert commands.cancelled.wait(10.0) and commands.reason == 'terminated'
@@ -393,11 +393,11 @@ def test_a_process_that_is_late_says_so_and_ends(
         late.append(call)
         return types.SimpleNamespace(start=lambda: None)
 
-    monkeypatch.setattr(worker.main.signal, 'setitimer', lambda which, seconds: None)
-    monkeypatch.setattr(worker.main.threading, 'Timer', timer)
+    monkeypatch.setattr(worker.work.signal, 'setitimer', lambda which, seconds: None)
+    monkeypatch.setattr(worker.work.threading, 'Timer', timer)
     codes: List[int] = []
     monkeypatch.setattr('os._exit', codes.append)
-    worker.main._bound(said, 5.0)
+    worker.work._bound(said, 5.0)
     late[0]()
     assert said.of('error')[0]['errno'] == -errno.ETIMEDOUT and codes == [1]
     assert said.lines[-1] == {'type': 'end', 'state': 'failed'}
