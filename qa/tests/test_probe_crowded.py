@@ -13,7 +13,7 @@ import rados
 
 from perfguard.probe.types import NAMESPACE, PREFIX
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
-from perfguard.probe.worker.cleaning import SLICES
+from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
 from qa.lib.crowd import fill
 from qa.lib.guard import CALM, FAST_CONF, Guard

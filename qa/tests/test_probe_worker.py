@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, StepResult, Stream
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result_from_json
-from perfguard.probe.worker.cleaning import SLICES
+from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
 

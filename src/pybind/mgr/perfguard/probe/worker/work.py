@@ -16,11 +16,11 @@ from typing import (Any, Callable, Collection, Dict, List, NamedTuple, Optional,
 from ..placement import all_names, named
 from ..types import RBD, BadJob, JobStep, StepResult, StreamResult
 from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
-from .cleaning import SLICES, Cleaned, Listing, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .engine import NAME as PYTHON, PythonStreams, Timing
 from .native import NAME as NATIVE, Core, NativeStreams
-from .objects import LOOK_SECONDS, Image, Payload, prefill
+from .objects import (LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept, prefill,
+                      remove, sweep_names, sweep_slices)
 from .protocol import Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.

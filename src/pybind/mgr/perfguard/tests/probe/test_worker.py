@@ -18,11 +18,10 @@ from perfguard.probe.placement import all_names, named, naming_from_json, naming
 from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Target
 from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
-from perfguard.probe.worker import cleaning, objects
-from perfguard.probe.worker.cleaning import (Cleaned, SLICES, Swept, remove, sweep_names,
-                                             sweep_slices)
+from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, PythonStreams, Offsets, Timing
-from perfguard.probe.worker.objects import Batch, Payload, prefill
+from perfguard.probe.worker.objects import (SLICES, Batch, Cleaned, Payload, Swept, prefill, remove,
+                                            sweep_names, sweep_slices)
 from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 from perfguard.probe.worker.work import Stepping
 
@@ -192,7 +191,7 @@ class Clock:
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(time, 'monotonic_ns', lambda: found.now_ns)
-    for module in (cleaning, objects):
+    for module in (objects, objects):
         monkeypatch.setattr(module, 'time', found)
     return found
 
@@ -323,7 +322,7 @@ def test_a_batch_keeps_its_bound():
 
 def test_removing_does_not_wait_for_what_hangs(clock, monkeypatch):
     """Each batch waits a while for what hangs, and the rest of the time is for late answers."""
-    monkeypatch.setattr(Batch, 'finish', lambda batch: clock.advance(cleaning.BATCH_SECONDS))
+    monkeypatch.setattr(Batch, 'finish', lambda batch: clock.advance(objects.BATCH_SECONDS))
     ioctx = Prompt()
     ioctx.objects = {str(number): b'' for number in range(1000)}
     ioctx.hangs = {'1', '2', '300'}
