@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from perfguard.probe.placement import pgid_of
 from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest, request_to_json, step_result_from_json
 from qa.cluster import Cluster
+from qa.lib.pgids import pgid_of
 from qa.lib.probe_worker import Worker, probe_key
 
 POOL = 'bench'

@@ -10,7 +10,6 @@ from typing import Dict, Iterator, List, Set
 import pytest
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import pg_shard_bytes
-from perfguard.probe.placement import pgid_of
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
@@ -18,6 +17,7 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import (crush_weights, order, refused, replace_devices, safe_to_destroy,
                           wait_reported)
+from qa.lib.pgids import pgid_of
 
 from .test_balanced import balance_from_now_on, counts
 

@@ -5,10 +5,11 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.placement import led_by, names_by_osd, pgid_of
+from perfguard.probe.placement import led_by, names_by_osd
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
+from qa.lib.pgids import pgid_of
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('campaign')]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which PG an object belongs to, which OSDs are probed, and the names of the objects of a run.
+"""The OSDs that are probed, the PGs of objects, and the names of the objects of a run.
 
 Computed as every client does it: rjenkins hash of the name, stable modulo of the pool's pg_num.
 Pools hash with rjenkins (object_hash 2) unless another hash was chosen at creation.
@@ -27,14 +27,8 @@ _WORDS = struct.Struct('<III')
 MAX_TRIES = 4000000
 
 
-def str_hash_rjenkins(name: bytes) -> int:
-    """The 32 bit hash of an object's name.
-
-    Bob Jenkins, "Hash Functions", Dr. Dobb's Journal, September 1997, begun with 0.
-    """
-    state, rest = _whole_blocks(_START, name)
-    return _last_block(state, rest, len(name))
-
+# The 32 bit hash of an object's name: Bob Jenkins, "Hash Functions", Dr. Dobb's Journal, September
+# 1997, begun with 0.
 
 def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
     """The state after all blocks of twelve bytes, and the remaining bytes."""
@@ -69,16 +63,6 @@ def mask_of(pg_num: int) -> int:
     return (1 << (pg_num - 1).bit_length()) - 1
 
 
-def pgid_of(pool_id: int, pg_num: int, namespace: str, name: str) -> str:
-    """The PG of an object, such as "1.2f"."""
-    hashed = str_hash_rjenkins(_key(namespace, name))
-    return '%d.%x' % (pool_id, stable_mod(hashed, pg_num, mask_of(pg_num)))
-
-
-def _key(namespace: str, name: str) -> bytes:
-    return ((namespace + '\x1f' if namespace else '') + name).encode()
-
-
 def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
                  count: int) -> Dict[int, Tuple[str, ...]]:
     """`count` names for each OSD, in the probes' namespace, of objects whose primary it is.
@@ -92,7 +76,7 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
     found: Dict[int, List[str]] = {osd: [] for osd in led}
     taken: 'Counter[int]' = Counter()
     missing = count * len(found)
-    for number, pg in enumerate(_pgs_of(prefix, pg_num)):
+    for number, pg in enumerate(pgs_of(prefix, pg_num)):
         osd = leader.get(pg)
         if osd is not None and len(found[osd]) < count and taken[pg] < most[osd]:
             taken[pg] += 1
@@ -124,9 +108,9 @@ def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
     return led
 
 
-def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
+def pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
     """The PGs of PREFIX0, PREFIX1, ...; the common prefix is hashed once."""
-    key = _key(NAMESPACE, prefix)
+    key = (NAMESPACE + '\x1f' + prefix).encode()
     common, rest = _whole_blocks(_START, key)
     bmask = mask_of(pg_num)
     for number in count_up():

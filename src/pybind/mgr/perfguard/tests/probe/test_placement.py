@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Objects and their PGs. Against real clusters: qa/tests/test_probe_placement.py."""
+import itertools
 from collections import Counter
 
 import pytest
 
-from perfguard.probe.placement import (led_by, mask_of, names_by_osd, pgid_of, stable_mod,
-                                       str_hash_rjenkins)
+from perfguard.probe.placement import led_by, mask_of, names_by_osd, pgs_of, stable_mod
 from perfguard.probe.types import NAMESPACE, BadJob
+from qa.lib.pgids import pgid_of, str_hash_rjenkins
 
 PREFIX = 'perfguard-probe-12-4194304-'
 
@@ -35,6 +36,15 @@ def test_pgid() -> None:
     assert pgid_of(3, 64, '', 'foo') == '3.6'
     assert pgid_of(3, 1, '', 'foo') == '3.0'
     assert pgid_of(3, 64, 'a', 'foo') != pgid_of(3, 64, '', 'foo')
+
+
+@pytest.mark.parametrize('length', range(13))
+def test_pgs_of_names_with_a_common_prefix(length: int) -> None:
+    """The prefix is hashed once, up to the last whole block of twelve bytes."""
+    prefix = 'perfguard-probe-'[:length]
+    found = itertools.islice(pgs_of(prefix, 100), 1200)
+    assert [pgid_of(3, 100, NAMESPACE, '%s%d' % (prefix, number)) for number in range(1200)] == [
+        '3.%x' % pg for pg in found]
 
 
 def leads_of(pool_id: int, pg_num: int, osds: int) -> dict:

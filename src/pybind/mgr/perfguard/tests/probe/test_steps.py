@@ -9,9 +9,9 @@ from perfguard.cluster.types import Space
 from perfguard.probe.jobs import parse_jobs, plan_steps, step_count
 from perfguard.probe.limits import (Budget, budget_of, limit_seconds, nearfull_osds, refusals,
                                     shares_of)
-from perfguard.probe.placement import (Candidate, named, naming_of, pgid_of, run_prefix,
-                                       selected_osds)
+from perfguard.probe.placement import Candidate, named, naming_of, run_prefix, selected_osds
 from perfguard.probe.types import BadJob, Job, NAMESPACE, JobStep, Target
+from qa.lib.pgids import pgid_of
 
 MIB = 1 << 20
 CLUSTER = Target('cluster')
