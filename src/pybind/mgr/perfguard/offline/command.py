@@ -23,11 +23,10 @@ from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
 from ..upmap.pins import INCOMPLETE
-from .live import LiveCluster, connected
 from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json, held_back,
                    plan_pins, reasons_json, trouble)
 from .scripts import CommandBatch, Script, commands, listing, script
-from .sources import BadInput, Dumps, Maps, Terminal, Source
+from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
 
 #: Exit status for missing or invalid input; argparse uses it, too.
 BAD_INPUT = 2

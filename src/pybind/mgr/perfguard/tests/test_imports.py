@@ -135,8 +135,8 @@ def test_only_the_shell_and_the_cluster_know_the_mgr() -> None:
 
 def test_only_processes_outside_the_mgr_know_librados() -> None:
     knowing = {name for name in MODULES if 'rados' in foreign_imports(name)}
-    assert 'offline.live' in knowing and any(name.startswith(WORKER) for name in knowing)
-    assert all(name == 'offline.live' or name.startswith(WORKER) for name in knowing)
+    assert 'offline.sources' in knowing and any(name.startswith(WORKER) for name in knowing)
+    assert all(name == 'offline.sources' or name.startswith(WORKER) for name in knowing)
 
 
 def test_only_controllers_and_archives_touch_the_store() -> None:
