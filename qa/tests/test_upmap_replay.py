@@ -13,7 +13,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import Items, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of
-from perfguard.offline.pins import plan_pins
+from perfguard.offline.plans import plan_pins
 from perfguard.upmap.pins import Pin, after_commit, plan_pin
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
 from qa.cluster import Cluster

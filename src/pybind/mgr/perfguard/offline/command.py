@@ -23,9 +23,8 @@ from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
 from ..upmap.pins import INCOMPLETE
-from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json, held_back,
-                   plan_pins, reasons_json, trouble)
-from .scripts import CommandBatch, Script, commands, listing, script
+from .plans import (NO_RAWS, CommandBatch, HeldBack, Json, PinPlan, Raws, Script, batches, commands,
+                    entries_json, held_back, listing, plan_pins, reasons_json, script, trouble)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
 
 #: Exit status for missing or invalid input; argparse uses it, too.

@@ -15,7 +15,7 @@ from perfguard.cluster.dumps import WrongDump, osdmap_from_dump
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import command
-from perfguard.offline.pins import plan_pins
+from perfguard.offline.plans import plan_pins
 from perfguard.upmap.semantics import as_line, entry_commands
 
 MODULES = Path(__file__).resolve().parents[3]
