@@ -15,7 +15,7 @@ from ..probe import tables as probe_tables
 from ..requests import Shutdown
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
-from ..why.answer import parsed
+from ..why.causes import parsed
 from .shell import CommandResult, Handlers, command, show
 
 #: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.

@@ -19,9 +19,8 @@ from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
-from . import campaign as limits, osds, pgs
-from .answer import Json, Why, as_json
-from .campaign import gate
+from . import pgs
+from .causes import Json, OsdCase, Why, as_json, campaign_causes, gate, osd_causes
 from .pgs import PgAnswers, Reservations, option_of, reservations, state_of
 
 log = logging.getLogger(__name__)
@@ -110,9 +109,9 @@ class Explaining:
             case = _osd_case(order.osd, state)
             if case.row is not None and self._awaits_loads(pending, case.row, state.seen.now):
                 return None
-            return as_json(order, osds.causes(case))
+            return as_json(order, osd_causes(case))
         if order.pgid is None:
-            return as_json(order, limits.causes(state.campaign, state.reasons))
+            return as_json(order, campaign_causes(state.campaign, state.reasons))
         place = state.seen.placement(order.pgid)
         if place is None:
             raise Refused(errno.ENOENT, 'PG %s does not exist' % order.pgid)
@@ -183,11 +182,11 @@ def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
         return None
 
 
-def _osd_case(osd_id: int, state: LoopState) -> osds.OsdCase:
+def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
     osd = state.seen.osdmap.osds.get(osd_id)
     if osd is None:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
-    return osds.OsdCase(
+    return OsdCase(
         osd, next((row for row in state.watched.osds if row.osd == osd_id), None),
         next((each for each in state.watched.laggy.suspects if each.osd == osd_id), None),
         state.seen.osd_counts.get(osd_id, PgCounts()), state.seen.signals, state.campaign)

@@ -9,8 +9,7 @@ from ..errors import Code, Reason
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Campaign, Flight, Phase, PinRecord
 from ..watch.stop_conditions import osds_text
-from .answer import Cause, passed_on
-from .campaign import Gate
+from .causes import Cause, Gate, passed_on
 
 Json = Mapping[str, Any]
 

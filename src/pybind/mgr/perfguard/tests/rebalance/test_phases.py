@@ -23,7 +23,7 @@ from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_j
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
                                        SetOption)
 from perfguard.upmap.semantics import out_osds
-from perfguard.why.campaign import gate
+from perfguard.why.causes import gate
 
 from ..fakes.audit import load, over_caps
 from ..fakes.cluster import BALANCER, FakeCluster

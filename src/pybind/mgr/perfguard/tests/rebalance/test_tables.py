@@ -5,7 +5,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.rebalance import tables
-from perfguard.why.campaign import causes
+from perfguard.why.causes import campaign_causes
 
 from ..fakes.driver import Driver
 
@@ -47,7 +47,8 @@ def test_rebalance_status_names_the_greatest_limits(moving: Driver) -> None:
 
 
 def test_rebalance_status_and_why_agree_on_the_limits(moving: Driver) -> None:
-    found = {cause.code: cause.share for cause in causes(moving.loop.rebalance.campaign, ())}
+    found = {cause.code: cause.share
+             for cause in campaign_causes(moving.loop.rebalance.campaign, ())}
     assert found and found == moving.status['limit_shares']
 
 

@@ -16,7 +16,7 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setti
 from perfguard.probe.report import Probed
 from perfguard.rebalance.types import Phase
 from perfguard.status import overview
-from perfguard.why.answer import Cause, as_json, parsed
+from perfguard.why.causes import Cause, as_json, parsed
 
 from ..probe import test_curve, test_scaling
 from ..probe.test_report import PROBED

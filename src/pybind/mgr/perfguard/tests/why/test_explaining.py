@@ -12,8 +12,7 @@ from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Campaign, Flight, Phase
 from perfguard.watch.causes import LikelyCause
 from perfguard.watch.state import WatchState
-from perfguard.why.answer import Why, parsed
-from perfguard.why.campaign import causes
+from perfguard.why.causes import Why, campaign_causes, parsed
 from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, PATIENCE_SECONDS
 
 from ..fakes.cluster import FakeCluster
@@ -228,5 +227,5 @@ CODES = [value for name, value in vars(Code).items() if name.isupper()]
     {*CODES[CODES.index(Code.REQUESTED):CODES.index(Code.OTHER) + 1]} - NO_LIMITS))
 def test_what_has_limited_a_campaign_is_said_in_words(code: str) -> None:
     campaign = Campaign(1, Phase.DONE, 1.0, limits=Limits({code: 9.0}))
-    cause = causes(campaign, [])[0]
+    cause = campaign_causes(campaign, [])[0]
     assert cause.code == code and cause.text and code not in cause.text

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import Osd, Placement, UpmapEntry
 from perfguard.errors import Code, Reason
-from perfguard.why.campaign import Gate
+from perfguard.why.causes import Gate
 from perfguard.rebalance.moves import Move, Obstacle
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
 from perfguard.why.pgs import PgAnswers, Queue, Reservations

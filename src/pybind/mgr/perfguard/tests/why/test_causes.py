@@ -12,7 +12,7 @@ from perfguard.watch.causes import LikelyCause
 from perfguard.watch.laggy import Suspect
 from perfguard.watch.report import OsdRow
 from perfguard.watch.types import Chronic
-from perfguard.why.osds import OsdCase, causes
+from perfguard.why.causes import OsdCase, osd_causes
 
 ROW = OsdRow(3, 'h0', 'ssd', '', read_ms=1.0, write_ms=1.0, score=1.0, ping_ms=1.0)
 CALM = OsdCase(Osd(3, True, 1.0), ROW)
@@ -50,16 +50,16 @@ def counts(**more: Any) -> OsdCase:
     (replace(CALM, osd=Osd(3, True, 1.0, fullness='nearfull')), Code.TARGET_FULL),
 ])
 def test_the_first_cause(case: OsdCase, code: str) -> None:
-    assert causes(case)[0].code == code
+    assert osd_causes(case)[0].code == code
 
 
 def test_a_busy_osd_is_not_slow() -> None:
-    assert [cause.code for cause in causes(row(load=(HOT,)))] == [Code.NOT_SLOW, 'object']
-    slow = causes(row(slow=True, why='reads take 9 ms', causes=(HOT,), load=(HOT,)))
+    assert [cause.code for cause in osd_causes(row(load=(HOT,)))] == [Code.NOT_SLOW, 'object']
+    slow = osd_causes(row(slow=True, why='reads take 9 ms', causes=(HOT,), load=(HOT,)))
     assert [cause.code for cause in slow] == ['object', 'PERFGUARD_SLOW_OSD']
 
 
 def test_that_it_is_slow_comes_after_why() -> None:
-    found = causes(row(slow=True, why='commits take 9 ms', causes=(NETWORK,)))
+    found = osd_causes(row(slow=True, why='commits take 9 ms', causes=(NETWORK,)))
     assert [cause.code for cause in found] == ['network', 'PERFGUARD_SLOW_OSD']
     assert found[0].evidence == {'ping_ms': 300.0}

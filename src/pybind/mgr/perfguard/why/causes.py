@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Answers of `perfguard why`: causes for one OSD or the campaign, each with a code. Pure."""
+import errno
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from ..cluster.types import Osd, PgCounts, Signals, pool_of
+from ..errors import Code, Reason, Refused
+from ..rebalance import osd_limits
+from ..rebalance.moves import Move, Obstacle
+from ..rebalance.progress import shares
+from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
+from ..rebalance.stalls import affords
+from ..rebalance.throttle import caps, limit
+from ..rebalance.turn import Turn
+from ..rebalance.types import Campaign, Flight
+from ..tables import pgs, plural
+from ..watch.laggy import Suspect
+from ..watch.report import OsdRow, chronic
+
+Json = Dict[str, Any]
+
+CAMPAIGN = 'campaign'
+_PGID = re.compile(r'[0-9]{1,10}\.[0-9a-f]{1,8}')
+_OSD = re.compile(r'osd\.[0-9]{1,9}')
+
+
+@dataclass(frozen=True)
+class Why:
+    """The order; its command waits for the answer."""
+    #: A PG id, "osd.<id>" or CAMPAIGN.
+    subject: str
+    verb: ClassVar[str] = 'why'
+    job: ClassVar[str] = 'why'
+    #: It changes nothing.
+    dry_run: ClassVar[bool] = True
+
+    @property
+    def osd(self) -> Optional[int]:
+        return int(self.subject[4:]) if self.subject.startswith('osd.') else None
+
+    @property
+    def pgid(self) -> Optional[str]:
+        return self.subject if self.subject[0].isdigit() else None
+
+
+def parsed(text: str) -> Why:
+    """Raises Refused for any other subject."""
+    if text == CAMPAIGN or _PGID.fullmatch(text) or _OSD.fullmatch(text):
+        return Why(text)
+    raise Refused(errno.EINVAL, '%.60r is neither a PG id (such as 1.2f) nor osd.<id> nor "%s"'
+                  % (text, CAMPAIGN))
+
+
+@dataclass(frozen=True)
+class Cause:
+    #: One of errors.Code, or the code of a health check.
+    code: str
+    text: str
+    #: The numbers and names in the text.
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    #: Share of the campaign's time; None: not measured for this cause.
+    share: Optional[float] = None
+
+
+def passed_on(reason: Reason, **evidence: object) -> Cause:
+    """A reason of the campaign or of a health check."""
+    return Cause(reason.code, reason.text, evidence)
+
+
+def as_json(order: Why, causes: Sequence[Cause]) -> Json:
+    """The most decisive cause first."""
+    return {'subject': order.subject, 'causes': [
+        {'code': cause.code, 'text': cause.text, 'share': cause.share,
+         'evidence': dict(cause.evidence)} for cause in causes]}
+
+
+# ---- The limits of the campaign: now, by share of its time, and for one PG
+
+#: Minimum share, except for the current limit.
+LEAST_SHARE = 0.001
+
+
+def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
+    """The current limit first, then earlier ones by share of time; never empty."""
+    if campaign is None:
+        return [passed_on(reason) for reason in reasons] or [
+            Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
+    share, seconds = shares(campaign.limits), campaign.limits.seconds
+    texts = _texts(reasons)
+    now = campaign.limits.now if campaign.active else ''
+    ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
+    found = [Cause(code, texts.get(code, _past(code)), {
+        'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
+        for code in ordered if code == now or share[code] >= LEAST_SHARE]
+    rest = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
+    return found + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
+                                  % campaign.id)]
+
+
+def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
+    """Texts by code; of several with the same code, the first."""
+    found: Dict[str, str] = {}
+    for reason in reasons:
+        found.setdefault(reason.code, reason.text)
+    return found
+
+
+def _past(code: str) -> str:
+    return _WORDS.get(code, 'it was limited by %s' % code)
+
+
+#: Texts on codes that are not among the reasons of this turn.
+_WORDS = {
+    Code.REQUESTED: 'it waited for its first loop iteration',
+    Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
+    Code.AWAITS_PIN: 'it waited for "rebalance pin"',
+    Code.AWAITS_START: 'it waited for "rebalance start"',
+    Code.UNPINNABLE: 'PGs could not be pinned',
+    Code.SETTINGS: 'it waited for borrowed settings to take effect',
+    Code.GIVES_WAY: 'it cleared norebalance so that degraded PGs could recover',
+    Code.OUTLOOK: 'it computed where CRUSH would place the PGs',
+    Code.CRUSH_SENT: 'it waited for the CRUSH change to show in the OSDMap',
+    Code.UNPINNED: 'PGs were still to be pinned',
+    Code.PINS_SENT: 'it waited for pins to show in the OSDMap',
+    Code.PINNED: 'all PGs were pinned',
+    Code.REPORTS: 'it waited for PGs to report',
+    Code.NO_GOALS: 'the targets of pinned PGs were not computed yet',
+    Code.UNCLEAN: 'it waited for PGs to become clean',
+    Code.LAGGY: 'PGs were laggy',
+    Code.LAGGY_LATELY: 'PGs had been laggy within the last three reports',
+    Code.LEASES: 'PGs waited for read leases to expire',
+    Code.INACTIVE: 'PGs were inactive',
+    Code.DEGRADED: 'PGs were degraded',
+    Code.SLOW_OPS: 'operations were slow',
+    Code.SLOW_PING: 'heartbeats were slow',
+    Code.MON_DOWN: 'mons were out of quorum',
+    Code.SLOW_POOL: 'a pool was slower than its baseline',
+    Code.MITIGATION: 'a mitigation was in force',
+    Code.FOREIGN_FLAG: 'a flag that perfguard did not set stopped backfill',
+    Code.BALANCER_ON: 'the balancer was on',
+    Code.BAD_OPTIONS: 'module options were invalid',
+    Code.CONFIRMING: 'it waited for a report to confirm that a stop condition had cleared',
+    Code.OSDS_ARRIVING: 'it waited for further changes of CRUSH (auto_expand_settle)',
+    Code.BACKFILL_TOOFULL: 'OSDs were too full for backfill',
+    Code.FIRST_PACE: 'it had just begun to release',
+    Code.NO_CLIENTS: 'clients were idle',
+    Code.LATENCY_OK: 'client latency was below its limit',
+    Code.OSD_LATENCY: 'read latency of single OSDs was above its limit',
+    Code.NEW_BASELINE: 'a new baseline was learned',
+    Code.NO_READINGS: 'there were no readings of client latency',
+    Code.NO_BASELINE: 'there was no baseline yet',
+    Code.FEW_OPS: 'there were too few client operations to judge latency',
+    Code.TARGET_FULL: 'target OSDs were too full',
+    Code.TARGET_DOWN: 'target OSDs were down',
+    Code.CAP_BYTES: 'as many bytes as max_bytes_in_flight were in flight',
+    Code.PG_LIMIT: 'target OSDs were at their limit of PGs (mon_max_pg_per_osd)',
+    Code.OTHER: 'other reasons',
+    Code.NO_LIMIT: 'nothing limited the releases',
+    Code.IN_FLIGHT: 'it waited for the last PGs in flight',
+    Code.CAP_PGS: 'as many PGs as max_pgs_in_flight were in flight',
+    Code.CAP_BACKFILLS: 'OSDs, hosts or failure domains were at their limits (max_backfills_*)',
+    Code.PAUSED: 'it was paused by the operator',
+    Code.WINDOW_CLOSED: 'the time window (begin_time to end_time) was closed',
+    Code.UNTRIMMED_MAPS: 'it waited for the mons to trim OSDMaps (max_untrimmed_osdmaps)',
+    Code.LATENCY: 'client latency was above its limit',
+    Code.HALTED: 'all movement was halted because of client latency',
+    Code.STALL_SHARE: 'it waited between releases (stall_share)',
+    Code.PEERING: 'it waited for PGs to peer',
+    Code.BATCH: 'it waited for more PGs to release in the same OSDMap epochs',
+}
+
+
+# ---- What keeps one PG from being released
+
+@dataclass(frozen=True)
+class Gate:
+    """The obstacles to the release of one PG now: for answers, not for decisions."""
+    #: Stop conditions that concern the PG's OSDs or its pool.
+    stops: Tuple[Reason, ...] = ()
+    #: Caps that it would exceed.
+    obstacles: Tuple[Obstacle, ...] = ()
+    #: Targets that are too full or down.
+    full: FrozenSet[int] = frozenset()
+    down: FrozenSet[int] = frozenset()
+    #: Whether stall_share allows a release of the pool.
+    affordable: bool = True
+    #: Why no more PGs may be in flight than now, if the throttle says so.
+    pace: Optional[Reason] = None
+
+
+def gate(turn: Turn, move: Move) -> Gate:
+    """The same checks as in releasing.release_more, without a decision."""
+    osds, campaign = turn.seen.osdmap.osds, turn.campaign
+    down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
+    allowed, most = limit(campaign.pace, turn.options), caps(turn.options)
+    load = present_load(turn, allowed.caps)
+    throttled = load.pgs >= allowed.caps.pgs < most.pgs
+    return Gate(
+        stops=tuple(stop.reason for stop in (
+            *stops_of(turn), *osd_limits.stops(campaign.pace.osd_holds, turn.now))
+            if concerns(stop, move)),
+        obstacles=tuple(load.obstacles(move, replace(
+            allowed.caps, pgs=most.pgs, receives=receives(turn)))),
+        full=frozenset(move.targets) & full_osds(turn) - down, down=down,
+        affordable=affords(campaign.stalls, pool_of(move.pgid)),
+        pace=allowed.reason if throttled else None)
+
+
+# ---- Why an OSD is slow: from the findings of the watch and the moves of the campaign
+
+#: Heartbeat time in ms from which the network is named; Ceph itself warns from 1,000
+#: (mon_warn_on_slow_ping_time).
+NOTABLE_PING_MS = 100.0
+#: Maximum number of PGs that the evidence lists.
+NAMED = 10
+
+
+@dataclass(frozen=True)
+class OsdCase:
+    osd: Osd
+    #: Its row of `perfguard osds`; None: it has not reported yet.
+    row: Optional[OsdRow] = None
+    #: Its suspicion as the cause of laggy PGs, as in `perfguard laggy`.
+    suspect: Optional[Suspect] = None
+    counts: PgCounts = PgCounts()
+    signals: Signals = Signals(PgCounts())
+    campaign: Optional[Campaign] = None
+
+
+def osd_causes(case: OsdCase) -> List[Cause]:
+    """The most decisive first; never empty."""
+    found = [*_state(case), *_watched(case), *_busy(case)]
+    if found:
+        return found
+    return [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
+                  _figures(case.row)), *_loaded(case.row)]
+
+
+def _state(case: OsdCase) -> List[Cause]:
+    osd = case.osd
+    if osd.destroyed or not osd.up:
+        return [Cause(Code.OSD_DOWN, 'osd.%d is %s' % (
+            osd.id, 'destroyed' if osd.destroyed else 'down'), {'in': osd.reweight > 0})]
+    if case.row is None:
+        return [Cause(Code.NO_READINGS, 'osd.%d has not reported yet' % osd.id)]
+    silent = case.row.silent_seconds
+    if silent:
+        return [Cause(Code.NO_ANSWER, 'osd.%d has not reported for %d s' % (osd.id, silent),
+                      {'silent_seconds': silent})]
+    return []
+
+
+def _watched(case: OsdCase) -> List[Cause]:
+    found: List[Cause] = [] if case.row is None else _of_row(case.row)
+    if case.suspect is not None:
+        found.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
+            'score': case.suspect.score, 'advice': case.suspect.advice}))
+    ping = None if case.row is None else case.row.ping_ms
+    if ping is not None and ping >= NOTABLE_PING_MS:
+        found.append(Cause(Code.SLOW_PING, 'its heartbeats take %.0f ms' % ping,
+                           {'ping_ms': ping}))
+    slow_ops = case.signals.slow_daemons.get('osd.%d' % case.osd.id, 0)
+    if slow_ops:
+        found.append(Cause(Code.SLOW_OPS, 'it reports %s' % plural(slow_ops, 'slow operation'),
+                           {'slow_ops': slow_ops}))
+    return found
+
+
+def _of_row(row: OsdRow) -> List[Cause]:
+    found = []
+    if row.slow:
+        # The likely causes first; the slowdown follows them.
+        found += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
+        found.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
+    if row.chronic is not None:
+        found.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
+    return found
+
+
+def _loaded(row: Optional[OsdRow]) -> List[Cause]:
+    """The load of an OSD that is not slow."""
+    return [] if row is None else [Cause(cause.code, cause.text, cause.evidence)
+                                   for cause in row.load]
+
+
+def _busy(case: OsdCase) -> List[Cause]:
+    """Its work in addition to client operations."""
+    counts, found = case.counts, []
+    moving = _moving(case)
+    if any(moving.values()):
+        text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items()
+                         if pgids)
+        found.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
+            role: pgids[:NAMED] for role, pgids in moving.items() if pgids}))
+    for code, number, text in (
+            (Code.DEGRADED, counts.recovering, 'recovers'),
+            (Code.BACKFILLING, counts.backfilling, 'backfills'),
+            (Code.SCRUB, counts.deep_scrubbing, 'deep-scrubs'),
+            (Code.SNAPTRIM, counts.snaptrim, 'removes deleted snapshots from')):
+        if number:
+            found.append(Cause(code, 'it %s %s' % (text, pgs(number)), {'pgs': number}))
+    if case.osd.fullness:
+        found.append(Cause(Code.TARGET_FULL, 'it is %s' % case.osd.fullness,
+                           {'fullness': case.osd.fullness}))
+    return found
+
+
+def _moving(case: OsdCase) -> Dict[str, List[str]]:
+    """PGs in flight by the role of the OSD."""
+    found: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
+    if case.campaign is None or not case.campaign.active:
+        return found
+    for pgid, flight in sorted(case.campaign.in_flight.items()):
+        for role in _roles(case.osd.id, flight):
+            found[role].append(pgid)
+    return found
+
+
+def _roles(osd: int, flight: Flight) -> List[str]:
+    roles = [('source', (*flight.sources, *flight.readers)), ('target', flight.targets),
+             ('primary', (flight.primary,))]
+    return [role for role, osds in roles if osd in osds]
+
+
+def _figures(row: Optional[OsdRow]) -> Dict[str, object]:
+    return {key: getattr(row, key, None) for key in (
+        'score', 'read_ms', 'write_ms', 'store_ms', 'ping_ms', 'since')}
