@@ -12,8 +12,8 @@ from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
 from . import devices, report
+from .report import Advice, AdviseOrder, Facts
 from .rules import CODES, findings
-from .types import Advice, AdviseOrder, Facts
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
+from .report import Facts, Seen
 from .settings import named, number, value_of
-from .types import Facts, Seen
 
 #: Drives with shingled recording (SMR), according to their vendors: Seagate Archive and Barracuda;
 #: WD Red and Blue; Toshiba P300, L200 and DT02.

@@ -4,8 +4,8 @@ from statistics import mean
 from typing import Dict, List, Optional, Tuple
 
 from ..tables import bytes_text
+from .report import Facts, Seen
 from .settings import GIB
-from .types import Facts, Seen
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
 #: are recommended; less than half or more than twice that is a finding.

@@ -6,7 +6,7 @@ Rules only cover facts that the mgr can read.
 from typing import AbstractSet, Tuple
 
 from . import devices, pools, settings
-from .types import Facts, Finding, Rule, Severity
+from .report import Facts, Finding, Rule, Severity
 
 WARNING, INFO = Severity.WARNING, Severity.INFO
 

@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from ..cluster.inventory import Inventory, OsdFacts
 from ..cluster.types import ConfigEntry
 from ..tables import bytes_text, plural
-from .types import Facts, Seen
+from .report import Facts, Seen
 
 GIB = 1 << 30
 #: Debug options of level 6 and above log single operations.

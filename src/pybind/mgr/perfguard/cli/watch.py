@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from .. import tables
 from ..advise import report as advice
-from ..advise.types import AdviseOrder
+from ..advise.report import AdviseOrder
 from ..compat import read_command, write_command
 from ..errors import Refused
 from ..holds import to_json as held_to_json

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from ..advise.types import Advice
+from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..errors import FailedTurns, Refused, idle_check, old_check, too_old

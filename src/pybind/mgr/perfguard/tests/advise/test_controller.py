@@ -6,8 +6,7 @@ from typing import Any, List
 import pytest
 
 from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, PATIENCE_SECONDS
-from perfguard.advise.report import plain, to_json
-from perfguard.advise.types import AdviseOrder
+from perfguard.advise.report import AdviseOrder, plain, to_json
 from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
 from perfguard.errors import Refused
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Tuple
 import pytest
 
 from perfguard.advise.rules import CODES, RULES, findings
-from perfguard.advise.types import Facts, Severity
+from perfguard.advise.report import Facts, Severity
 from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
 from perfguard.cluster.types import ConfigEntry
 

@@ -4,8 +4,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.advise.report import STANDBY_CHECK, standby_checks, standby_problems
-from perfguard.advise.types import AdviseOrder
+from perfguard.advise.report import STANDBY_CHECK, AdviseOrder, standby_checks, standby_problems
 from perfguard.cluster.inventory import Inventory, StandbyMgr, standbys
 
 from ..fakes.driver import Driver
