@@ -11,7 +11,7 @@ from ..cluster.types import Question
 from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
-from . import devices, report
+from . import pools, report
 from .report import Advice, AdviseOrder, Facts
 from .rules import CODES, findings
 
@@ -78,7 +78,7 @@ class Advising:
             self._begin(seen.now, view)
         if self._read is None:
             return
-        asked = devices.questions(self._read.osds)
+        asked = pools.questions(self._read.osds)
         answers = self._cluster.inquire(asked) if asked else {}
         if len(answers) == len(asked) or not 0.0 <= seen.now - self._read_at < PATIENCE_SECONDS:
             self._publish(seen, campaign, untrimmed, self._read, answers)

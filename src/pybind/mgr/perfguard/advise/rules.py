@@ -5,7 +5,7 @@ Rules only cover facts that the mgr can read.
 """
 from typing import AbstractSet, Tuple
 
-from . import devices, pools, settings
+from . import pools, settings
 from .report import Facts, Finding, Rule, Severity
 
 WARNING, INFO = Severity.WARNING, Severity.INFO
@@ -37,21 +37,21 @@ RULES: Tuple[Rule, ...] = (
     Rule('CRUSH_LOCATION', WARNING,
          'An OSD with osd_crush_update_on_start moves to the host that it runs on when it '
          'restarts, which remaps its PGs.',
-         'Ceph documentation, CRUSH maps (CRUSH location)', devices.moves_at_restart),
+         'Ceph documentation, CRUSH maps (CRUSH location)', pools.moves_at_restart),
     Rule('DEBUG_LEVEL', WARNING,
          'Log lines for each operation slow daemons down and can take over 1 GB per hour.',
          'Ceph documentation, Logging and debugging', settings.debug_levels),
     Rule('DEVICE_CLASS_MIXED', WARNING,
          'A pool is as slow as its slowest OSD: 100 IOPS of a disk among 10,000 of SSDs.',
-         'yourcmc.ru, Ceph performance', devices.mixed_class),
+         'yourcmc.ru, Ceph performance', pools.mixed_class),
     Rule('DRIVE_SHINGLED', WARNING,
          'Shingled drives rewrite whole zones for random writes: once their cache zone is full, '
          'backfill and client writes are far slower than on other drives.',
-         'yourcmc.ru, Ceph performance', devices.shingled),
+         'yourcmc.ru, Ceph performance', pools.shingled),
     Rule('DRIVE_UNPROTECTED', WARNING,
          'Ceph flushes the cache of the drive with each write. Without capacitors a flush reaches '
          'the flash: about 600 IOPS at queue depth 1 instead of up to 22,000.',
-         'yourcmc.ru, Ceph performance', devices.unprotected),
+         'yourcmc.ru, Ceph performance', pools.unprotected),
     Rule('EC_OPTIMIZATIONS_OFF', INFO,
          'Without allow_ec_optimizations a small read fetches a whole stripe from all data shards, '
          'and a small write rewrites it. The flag cannot be cleared once it is set.',
@@ -64,7 +64,7 @@ RULES: Tuple[Rule, ...] = (
          'Where free space is in small pieces, a write needs several extents, each with its own '
          'metadata. Overwrites and deletions fragment free space, the more the fuller the OSD is.',
          'Ceph documentation, Health checks (BLUESTORE_FREE_FRAGMENTATION)',
-         devices.fragmentation),
+         pools.fragmentation),
     Rule('MCLOCK_CAPACITY', WARNING,
          'The mclock scheduler divides the capacity that is configured. If the value is too low, '
          'OSDs throttle clients; if it is too high, recovery starves them.',
@@ -88,7 +88,7 @@ RULES: Tuple[Rule, ...] = (
     Rule('MIN_ALLOC_SIZE', INFO,
          'OSDs that were created before Pacific on rotating drives allocate 64 KiB for each small '
          'object, and defer or rewrite small overwrites. Pacific and later use 4 KiB.',
-         'Ceph release notes, Pacific', devices.old_allocation),
+         'Ceph release notes, Pacific', pools.old_allocation),
     Rule('MIN_COMPAT_CLIENT', WARNING,
          'Below luminous the mons refuse upmaps: neither the balancer nor perfguard can place PGs.',
          'Ceph documentation, pg-upmap', pools.old_compat),
@@ -100,7 +100,7 @@ RULES: Tuple[Rule, ...] = (
     Rule('NETWORK_PINGS', WARNING,
          'A good network has round trips of 30 to 50 us, and a write takes at least two. '
          'Ceph reports heartbeats that take over 1 s.',
-         'yourcmc.ru, Ceph performance; Ceph documentation, Health checks', devices.slow_pings),
+         'yourcmc.ru, Ceph performance; Ceph documentation, Health checks', pools.slow_pings),
     Rule('OP_QUEUE_CUT_OFF', WARNING,
          'With cut-off low, replication and peering operations bypass the priorities of wpq, so '
          'that recovery competes with clients. The default is high since Octopus.',
@@ -116,7 +116,7 @@ RULES: Tuple[Rule, ...] = (
          settings.rocksdb_options),
     Rule('SCRUBS_BEHIND', WARNING,
          'Late scrubs accumulate and run at busy hours. Latent errors go undetected.',
-         'Ceph documentation, Health checks', devices.scrub_behind),
+         'Ceph documentation, Health checks', pools.scrub_behind),
     Rule('SECURE_MODE', INFO,
          'Encryption on the wire costs CPU time: reads of one cluster fell from 1 TiB/s to '
          '750 GiB/s.', 'Mark Nelson, Ceph performance posts (2023, 2024)', settings.secure_mode),
@@ -126,7 +126,7 @@ RULES: Tuple[Rule, ...] = (
          'Frank Schilder (DTU)', pools.shared_osds),
     Rule('SPILLOVER', WARNING,
          'Metadata that does not fit on the fast device is read from the slow one.',
-         'Ceph documentation, Health checks (BLUEFS_SPILLOVER)', devices.spillover),
+         'Ceph documentation, Health checks (BLUEFS_SPILLOVER)', pools.spillover),
     Rule('UNTRIMMED_MAPS', WARNING,
          'The mons and each OSD store every OSDMap that is not trimmed, and a daemon that was down '
          'has to read them all. Maps are trimmed only while all PGs are clean.',
