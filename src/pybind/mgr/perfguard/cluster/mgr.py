@@ -96,9 +96,9 @@ class MgrCluster:
         self._crush_version = -1
         self._connecting = threading.Lock()
         self._summary = PgSummary(mgr, time.monotonic)
-        self._sensors = Sensors(mgr, summary=self._summary)
-        self._inquiry = OsdQuestions(mgr, time.monotonic)
         self._asking = OsdCommands(mgr, time.monotonic)
+        self._questions = OsdQuestions(self._asking, time.monotonic)
+        self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
 
@@ -236,7 +236,7 @@ class MgrCluster:
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
         """Known answers of OSDs; the others are requested without waiting."""
-        return self._inquiry.answers(questions)
+        return self._questions.answers(questions)
 
     def osd_space(self) -> Dict[int, Space]:
         return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('num_pgs'))

@@ -83,10 +83,10 @@ OLD_SECONDS = 15.0
 class OsdQuestions:
     """Single questions to OSDs, whose answers are kept for some seconds."""
 
-    def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
-        self._mgr = mgr
+    def __init__(self, asking: OsdCommands, clock: Callable[[], float]) -> None:
+        self._asking = asking
         self._clock = clock
-        self._open: Dict[Question, Tuple[float, CommandResult]] = {}
+        self._open: Set[Question] = set()
         #: When the question was sent, and the answer.
         self._known: Dict[Question, Tuple[float, str]] = {}
 
@@ -97,38 +97,40 @@ class OsdQuestions:
         for question in questions:
             asked = self._known.get(question, (float('-inf'), ''))[0]
             if question not in self._open and now - asked > FRESH_SECONDS:
-                result = CommandResult('')
-                self._mgr.send_command(result, 'osd', str(question.osd),
-                                       json.dumps(_command(question)), '')
-                self._open[question] = (now, result)
+                self._asking.ask(_topic(question), [question.osd], _command(question))
+                self._open.add(question)
         return {question: self._known[question][1] for question in questions
                 if question in self._known}
 
     def _collect(self, now: float) -> None:
-        for question, (asked, result) in list(self._open.items()):
-            if result.ev.is_set():
-                del self._open[question]
-                if result.r == 0:
-                    self._note(question, asked, result.outb)
-            elif now - asked > PATIENCE_SECONDS:
-                del self._open[question]
+        for topic in sorted(set(map(_topic, self._open))):
+            answers = {answer.osd: answer for answer in self._asking.answers(topic, json.loads)}
+            pending = self._asking.asked(topic)
+            for question in [each for each in self._open if _topic(each) == topic]:
+                if question.osd in answers:
+                    self._note(question, answers[question.osd])
+                if question.osd not in pending:
+                    self._open.remove(question)
         self._known = {question: known for question, known in self._known.items()
                        if now - known[0] <= OLD_SECONDS}
 
-    def _note(self, question: Question, asked: float, out: str) -> None:
+    def _note(self, question: Question, answer: OsdAnswer) -> None:
         try:
-            found = json.loads(out)
-            self._known[question] = (asked, str(found[question.option or 'state']))
-        except (LookupError, TypeError, ValueError) as error:
+            self._known[question] = (answer.asked, str(answer.parsed[question.option or 'state']))
+        except (LookupError, TypeError) as error:
             log.warning('osd.%d: cannot read its answer: %r', question.osd, error)
+
+
+def _topic(question: Question) -> str:
+    return 'question ' + (question.pgid or question.option)
 
 
 def _command(question: Question) -> Mapping[str, Any]:
     if question.pgid:
         # Sent to the primary as an OSD: a command to a PG does not arrive on every release, and an
         # OSD that is not the primary of the PG never answers.
-        return {'prefix': 'query', 'pgid': question.pgid, 'format': 'json'}
-    return {'prefix': 'config get', 'var': question.option, 'format': 'json'}
+        return {'prefix': 'query', 'pgid': question.pgid}
+    return {'prefix': 'config get', 'var': question.option}
 
 
 # ---- Readings taken from a few OSDs at a time: latency histograms, and ping times of heartbeats.

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import re
-import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mgr_module import MgrModule
@@ -54,17 +53,17 @@ class Paced:
 
 
 class Sensors:
-    def __init__(self, mgr: MgrModule, clock: Callable[[], float] = time.monotonic,
-                 summary: Optional[PgSummary] = None) -> None:
+    def __init__(self, mgr: MgrModule, clock: Callable[[], float], summary: PgSummary,
+                 asking: OsdCommands) -> None:
         self._mgr = mgr
         self._clock = clock
-        self._summary = summary or PgSummary(mgr, clock)
+        self._summary = summary
         self._latest = latest_counter(mgr)
         self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
-        self._asking = OsdCommands(mgr, clock)
-        self._sampler = HistogramSampler(self._asking)
-        self._pings = PingTimes(self._asking)
+        self._asking = asking
+        self._sampler = HistogramSampler(asking)
+        self._pings = PingTimes(asking)
         self._places: Dict[int, OsdPlace] = {}
         self._places_of = -1
         self._places_pace = Paced(PLACES_SECONDS)

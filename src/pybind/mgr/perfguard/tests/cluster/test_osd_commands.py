@@ -31,13 +31,13 @@ class Mgr:
 
 class Asker:
     def __init__(self) -> None:
-        from perfguard.cluster.osd_commands import OsdQuestions
-        made: Any = OsdQuestions
+        from perfguard.cluster.osd_commands import OsdCommands, OsdQuestions
         self.mgr, self.now = Mgr(), 500.0
-        self.inquiry = made(self.mgr, lambda: self.now)
+        mgr: Any = self.mgr
+        self.questions = OsdQuestions(OsdCommands(mgr, lambda: self.now), lambda: self.now)
 
     def ask(self, *questions: Question) -> Dict[Question, str]:
-        return dict(self.inquiry.answers(questions))
+        return dict(self.questions.answers(questions))
 
 
 @pytest.fixture
@@ -64,6 +64,13 @@ def test_answers_come_later_and_serve_for_a_while(asker: Asker) -> None:
     assert asker.ask(QUEUE) == {QUEUE: 'mclock_scheduler'}
     asker.now += 20
     assert asker.ask(QUEUE) == {}
+
+
+def test_two_osds_are_asked_for_the_same_option(asker: Asker) -> None:
+    other = Question(4, option='osd_op_queue')
+    asker.ask(QUEUE, other)
+    asker.mgr.answer('{"osd_op_queue": "wpq"}')
+    assert asker.ask(QUEUE, other) == {QUEUE: 'wpq', other: 'wpq'} and len(asker.mgr.sent) == 2
 
 
 def test_the_state_of_a_pg(asker: Asker) -> None:

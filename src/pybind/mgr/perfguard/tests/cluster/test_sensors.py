@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
-from perfguard.cluster.dumps import count_states, pool_counts
+from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
 from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
                                      Pool, Readings, Signals)
@@ -105,15 +105,20 @@ def crush(hosts: Mapping[str, Sequence[int]], top: str = 'root') -> CrushRules:
 
 class Reader:
     def __init__(self, mgr: Optional[Mgr] = None) -> None:
+        from perfguard.cluster.osd_commands import OsdCommands
         from perfguard.cluster.sensors import Sensors
         self.mgr = mgr or Mgr()
-        sensors: Any = Sensors
-        self.sensors = sensors(self.mgr, lambda: self.mgr.now)
+        stub: Any = self.mgr
+        self.sensors = Sensors(stub, self.clock, PgSummary(stub, self.clock),
+                               OsdCommands(stub, self.clock))
         self.down: Sequence[int] = ()
         self.hang: Sequence[int] = ()
         self.placements: Dict[str, Placement] = {}
         self.crush = crush({'a': [0, 1]})
         self.version = 1
+
+    def clock(self) -> float:
+        return self.mgr.now
 
     def __call__(self, signals: Signals = CLEAN, seconds: float = 5.0) -> Readings:
         """One reading; `seconds` pass before it, and all OSDs but those that are down report."""
