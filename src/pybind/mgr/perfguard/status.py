@@ -25,6 +25,9 @@ from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json
 Json = Dict[str, Any]
 
 HELD_PINS = 'PERFGUARD_HELD_PINS'
+STARTED = 'perfguard has just started'
+#: The refusal of a command before the first turn.
+TOO_EARLY = STARTED + ': try again in a few seconds'
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Status:
     #: Codes of the health checks that are raised.
     health: Tuple[str, ...] = ()
     reasons: Tuple[Reason, ...] = (Reason(
-        Code.STARTING, 'perfguard has just started and is reading the cluster'),)
+        Code.STARTING, STARTED + ' and is reading the cluster'),)
     #: None before the first turn, as is the campaign.
     signals: Optional[Signals] = None
     campaign: Optional[CampaignStatus] = None

@@ -10,7 +10,7 @@ from .. import tables
 from ..errors import PerfguardError, Refused
 from ..loop.loop import Loop
 from ..requests import Origin, ordered
-from ..status import Published
+from ..status import TOO_EARLY, Published
 
 CommandResult = Tuple[int, str, str]
 
@@ -87,5 +87,5 @@ class Handlers:
     def _ready(self) -> Published:
         published = self.loop.published
         if not published.turned:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
+            raise Refused(errno.EAGAIN, TOO_EARLY)
         return published

@@ -24,7 +24,7 @@ from ..probe.report import Probed
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..rebalance.throttle import FlightCap
 from ..requests import CLOSING, AnsweredOrder, Json, Promised, Requests
-from ..status import Published, status_json
+from ..status import TOO_EARLY, Published, status_json
 from ..store import Store, found, found_earlier
 from ..watch.series import HistoryPoint
 from .answering import Answering
@@ -164,7 +164,7 @@ class Loop:
         if self._too_old:
             raise Refused(errno.EPERM, self._too_old)
         if not self.published.turned:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
+            raise Refused(errno.EAGAIN, TOO_EARLY)
 
     def _check(self, request: Request) -> None:
         seen, pools = self.published.rebalanced, self.published.watched.pool_ids or None
