@@ -278,6 +278,24 @@ def test_held_as_a_table(shell: Shell) -> None:
     assert 'ceph osd unset norebalance' in table and 'ceph balancer on' in table
 
 
+#: Switches that a preview does not have: they concern what would be changed.
+SWITCHES = frozenset({'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_really_mean_it'})
+
+
+def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
+    """Ceph reads them from the signature, so they are written twice."""
+    previews = [prefix for prefix in COMMANDS if prefix.startswith('perfguard preview ')]
+    assert len(previews) == 11
+    for prefix in previews:
+        verb = prefix.split()[-1]
+        command = 'perfguard probe run' if verb == 'probe' else next(
+            each for each in ('perfguard ' + verb, 'perfguard rebalance ' + verb)
+            if each in COMMANDS)
+        given, expected = (inspect.signature(COMMANDS[each][1]).parameters.values()
+                           for each in (prefix, command))
+        assert list(given) == [each for each in expected if each.name not in SWITCHES], prefix
+
+
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:
     """Ceph makes the command's description and arguments of them."""
     for name, (_, handler) in COMMANDS.items():
