@@ -5,8 +5,8 @@ import json
 import time
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
+                    Set, Tuple)
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
 from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Items, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, OsdSet, PgCounts, Placement,
-                                     Pool, PoolChange, PoolSpace, Question, Readings, Signals,
-                                     Space, UpmapEntry, pool_of, seed_of)
+                                     Pool, PoolChange, PoolSpace, Question, Readings, Reply,
+                                     Signals, Space, UpmapEntry, pool_of, seed_of)
+
 from perfguard.observation import BALANCER
 
 from .cluster import SIZE, Model
@@ -25,11 +26,6 @@ from .physics import Latencies, reading
 STATS_SECONDS = 5.0
 PROPOSE = 'paxos_propose_interval'
 OSD_BYTES = 8 << 40
-
-
-class Reply(NamedTuple):
-    retval: Optional[int] = 0
-    error: str = ''
 
 
 class Kv:
@@ -270,7 +266,7 @@ class SimCluster:
             self.model.prime(pg)
         self._note(touched)
         self.seconds += time.process_time() - began
-        return [Reply()] * len(commands)
+        return [Reply(0)] * len(commands)
 
     def _apply(self, command: Mapping[str, Any], touched: Set[int], primed: List[int],
                weights: np.ndarray) -> None:
@@ -328,7 +324,7 @@ class SimCluster:
 
     def switch_balancer(self, active: bool) -> Reply:
         self.config['mgr'][BALANCER] = 'true' if active else 'false'
-        return Reply()
+        return Reply(0)
 
     # ---- settings
 

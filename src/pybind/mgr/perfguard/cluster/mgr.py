@@ -7,7 +7,6 @@ import logging
 import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
                     Set, Tuple)
 
@@ -20,8 +19,9 @@ from .dumps import PgSummary, count_states, osdmap_from_dump, pool_counts
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (AuditEntry, Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement,
-                    PoolChange, PoolSpace, Question, Readings, Signals, Space, pool_of, seed_of)
+from .types import (INPUT, AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet, Placement,
+                    PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space, pool_of,
+                    seed_of)
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +38,6 @@ UPMAP_MODES = ('upmap', 'upmap-read')
 
 #: A cluster may have a few hundred commands in the seconds between an order and the question.
 AUDIT_ENTRIES = 1000
-
-#: A mon command; `prefix` and the command's own arguments.
-Command = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Reply:
-    #: 0 or a negative errno; None: no answer in time.
-    retval: Optional[int]
-    out: str = ''
-    error: str = ''
 
 
 class MapView:

@@ -7,8 +7,8 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (AuditEntry, Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolChange,
-                    PoolSpace, Question, Readings, Signals, Space)
+from .types import (AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet, Placement,
+                    PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -125,11 +125,11 @@ class Cluster(Protocol):
 
     def crush_rules(self, crush_map: bytes) -> CrushRules: ...
 
-    def run(self, commands: Sequence[Any]) -> Any: ...
+    def run(self, commands: Sequence[Command]) -> Sequence[Reply]: ...
 
     def unanswered(self) -> bool: ...
 
-    def switch_balancer(self, active: bool) -> Any: ...
+    def switch_balancer(self, active: bool) -> Reply: ...
 
     def health_checks(self, checks: HealthChecks) -> None: ...
 

@@ -5,11 +5,13 @@ The pure packages (upmap, rebalance, watch) use only these, so the same code run
 offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import AbstractSet, Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
 
+#: A command for the mons: "prefix" and its arguments.
+Command = Mapping[str, Any]
 #: Key of the input data of a command, which is not an argument.
 INPUT = 'input'
 
@@ -20,6 +22,15 @@ Items = Tuple[Pair, ...]
 RJENKINS = 2
 #: An ordered set of OSD ids; in an erasure-coded pool, the position is the shard.
 OsdSet = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a command."""
+    #: 0 or a negative errno; None: no answer in time.
+    retval: Optional[int]
+    out: str = ''
+    error: str = ''
 
 
 @dataclass(frozen=True)

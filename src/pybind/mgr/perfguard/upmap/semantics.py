@@ -4,9 +4,9 @@
 The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
 """
-from typing import Any, Container, Dict, FrozenSet, List, Mapping, Optional
+from typing import Container, FrozenSet, List, Mapping, Optional
 
-from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
+from ..cluster.types import NO_OSD, Command, Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
 
 
 def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
@@ -110,10 +110,6 @@ def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
 
 
 # ---- The mon commands that change upmap entries
-
-#: A command for the mons: "prefix" and its arguments.
-Command = Dict[str, Any]
-
 
 def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[Command]:
     """The fewest commands that turn one entry of a PG into another.

@@ -14,7 +14,7 @@ from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Osd, OsdMap, OsdSet,
                                      PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
-                                     Readings, Signals, Space, UpmapEntry, pool_of)
+                                     Readings, Reply, Signals, Space, UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 
@@ -67,9 +67,9 @@ class MemoryKv:
         return {k: v for k, v in self.data.items() if k.startswith(key_prefix)}
 
 
-class FakeReply(NamedTuple):
-    retval: Optional[int]
-    error: str = ''
+class FakeReply(Reply):
+    def __init__(self, retval: Optional[int], error: str = '') -> None:
+        super().__init__(retval, error=error)
 
 
 def weights_of(crush_map: bytes) -> Dict[int, float]:
