@@ -3,13 +3,12 @@
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Collection, Dict, List, Tuple
+from typing import Collection, List, Tuple
 
+from .cluster.types import Json
 from .store import Store
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: The events, and those since that document was last written. Only the latter is written often: the
 #: mgr keeps its last 10,000 debug messages in memory, and each write makes three of its size.

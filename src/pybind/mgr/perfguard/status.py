@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.types import OsdMap, Signals
+from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
@@ -21,8 +21,6 @@ from .store import ADVICE
 from .tables import interval_text, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json
-
-Json = Dict[str, Any]
 
 HELD_PINS = 'PERFGUARD_HELD_PINS'
 STARTED = 'perfguard has just started'

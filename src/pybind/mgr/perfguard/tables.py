@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import time
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
+
+from .cluster.types import Json
 
 
 def plural(number: int, noun: str) -> str:
@@ -21,8 +23,6 @@ def pgs_are(number: int) -> str:
     """As in "1 PG is" or "12 PGs are"."""
     return pgs(number) + (' is' if number == 1 else ' are')
 
-
-Json = Mapping[str, Any]
 
 FORMATS = ('plain', 'json', 'json-pretty')
 

@@ -3,11 +3,11 @@
 import errno
 import logging
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, Mapping, Optional
+from typing import Dict, FrozenSet, Mapping, Optional
 
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Question
+from ..cluster.types import Json, Question
 from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
@@ -16,8 +16,6 @@ from .report import Advice, AdviseOrder, Facts
 from .rules import CODES, findings
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Document in the store: codes that operators have muted.
 DOCUMENT = 'advise'

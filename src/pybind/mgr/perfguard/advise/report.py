@@ -3,10 +3,10 @@
 import enum
 import textwrap
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import Callable, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.inventory import Inventory, StandbyMgr
+from ..cluster.types import Json
 from ..errors import HealthChecks, warning
 from ..tables import plural, time_text
 
@@ -76,8 +76,6 @@ class AdviseOrder:
 
 
 # ---- The data that commands print, and the text for people
-
-Json = Dict[str, Any]
 
 #: Columns of a terminal.
 WIDTH = 100

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .types import ConfigEntry, OsdMap
-
-Json = Mapping[str, Any]
+from .types import ConfigEntry, Json, OsdMap
 
 #: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
@@ -201,7 +199,7 @@ def client_releases(out: str) -> Dict[str, int]:
     return found
 
 
-def drive_model(metadata: Json) -> str:
+def drive_model(metadata: Mapping[str, str]) -> str:
     """Model of the main drive of an OSD; '' if unknown, as for virtual disks.
 
     From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...": all but the serial number.

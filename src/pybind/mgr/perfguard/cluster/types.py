@@ -5,11 +5,13 @@ The pure packages (upmap, rebalance, watch) use only these, so the same code run
 offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import AbstractSet, Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
 
+#: A document of JSON.
+Json = Dict[str, Any]
 #: A command for the mons: "prefix" and its arguments.
 Command = Mapping[str, Any]
 #: Key of the input data of a command, which is not an argument.

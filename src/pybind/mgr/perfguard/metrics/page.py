@@ -3,8 +3,8 @@
 import math
 from collections import Counter
 from statistics import median
-from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple, Union)
+from typing import (Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+                    Union)
 
 from ..cluster.types import Signals
 from ..mitigation.report import MitigationListing
@@ -18,8 +18,6 @@ from ..rebalance.types import Phase
 from ..status import Published
 from ..watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .catalogue import CATALOGUE, CODES, PREFIX
-
-Json = Mapping[str, Any]
 
 # ---- The text format
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster import crush_preview
 from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import OsdMap, PgSets
+from ..cluster.types import Json, OsdMap, PgSets
 from ..errors import Refused
 from ..options import DEFAULTS
 from ..rebalance.joining import plan_join
@@ -23,7 +23,7 @@ from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
 from ..upmap.pins import INCOMPLETE
-from .plans import (NO_RAWS, CommandBatch, HeldBack, Json, PinPlan, Raws, Script, batches, commands,
+from .plans import (NO_RAWS, CommandBatch, HeldBack, PinPlan, Raws, Script, batches, commands,
                     entries_json, held_back, listing, plan_pins, reasons_json, script, trouble)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
 

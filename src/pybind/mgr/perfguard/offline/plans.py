@@ -10,7 +10,8 @@ from typing import (Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Opt
                     Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_OSD, Balancing, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of, seed_of
+from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of,
+                             seed_of)
 from ..rebalance.adopting import adoptable
 from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_between, release_move,
                                window)
@@ -18,8 +19,6 @@ from ..rebalance.types import PinRecord
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import as_line, entry_commands, out_osds
 from .sources import Maps
-
-Json = Dict[str, Any]
 
 
 @dataclass(frozen=True)

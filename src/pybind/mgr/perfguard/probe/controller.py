@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
-from ..cluster.types import OsdPlace
+from ..cluster.types import Json, OsdPlace
 from ..errors import HealthChecks, Refused
 from ..events import Event
 from ..holds import Row
@@ -33,7 +33,6 @@ from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)
 
-Json = Dict[str, Any]
 Order = Union[RunOrder, RunId, ImportedRun, Named, NewSchedule]
 Run = Union[ProbeRun, StoreRun]
 

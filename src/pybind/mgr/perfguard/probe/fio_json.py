@@ -4,7 +4,8 @@ import math
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .types import Direction, Job, Json, Quantiles, Second, JobStep, StepResult, StreamResult
+from ..cluster.types import Json
+from .types import Direction, Job, JobStep, Quantiles, Second, StepResult, StreamResult
 
 #: Exclusive upper bounds in ns of the classes in which fio counts latencies: key, unit in ns.
 _EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)

@@ -2,12 +2,12 @@
 """The limits of a run: its budget, and reasons not to begin it and to end it."""
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..cluster.types import OsdMap, Pool, Signals, Space
+from ..cluster.types import Json, OsdMap, Pool, Signals, Space
 from ..tables import bytes_text, pgs_are, plural, seconds_text
 from .fio_json import job_options
 from .jobs import scale_counts, step_count
 from .placement import objects_wanted
-from .types import Job, Json, Target
+from .types import Job, Target
 
 #: Expected speed of the prefill, and the lowest speed that still fits the limit, in bytes/s.
 PREFILL_BYTES_PER_SECOND = 50e6

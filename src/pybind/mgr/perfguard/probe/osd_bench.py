@@ -11,8 +11,6 @@ from .limits import Budget, disturbances
 from .records import ABORTED, FAILED, RUNNING
 from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
 
-Json = Dict[str, Any]
-
 BENCH = 'probe bench'
 #: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration).
 BENCH_SECONDS = 45.0

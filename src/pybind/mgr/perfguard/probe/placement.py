@@ -14,8 +14,9 @@ from itertools import count as count_up
 from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
+from ..cluster.types import Json
 from ..tables import plural
-from .types import NAMESPACE, PREFIX, BadJob, Job, Json, JobStep, Stream, Target
+from .types import NAMESPACE, PREFIX, BadJob, Job, JobStep, Stream, Target
 
 #: Three words of 32 bits.
 State = Tuple[int, int, int]

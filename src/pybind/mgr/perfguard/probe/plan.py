@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Pool, RJENKINS
+from ..cluster.types import RJENKINS, Json, Pool
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
@@ -20,7 +20,7 @@ from .limits import Budget, blocked_io, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
 from .resources import pg_num_for, pool_named, quoted
-from .types import RBD, BadJob, Job, Json, JobStep, Target
+from .types import RBD, BadJob, Job, JobStep, Target
 
 
 @dataclass(frozen=True)

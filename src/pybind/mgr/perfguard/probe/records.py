@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import ConfigEntry
+from ..cluster.types import ConfigEntry, Json
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, plan_steps
-from .types import (BadJob, Counted, Direction, Job, JobStep, Json, Second, StepResult, Stream,
+from .types import (BadJob, Counted, Direction, Job, JobStep, Second, StepResult, Stream,
                     StreamResult, Target)
 from .wire import step_result_from_json, step_result_to_json
 

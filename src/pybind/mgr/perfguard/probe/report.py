@@ -2,9 +2,9 @@
 """The probes as commands show them: the state at the end of a turn, and reports based on it."""
 import errno
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import OsdPlace
+from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
 from .compare import (Interference, NothingInCommon, Rank, compare, interference,
                       interference_findings, outlier_text, rank)
@@ -14,8 +14,6 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
 from .fio_json import fio_json
 from .records import RunRecord
 from .settings import Baselines, Regression, Schedule, schedule_to_json
-
-Json = Dict[str, Any]
 
 #: More than any history that is shown at a time.
 MOST_VERDICTS = 1000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import ConfigEntry, Pool
+from ..cluster.types import ConfigEntry, Json, Pool
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
@@ -199,8 +199,6 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
                             shell(remove_pool_command(resources))))
     return rows
 
-
-Json = Dict[str, Any]
 
 #: Nothing is created or set that another mgr does not find in the journal.
 NOT_KEPT = 'the mons do not store the journal of the probe'

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import Pool, Signals
+from ..cluster.types import Json, Pool, Signals
 from .child import Child
 from .limits import disturbances
 from .placement import Naming
@@ -24,8 +24,6 @@ from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_j
 from .worker import argv
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Seconds until an own pool must be active+clean.
 POOL_SECONDS = 60.0

@@ -12,13 +12,14 @@ from typing import (Any, Callable, Deque, Dict, FrozenSet, Iterable, Iterator, L
                     NamedTuple, Optional, Sequence, Set, Tuple)
 
 from ..cluster.tool_thread import ToolJob, ToolThread
+from ..cluster.types import Json
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
 from .compare import NothingInCommon, RunComparison, compare
 from .records import RunHistory, RunRecord, differences
 from .stats import JobWords, job_words
-from .types import BadJob, Json
+from .types import BadJob
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Tables and texts that commands show of probes."""
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..cluster.types import Json
 from ..tables import bytes_text, plural, seconds_text, table, time_text
 from .jobs import size_text
 from .stats import rate_text
 from .types import READING, WRITING
-
-Json = Mapping[str, Any]
 
 #: Columns of latency, in ms: title, key of fio.
 _PERCENTILES = (('p50', '50.000000'), ('p95', '95.000000'), ('p99', '99.000000'),

@@ -5,11 +5,9 @@ A run is a list of steps, which run one after the other. A step is one job (in f
 one or more concurrent streams, each with its own objects and queue depth.
 """
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InvalidValue
-
-Json = Dict[str, Any]
 
 #: RADOS namespace of all objects that probes write; together with PREFIX it identifies them.
 NAMESPACE = 'perfguard-probe'

@@ -4,8 +4,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
+from ..cluster.types import Json
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
-from .types import (NAMESPACE, BadJob, Direction, Job, Json, Quantiles, Second, JobStep, StepResult,
+from .types import (NAMESPACE, BadJob, Direction, Job, JobStep, Quantiles, Second, StepResult,
                     Stream, StreamResult)
 
 _T = TypeVar('_T')

@@ -3,9 +3,9 @@
 import errno
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import Osd, PgCounts, Signals, pool_of
+from ..cluster.types import Json, Osd, PgCounts, Signals, pool_of
 from ..errors import Code, Reason, Refused
 from ..rebalance import osd_limits
 from ..rebalance.moves import Move, Obstacle
@@ -18,8 +18,6 @@ from ..rebalance.types import Campaign, Flight
 from ..tables import pgs, plural
 from ..watch.laggy import Suspect
 from ..watch.report import OsdRow, chronic
-
-Json = Dict[str, Any]
 
 CAMPAIGN = 'campaign'
 _PGID = re.compile(r'[0-9]{1,10}\.[0-9a-f]{1,8}')

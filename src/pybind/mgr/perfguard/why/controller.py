@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Tuple, TypeVar
 
 from ..cluster.ports import Cluster
-from ..cluster.types import NO_OSD, PgCounts, Placement
+from ..cluster.types import NO_OSD, Json, PgCounts, Placement
 from ..errors import Reason, Refused
 from ..observation import Observation
 from ..options import Options
@@ -20,7 +20,7 @@ from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
 from . import pgs
-from .causes import Json, OsdCase, Why, as_json, campaign_causes, gate, osd_causes
+from .causes import OsdCase, Why, as_json, campaign_causes, gate, osd_causes
 from .pgs import PgAnswers, Reservations, option_of, reservations, state_of
 
 log = logging.getLogger(__name__)

@@ -2,16 +2,14 @@
 """Why a PG does not move. Pure: from the state of the loop and the answers of its OSDs."""
 import re
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from ..cluster.types import NO_OSD, Osd, Placement
+from ..cluster.types import NO_OSD, Json, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Campaign, Flight, Phase, PinRecord
 from ..watch.stop_conditions import osds_text
 from .causes import Cause, Gate, passed_on
-
-Json = Mapping[str, Any]
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
 STOPPING_FLAGS = ('nobackfill', 'norebalance')

@@ -14,7 +14,8 @@ import threading
 import time
 from typing import Any, Optional
 
-from ..types import Json
+from ...cluster.types import Json
+
 
 #: The reason of a cancellation when standard input is closed.
 GONE = 'the process that started the worker has ended'

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import (Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
                     Set, Tuple)
 
-from perfguard.cluster.types import ConfigEntry, OsdMap, PgCounts, Placement, Pool, Signals
+from perfguard.cluster.types import ConfigEntry, Json, OsdMap, PgCounts, Placement, Pool, Signals
 from perfguard.options import Options
 from perfguard.probe import run as proberun
 from perfguard.probe.placement import all_names, named
-from perfguard.probe.types import NAMESPACE, Json
+from perfguard.probe.types import NAMESPACE
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 
 from . import probe_runs

@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Set
 
 import pytest
 
+from perfguard.cluster.types import Json
 from perfguard.probe.fio_json import direction, fio_json, share_below
-from perfguard.probe.types import (Direction, Job, Json, Quantiles, Second, JobStep, Stream,
-                                   StreamResult)
+from perfguard.probe.types import Direction, Job, JobStep, Quantiles, Second, Stream, StreamResult
 
 from ..fakes.probe_runs import MS, repeated, result
 

@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
-from perfguard.probe.types import Job, Json, JobStep, Stream
+from perfguard.cluster.types import Json
+from perfguard.probe.types import Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest, SWEEP, request_to_json
 from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 
