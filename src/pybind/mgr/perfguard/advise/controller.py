@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Dict, FrozenSet, Mapping, Optional
 
 from ..cluster.inventory import Inventory
-from ..cluster.ports import Cluster, View
+from ..cluster.ports import Reader, View
 from ..cluster.types import Json, Question
 from ..errors import HealthChecks, Refused
 from ..observation import Observation
@@ -37,7 +37,7 @@ class Advising:
     3. Apply the rules and publish what they find.
     """
 
-    def __init__(self, cluster: Cluster, store: Store) -> None:
+    def __init__(self, cluster: Reader, store: Store) -> None:
         self._cluster = cluster
         self._store = store
         self._muted: FrozenSet[str] = frozenset()

@@ -5,7 +5,7 @@ It needs no pool, user or worker and leaves nothing: an OSD removes what it wrot
 """
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from ..cluster.ports import Cluster, View
+from ..cluster.ports import Commander, View
 from ..cluster.types import Signals
 from .limits import Budget, disturbances
 from .records import ABORTED, FAILED, RUNNING
@@ -39,7 +39,7 @@ def store_budget(osds: int, repeat: int) -> Budget:
 class StoreRun:
     """Has the interface of ProbeRun."""
 
-    def __init__(self, cluster: Cluster, osds: Sequence[int], repeat: int, now: float) -> None:
+    def __init__(self, cluster: Commander, osds: Sequence[int], repeat: int, now: float) -> None:
         self._cluster = cluster
         #: Repetition, OSD, bench.
         self._todo: List[Tuple[int, int, Bench]] = [

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.ports import Cluster, View
+from ..cluster.ports import Reader, View
 from ..cluster.types import RJENKINS, Json, Pool
 from ..errors import Refused
 from ..observation import Observation
@@ -182,7 +182,7 @@ class Draft:
         return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
 
 
-def draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
+def draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
           moving: bool) -> Draft:
     """Raises Refused if the order is invalid; other refusals are in the draft."""
     try:
@@ -191,7 +191,7 @@ def draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opti
         raise Refused(errno.EINVAL, str(error)) from error
 
 
-def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
+def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
            moving: bool) -> Draft:
     jobs: Tuple[Job, ...] = ()
     if not order.store:
@@ -278,7 +278,7 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
     return pool.size / pool.data_shards
 
 
-def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Options,
+def _refusals(order: RunOrder, cluster: Reader, seen: Observation, options: Options,
               moving: bool, pool: Optional[Pool], jobs: Tuple[Job, ...],
               spent: Budget) -> List[str]:
     found = []
@@ -301,7 +301,7 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
                                     options.probe_max_seconds, quota_bytes, quota_objects)
 
 
-def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional[Pool],
+def _crowded(cluster: Reader, seen: Observation, target: Target, pool: Optional[Pool],
              spent: Budget) -> List[str]:
     """For each OSD: the free space of a pool is that of all its OSDs together."""
     rule = pool.crush_rule if pool is not None else None

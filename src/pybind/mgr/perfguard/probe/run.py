@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..cluster.ports import Cluster, View
+from ..cluster.ports import Cluster, Commander, View
 from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import Json, Pool, Signals
 from .child import Child
@@ -431,7 +431,7 @@ class ProbeRun:
 class OpCounters:
     """Counts the client operations of OSDs during a run: a dump before it, and one after it."""
 
-    def __init__(self, cluster: Cluster, osds: Sequence[int]) -> None:
+    def __init__(self, cluster: Commander, osds: Sequence[int]) -> None:
         self._cluster = cluster
         self._osds = frozenset(osds)
         self._known: Dict[str, Dict[int, Json]] = {BEFORE: {}, AFTER: {}}

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Tuple, TypeVar
 
-from ..cluster.ports import Cluster
+from ..cluster.ports import Commander
 from ..cluster.types import NO_OSD, Json, PgCounts, Placement
 from ..errors import Reason, Refused
 from ..observation import Observation
@@ -96,7 +96,7 @@ class Explaining:
        Without their answers the causes name the OSDs that are silent.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Commander) -> None:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
         #: The order about a busy OSD that waits for its clients, and until when.
