@@ -208,7 +208,7 @@ class MgrCluster:
                                  str(entry['value'])) for entry in json.loads(reply.out))
 
     def audit_log(self) -> List[AuditEntry]:
-        """The last commands, as far as the mons tell."""
+        """The last commands, as far as the mons report them."""
         found = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'debug',
                               'channel': 'audit', 'format': 'json'})
         return audit_entries(json.loads(found or '[]'))
