@@ -23,8 +23,8 @@ DASHBOARD = MONITORING / 'grafana' / 'perfguard.json'
 #: Panels that have nothing to show while all is well, or in the first minutes: baselines are
 #: learned, and OSDs asked for their histograms one after the other. The fill is in metrics of Ceph
 #: itself, which are not scraped here.
-MAY_BE_EMPTY = {'Fill of all OSDs', 'Time left', 'Health checks', 'Mitigations', 'PGs in trouble',
-                'Latency as a multiple of the baseline', 'p99 of the cluster'}
+MAY_BE_EMPTY = {'Fill of all OSDs', 'Time left', 'Health checks', 'Mitigations',
+                'PGs with problems', 'Latency as a multiple of the baseline', 'p99 of the cluster'}
 #: What a pool may be called; it ends labels and lines of those who do not expect it.
 HOSTILE = 'a"b\\c{d="e"} 1'
 
