@@ -33,8 +33,9 @@ EVEN_POOLS = {'dense': (512, 6), 'sparse': (256, 2), 'empty': (256, 0)}
 #: Of their objects: OSDs in memory must hold much more data than OSDMaps.
 EVEN_SIZE = 65536
 #: Greatest error of the fill that a preview shows, as a share of an OSD's space: here PGs of about
-#: 60 objects are 3 % of it each, and differ by an eighth.
-MOST_OFF = 0.03
+#: 60 objects are 3 % of it each, and differ by an eighth; and one of them may go to another OSD
+#: than in the preview, since fills are reported anew in between.
+MOST_OFF = 0.04
 #: Greatest difference between two OSDs after a drain, as a share of their space.
 MOST_SPREAD = 0.02
 #: Options of which campaigns of tests have others than the defaults.
