@@ -13,7 +13,7 @@ import pytest
 
 from perfguard.options import OPTIONS
 from qa.bench.expansion import epochs, report
-from qa.bench.expansion.arms import FRONTIER, METHODS, PRESETS
+from qa.bench.expansion.arms import FRONTIER, METHODS, PRESETS, STOCK
 from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
@@ -38,8 +38,7 @@ def test_arms_have_options() -> None:
         text, 'perfguard', {'fast_peering': 'on', 'a': 'b=c'})
 
 
-@pytest.mark.parametrize('text', ['', 'none', 'stock:a=b', 'perfguard:a', 'perfguard:=b',
-                                  'perfguard:a='])
+@pytest.mark.parametrize('text', ['', 'none', 'perfguard:a', 'perfguard:=b', 'perfguard:a='])
 def test_bad_arms(text: str) -> None:
     with pytest.raises(ValueError):
         parse_arm(text, list(METHODS))
@@ -184,7 +183,8 @@ def test_fixed_caps_are_an_arm_with_options() -> None:
 
 def test_the_mons_accept_the_options_of_an_arm() -> None:
     specs = {spec['name']: spec for spec in OPTIONS}
-    presets = [*PRESETS.values(), *(parse_arm(arm, list(METHODS)).options for arm in FRONTIER)]
+    arms = [parse_arm(arm, list(METHODS)) for arm in FRONTIER]
+    presets = [*PRESETS.values(), *(arm.options for arm in arms if arm.method != STOCK)]
     for name, value in ((name, value) for preset in presets for name, value in preset.items()):
         if specs[name]['type'] == 'str':
             assert value in specs[name]['enum_allowed']
@@ -195,6 +195,7 @@ def test_the_mons_accept_the_options_of_an_arm() -> None:
 @pytest.mark.parametrize('argv,error', [
     (['--arms', 'nothing'], "no such arm: 'nothing'"),
     (['--scenarios', 'storm'], "no such scenario: 'storm'"),
+    (['--drives', 'flash,tape'], "no such drives: 'tape'"),
     (['--options', 'x'], "not KEY=VALUE: 'x'"),
     (['--added', '3'], 'OSDs come 2 a host'),
     (['--quiet', '0'], '--quiet 0: a number from 1 to 3600')])
@@ -296,6 +297,19 @@ def test_waits_of_released_pgs() -> None:
     for before, after in zip(maps, maps[1:]):
         waits.look(before, after)
     assert waits.seconds == pytest.approx([0.1, 1.5])
+
+
+def test_slow_operations_by_their_distance_from_an_epoch() -> None:
+    samples = [Sample(1000.0 + 0.1 * number, latency_ms, 0, 0) for number, latency_ms in
+               enumerate([1.0, 30.0, 1.0, 150.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])]
+    # One operation ends 30 ms after an epoch, one 150 ms after it.
+    found = epochs.slow_by_distance(samples, [1000.1, 1000.3], 5.0)
+    assert [row['slow'] for row in found] == [0.1, 0.1, 0.0, 0.0]
+    assert sum(row['operations'] for row in found) == pytest.approx(1.0)
+    # The first one ended before any epoch.
+    assert found[-1]['operations'] == 0.1
+    assert [row['operations'] for row in epochs.slow_by_distance(samples, [], 5.0)] == [0, 0, 0, 1]
+    assert all(row['operations'] == 0 for row in epochs.slow_by_distance([], [1.0], 5.0))
 
 
 def test_epochs_of_several_causes_are_shared() -> None:

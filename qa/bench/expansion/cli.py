@@ -5,6 +5,8 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -56,15 +58,18 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _run_all(args: argparse.Namespace, screen: Screen, results: List[Result]) -> None:
     for scenario in args.scenarios:
         arms = [arm for arm in args.arms if scenario != BURST or arm.method != STOCK]
-        for repetition, arm in alternating(arms, args.repetitions):
-            results.append({'repetition': repetition,
-                            **run(args.settings, arm, scenario, screen)})
+        for repetition, (arm, drives) in alternating(list(product(arms, args.drives)),
+                                                     args.repetitions):
+            found = run(replace(args.settings, drives=drives), arm, scenario, screen)
+            if len(args.drives) > 1:
+                found['arm'] += f', {drives}'
+            results.append({'repetition': repetition, **found})
             if args.json is not None:
                 args.json.write_text(json.dumps(results, indent=1))
 
 
 def _print(args: argparse.Namespace, results: List[Result]) -> None:
-    print('\n'.join([report.introduction(args.settings, args.repetitions), '',
+    print('\n'.join([report.introduction(args.settings, args.repetitions, args.drives), '',
                      report.table(results), '', report.ratios(results),
                      report.bursts(results)]).rstrip(), flush=True)
     for failure in report.failures(results):
@@ -91,6 +96,10 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
         options = dict(parse_option(text) for text in args.options)
     except ValueError as e:
         p.error(str(e))
+    args.drives = args.drives.split(',')
+    for drives in args.drives:
+        if drives not in DRIVES:
+            p.error(f'no such drives: {drives!r} (one of {", ".join(DRIVES)})')
     args.scenarios = args.scenarios.split(',')
     for scenario in args.scenarios:
         if scenario not in SCENARIOS:
@@ -100,7 +109,7 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
         many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=args.objects,
         object_kib=args.object_kib,
         pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
-        step_seconds=args.step_seconds, options=options, drives=args.drives)
+        step_seconds=args.step_seconds, options=options)
     return args
 
 
@@ -109,18 +118,18 @@ def _parser() -> argparse.ArgumentParser:
                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--release', default='pacific', choices=releases.NAMES)
     p.add_argument('--arms', default='stock,perfguard', metavar='ARM,...',
-                   help=f'of {", ".join(METHODS)}; those of perfguard with options of their own if '
-                        'wanted, as in perfguard:fast_peering=on; or "all"; or "frontier": latency '
-                        'against time, with perfguard at several limits '
+                   help=f'of {", ".join(METHODS)}, with options if wanted: '
+                        'perfguard:fast_peering=on, or stock:osd_recovery_sleep_hdd=0.1 for the '
+                        'OSDs; or "all"; or "frontier": latency against time at several limits '
                         '(default: %(default)s)')
     p.add_argument('--scenarios', default=LOAD, metavar='NAME,...',
                    help='load: with clients; idle: without any; burst: three times the load for '
                         'half a minute in the middle of a release (default: %(default)s)')
     p.add_argument('--options', action='append', default=[], metavar='KEY=VALUE',
                    help='set mgr/perfguard/KEY for all arms of perfguard; may be repeated')
-    p.add_argument('--drives', default='flash', choices=list(DRIVES),
-                   help='disk: OSDs sleep 0.1 s after each object that they copy, as on rotating '
-                        'drives (default: %(default)s)')
+    p.add_argument('--drives', default='flash', metavar='KIND,...',
+                   help='flash, disk or both; disk: OSDs sleep 0.1 s after each object that they '
+                        'copy, as on rotating drives (default: %(default)s)')
     p.add_argument('--quick', action='store_true', help='one repetition of something small')
     p.add_argument('--json', type=Path, metavar='FILE', help='write the raw results here')
     _add_size(p)

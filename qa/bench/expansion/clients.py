@@ -76,13 +76,16 @@ class Clients:
                    for kind, loads in self._loads.items()}
         return {name: latency(by_kind, begin, end) for name, (begin, end) in spans.items()}
 
+    def samples(self, begin: float, end: float) -> List[Sample]:
+        """The operations due in [begin, end), of all clients."""
+        return [sample for load in self._all() for sample in load.samples()
+                if begin <= sample.scheduled < end]
+
     def p99_by_second(self, begin: float, end: float) -> List[float]:
         """The p99 (ms) of the operations due in each second of [begin, end)."""
-        samples = [s for load in self._all() for s in load.samples()]
         seconds: List[List[Sample]] = [[] for _ in range(int(end - begin) + 1)]
-        for sample in samples:
-            if begin <= sample.scheduled < end:
-                seconds[int(sample.scheduled - begin)].append(sample)
+        for sample in self.samples(begin, end):
+            seconds[int(sample.scheduled - begin)].append(sample)
         return [summarise(found, begin, end).get('p99', 0.0) for found in seconds]
 
     def wait_for_last(self, begin: float, end: float) -> None:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What each OSDMap epoch of an expansion was for, and how long released PGs waited in it."""
 
+import bisect
+from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Set, Tuple
 
 from qa.cluster import Cluster
+from qa.cluster.samples import Sample
 
 #: The mons keep all OSDMaps of a run, also those of a clean cluster.
 KEEP_MAPS = {'mon_min_osdmap_epochs': '20000'}
@@ -49,15 +52,39 @@ class Epochs:
 def measure(cluster: Cluster, first: int, last: int) -> Dict[str, Any]:
     """Epochs from `first` (not included) to `last`, for the raw result."""
     found: List[Found] = []
+    times: List[float] = []
     waits = Waits()
     before = cluster.mon('osd dump', epoch=first)
     for epoch in range(first + 1, last + 1):
         after = cluster.mon('osd dump', epoch=epoch)
         found.append(causes(before, after))
+        times.append(_time(after))
         waits.look(before, after)
         before = after
     epochs = summary(found, waits.seconds)
-    return {**asdict(epochs), 'per_pg': epochs.per_pg}
+    return {**asdict(epochs), 'per_pg': epochs.per_pg, 'times': times}
+
+
+#: Seconds from the last epoch to the end of an operation, at most.
+NEAR_SECONDS = (0.04, 0.16, 0.8, float('inf'))
+
+
+def slow_by_distance(samples: Sequence[Sample], times: Sequence[float],
+                     limit_ms: float) -> List[Dict[str, float]]:
+    """Where slow operations wait: their distance from the last of the epochs at `times` (ascending,
+    seconds since the epoch), one row for each of NEAR_SECONDS, with the share of all operations and
+    of those over `limit_ms`, both of all operations."""
+    operations, slow = Counter[float](), Counter[float]()
+    for sample in samples:
+        end = sample.scheduled + sample.latency_ms / 1e3
+        last = bisect.bisect_right(times, end) - 1
+        distance = end - times[last] if last >= 0 else float('inf')
+        within = next(seconds for seconds in NEAR_SECONDS if distance <= seconds)
+        operations[within] += 1
+        slow[within] += sample.latency_ms > limit_ms
+    number = max(1, len(samples))
+    return [{'within': seconds, 'operations': operations[seconds] / number,
+             'slow': slow[seconds] / number} for seconds in NEAR_SECONDS]
 
 
 class Waits:

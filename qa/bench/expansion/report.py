@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The texts: the test environment, the table of medians, and the seconds of the bursts."""
 
+import math
 import os
 import statistics
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -10,8 +11,8 @@ from qa.demo.text import bytes_text, columns
 
 from .burst import verdict
 from .clients import MANY, ONE
-from .epochs import CAUSES
-from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
+from .epochs import CAUSES, NEAR_SECONDS
+from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET, SLOW_FACTOR
 from .settings import (BALANCER, DRIVES, OPERATION_BYTES, READ_FRACTION, Settings)
 
 Results = Sequence[Mapping[str, Any]]
@@ -20,7 +21,7 @@ PERCENTILES = {'p50': 'p50', 'p95': 'p95', 'p99': 'p99', 'p999': 'p99.9', 'max':
 OVER = {'over_100_ms': 'over 100 ms', 'over_1_s': 'over 1 s'}
 
 
-def introduction(settings: Settings, repetitions: int) -> str:
+def introduction(settings: Settings, repetitions: int, drives: Sequence[str]) -> str:
     """The measured quantities and the test environment."""
     k, m = settings.erasure
     ones = 2 * settings.ones
@@ -36,8 +37,8 @@ def introduction(settings: Settings, repetitions: int) -> str:
         f'The new OSDs\' processes start before the quiet phase. Then, for each arm alike, the '
         f'balancer runs until it finds nothing more ({balancer}).',
         f'perfguard\'s options: {_options(settings.options)}; '
-        f'paxos_propose_interval {settings.propose_seconds:g} s, osd_recovery_sleep_hdd '
-        f'{DRIVES[settings.drives]} s.',
+        f'paxos_propose_interval {settings.propose_seconds:g} s; osd_recovery_sleep_hdd '
+        + ' or '.join(f'{DRIVES[kind]} s ({kind})' for kind in drives) + '.',
         f'This machine has {os.cpu_count()} cores, which all daemons and clients share, and the '
         'OSDs keep data in memory:',
         'that, and not disks or networks, sets the limits. Compare arms of one run, not runs of '
@@ -166,6 +167,8 @@ FACTS: List[Tuple[str, Callable[[Results], str]]] = [
     *[(f'    {cause}', lambda runs, cause=cause: _cause(runs, cause))
       for cause in CAUSES],
     ('  from release to up_thru, p50/90/99, ms', lambda runs: _waits(runs)),
+    *[(f'operations over {SLOW_FACTOR:g} x quiet p99, %' if seconds == NEAR_SECONDS[0]
+       else '', lambda runs, seconds=seconds: _slow(runs, seconds)) for seconds in NEAR_SECONDS],
     ('PGs from ideal at most, by pool', lambda runs: _worst_deviation(runs, 'deviation')),
     ('  before the balancer', lambda runs: _worst_deviation(runs, 'deviation_expanded')),
     ('client errors', lambda runs: _count(runs, 'errors')),
@@ -188,6 +191,17 @@ def _cause(runs: Results, cause: str) -> str:
 def _waits(runs: Results) -> str:
     return '/'.join(f'{1000 * _median(runs, lambda run: run["causes"]["waits"][key]):.0f}'
                     for key in ('p50', 'p90', 'p99'))
+
+
+def _slow(runs: Results, within: float) -> str:
+    """The share of slow operations so near to an epoch, and of all operations there."""
+    rows = [row for run in runs for row in run.get('slow', ()) if row['within'] == within]
+    if not rows:
+        return '-'
+    slow, operations = (100 * statistics.median(row[key] for row in rows)
+                        for key in ('slow', 'operations'))
+    where = 'later' if math.isinf(within) else f'up to {within:g} s after an epoch'
+    return f'{slow:.2f} of {operations:.0f} {where}'
 
 
 def _moved(result: Mapping[str, Any]) -> float:

@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from qa.cluster import Cluster, ClusterError
 from qa.demo.gauge import pushed_bytes
@@ -25,6 +25,9 @@ QUIET, MOVE, EXPAND, BALANCE = 'quiet', 'move', 'expand', 'balance'
 
 #: Keys of ``rebalance status`` that are kept for each second.
 TOLD = ('phase', 'limit', 'in_flight', 'released', 'total', 'bytes_done', 'reasons')
+
+#: Operations that take longer than so many times the p99 before the expansion are slow.
+SLOW_FACTOR = 1.5
 
 #: Data in, cluster up: seconds that a cluster may need to be healthy.
 HEALTHY_SECONDS = 120.0
@@ -92,7 +95,7 @@ class _Run:
             self._screen.step('The balancer, until it finds nothing more')
             balance.balance(cluster, settings.step_seconds)
         self._spans[MOVE] = [self._spans[EXPAND][0], self._spans[BALANCE][1]]
-        return {**self._client_result(),
+        return {**self._client_result(causes['times']),
                 'seconds': {name: end - begin for name, (begin, end) in self._spans.items()},
                 'pushed_bytes': self._pushed, 'least_bytes': settings.least_bytes,
                 'epochs': cluster.epoch() - epoch, 'causes': causes,
@@ -111,6 +114,9 @@ class _Run:
             cluster.fill(pool, settings.objects, settings.object_bytes)
         if self._arm.method != STOCK:
             self._enable_perfguard()
+        else:
+            for name, value in self._arm.options.items():
+                cluster.mon('config set', who='osd', name=name, value=value)
         added = cluster.add_osds(settings.added, in_crush=False)
         cluster.wait_clean(HEALTHY_SECONDS)
         cluster.wait_health_ok(HEALTHY_SECONDS)
@@ -144,7 +150,7 @@ class _Run:
             + (' BURST' if moment['burst'] else '') + f' | {"; ".join(moment["reasons"][-1:])}',
             at_once=self._burst is not None)
 
-    def _client_result(self) -> Result:
+    def _client_result(self, epoch_times: Sequence[float]) -> Result:
         if self._clients is None:
             return {}
         clients, spans = self._clients, self._spans
@@ -158,4 +164,7 @@ class _Run:
             by_second = clients.p99_by_second(begin, self._timeline[-1]['time'])
             for moment in self._timeline:
                 moment['p99_ms'] = by_second[int(moment['time'] - begin)]
-        return {'latency': clients.latency(spans)}
+        latency = clients.latency(spans)
+        limit_ms = SLOW_FACTOR * latency[QUIET]['all'].get('p99', 0.0)
+        return {'latency': latency, 'slow': epochs.slow_by_distance(
+            clients.samples(*spans[EXPAND]), epoch_times, limit_ms)}

@@ -2,7 +2,7 @@
 """The size of a run, and the settings of its cluster, clients and perfguard."""
 
 from dataclasses import dataclass, field
-from typing import List, Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple, TypeVar
 
 OSDS_A_HOST = 2
 REPLICATED, ERASURE = 'replicated', 'erasure'
@@ -74,7 +74,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to expand, with options of perfguard that differ from the other arms'."""
+    """A way to expand, with options that differ from the other arms': of perfguard, or of the OSDs
+    where Ceph is alone."""
     name: str
     method: str
     options: Mapping[str, str]
@@ -87,8 +88,6 @@ def parse_arm(text: str, methods: Sequence[str],
     if method not in methods:
         raise ValueError(f'no such arm: {method!r} (one of {", ".join(methods)})')
     options = dict(parse_option(pair) for pair in pairs)
-    if options and method == methods[0]:
-        raise ValueError(f'{text!r}: {method} has no options of perfguard')
     return Arm(text, method, {**presets.get(method, {}), **options})
 
 
@@ -100,7 +99,10 @@ def parse_option(text: str) -> Tuple[str, str]:
     return key, value
 
 
-def alternating(arms: Sequence[Arm], repetitions: int) -> List[Tuple[int, Arm]]:
+T = TypeVar('T')
+
+
+def alternating(arms: Sequence[T], repetitions: int) -> List[Tuple[int, T]]:
     """(repetition, arm) in the order ABBAAB..., so that a drift of the machine favours none."""
     return [(number, arm) for number in range(repetitions)
             for arm in (arms if number % 2 == 0 else arms[::-1])]
