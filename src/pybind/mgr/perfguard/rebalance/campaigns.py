@@ -17,7 +17,7 @@ from .crush_orders import CrushOrders
 from .goals import without_goals
 from .pinning import count_again
 from .turn import has_own_crush
-from .types import Campaign, Change, Flight, Holds, Phase
+from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
@@ -76,8 +76,7 @@ class Campaigns:
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None:
-            # The last mgr may have failed before it sent its commands.
-            self.current = count_again(campaign, campaign.pinning)
+            self.current = _taken_over(campaign)
         self._adopt_pins()
         return lost + unread
 
@@ -189,6 +188,18 @@ class Campaigns:
             self.pins.clear()
         self._crush_orders.ended()
         self.stored.remove()
+
+
+def _taken_over(campaign: Campaign) -> Campaign:
+    """The campaign of an mgr that may have failed before it sent its commands: these attempts do
+    not count. Bursts and releases may still arrive, so one attempt of each remains."""
+    change = campaign.change
+    if change is not None and change.stage is ChangeStage.SENT:
+        change = replace(change, times=max(1, change.times - 1))
+    flights = {pgid: flight if flight.confirmed is not None
+               else replace(flight, sent=max(1, flight.sent - 1))
+               for pgid, flight in campaign.in_flight.items()}
+    return count_again(replace(campaign, change=change, in_flight=flights), campaign.pinning)
 
 
 def without_future(campaign: Campaign, now: float) -> Campaign:

@@ -238,6 +238,28 @@ def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
     assert not driver.cluster.moved and INTERVAL not in driver.cluster.mon_config
 
 
+@pytest.mark.parametrize('prefix', ['osd crush reweight', 'osd rm-pg-upmap'])
+def test_what_mgrs_did_not_send_before_they_died_was_not_refused(prefix: str) -> None:
+    """A change of CRUSH, and releases: they were journalled only."""
+    driver = Driver(waiting())
+    run = driver.cluster.run
+
+    def die(commands: Any) -> List[FakeReply]:
+        if any(command['prefix'].startswith(prefix) for command in commands):
+            raise Crash
+        return run(commands)
+
+    driver.order('expand', weight='1.0')
+    setattr(driver.cluster, 'run', die)
+    for _ in range(6):
+        with pytest.raises(Crash):
+            driver.run(100)
+        driver.restart()
+    delattr(driver.cluster, 'run')
+    driver.run_to('DONE', 400)
+    assert driver.cluster.moved and driver.status['released'] == 12 and not driver.status['kept']
+
+
 def test_nothing_is_begun_under_options_that_make_no_sense() -> None:
     driver = Driver(waiting())
     driver.options = replace(driver.options, end_time='0000')
