@@ -15,6 +15,7 @@ to read. CPU is that of one update, without the making of its input.
 labels only what was flagged is said.
 """
 import argparse
+import itertools
 import statistics
 import sys
 import time
@@ -73,19 +74,25 @@ def healthy_cases(hours: float) -> Iterator[Case]:
     yield Case('%g h healthy disk' % hours, DISKS, minutes=60 * hours)
 
 
-DUTIES = ((0.03, 8.0), (0.05, 5.0), (0.07, 15.0), (0.1, 3.0), (0.1, 6.0), (0.2, 4.0))
+DUTIES = (0.03, 0.05, 0.1, 0.2)
+DUTY_FACTORS = (3.0, 5.0, 8.0, 15.0)
 
 
-def long_case(name: str, layout: Layout, fault: Optional[Fault] = None) -> Case:
-    """As the recordings that Perseus was judged on: 14 days, three hours of each."""
-    return Case(name, layout, fault, minutes=14 * 180.0, beat=15.0, hours_a_day=3.0,
+#: Seconds between two readings of the recordings that Perseus was judged on.
+LONG_BEAT = 15.0
+
+
+def long_case(name: str, layout: Layout, fault: Optional[Fault] = None,
+              beat: float = LONG_BEAT) -> Case:
+    """As these recordings: 14 days, three hours of each."""
+    return Case(name, layout, fault, minutes=14 * 180.0, beat=beat, hours_a_day=3.0,
                 drives_only=True, tails=True)
 
 
 def chronic_cases() -> Iterator[Case]:
     """Share of the time that they are slow, and times as slow as the others."""
     for name, layout in (('flash', ((4, 6, FLASH),)), ('disk', ((4, 6, DISK),))):
-        for duty, factor in DUTIES:
+        for duty, factor in itertools.product(DUTIES, DUTY_FACTORS):
             yield long_case('%s, %g %% at %g x' % (name, 100 * duty, factor), layout,
                             Fault(factor, factor, duty=duty, osds=2))
         yield long_case('%s, healthy with tails' % name, layout)
@@ -191,12 +198,12 @@ def run_recorded(directory: Path, totals: Dict[str, Tally]) -> None:
                                     ' (not labelled as slow)'))
 
 
-def run_healthy(drive_days: float) -> None:
+def run_healthy(drive_days: float, beat: float) -> None:
     """Count the false alarms of perfguard in so many healthy drive-days with tails."""
     seen, seed = 0, 0
     while seen < drive_days:
         device = (FLASH, DISK)[seed % 2]
-        trace = build(long_case('healthy', ((10, 6, device),)), seed)
+        trace = build(long_case('healthy', ((10, 6, device),), beat=beat), seed)
         perfguard = Perfguard(trace)
         watchers = [Watcher(trace, perfguard), Watcher(trace, Chronic(perfguard))]
         most = 0.0
@@ -235,10 +242,12 @@ def main() -> int:
     parser.add_argument('--chronic', action='store_true', help='intermittent drives only')
     parser.add_argument('--healthy-days', type=float, metavar='N',
                         help='false alarms of perfguard in so many healthy drive-days')
+    parser.add_argument('--beat', type=float, default=LONG_BEAT, metavar='SECONDS',
+                        help='between two readings of the healthy drives')
     parser.add_argument('--trace', type=Path, metavar='DIRECTORY', help='recorded traces')
     args = parser.parse_args()
     if args.healthy_days:
-        run_healthy(args.healthy_days)
+        run_healthy(args.healthy_days, args.beat)
         return 0
     seeds, hours = (1, 1.0) if args.quick else (args.seeds, args.hours)
     factors = (2.0, 5.0) if args.quick else FACTORS

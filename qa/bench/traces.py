@@ -49,6 +49,8 @@ OP_VARIANCE = 2.0
 RTT_MS = 0.05
 #: Part of the reads that wait for a write in flight on the same object.
 LOCKED = 0.01
+#: Schedules of an intermittent fault to choose from.
+DUTY_DRAWS = 20
 
 
 @dataclass(frozen=True)
@@ -314,22 +316,30 @@ class _Builder:
         return chosen, onset
 
     def _intermittent(self, fault: Fault, osd: int, onset: int) -> None:
-        """Bursts of 5 to 60 s that take half of an episode of minutes, each of its own height."""
+        """Of some draws the one that is slow for the share of the time that the fault says: by
+        chance alone the share would be between a third and twice that."""
+        def error(heights: Array) -> float:
+            return abs(float((heights[onset:] > 0).mean()) - fault.duty)
+
+        heights = min((self._bursts(fault.duty, onset) for _ in range(DUTY_DRAWS)), key=error)
+        for factors, factor in ((self.read_factor, fault.read), (self.write_factor, fault.write)):
+            if factor > 1.0:
+                factors[:, osd] *= np.where(heights > 0, np.maximum(1.0, factor * heights), 1.0)
+
+    def _bursts(self, duty: float, onset: int) -> Array:
+        """By beat, the height of bursts of 5 to 60 s, 0 between them. They take half of an episode
+        of minutes; each has its own height."""
         rng, inner = self.rng, 0.5
-        beat = onset
+        heights, beat = np.zeros(self.beats), onset
         while beat < self.beats:
-            minutes = rng.exponential(10.0)
-            end = beat + int(np.ceil(minutes * 60 / self.beat))
+            end = beat + int(np.ceil(rng.exponential(10.0) * 60 / self.beat))
             now = beat
             while now < min(end, self.beats):
                 burst = max(1, round(rng.uniform(5, 60) / self.beat))
-                height = rng.lognormal(0.0, 0.3)
-                for factors, factor in ((self.read_factor, fault.read),
-                                        (self.write_factor, fault.write)):
-                    if factor > 1.0:
-                        factors[now:min(now + burst, end), osd] *= max(1.0, factor * height)
+                heights[now:min(now + burst, end)] = rng.lognormal(0.0, 0.3)
                 now += burst + max(1, round(burst * (1 - inner) / inner))
-            beat = end + int(rng.exponential(10.0 * 60 * (inner / fault.duty - 1)) / self.beat)
+            beat = end + int(rng.exponential(10.0 * 60 * (inner / duty - 1)) / self.beat)
+        return heights
 
     def _events(self, per_hour: float) -> List[int]:
         number = self.rng.poisson(per_hour * self.beats * self.beat / 3600)
