@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Readings of OSDs for the watch, each at an interval that suits its cost."""
+import contextlib
 import json
 import logging
 import math
@@ -14,8 +15,9 @@ from .dumps import PgSummary, count_states
 from .inventory import drive_model
 from .osd_commands import HistogramSampler, OsdCommands, PingTimes
 from .ports import View
-from .types import (LONGEST_OP_SECONDS, ClientLoad, ClientOps, ObjectLoad, Ops, OsdCounters,
-                    OsdPlace, PgCounts, PgWrites, Placement, Readings, Signals, UnreadablePg)
+from .types import (LONGEST_OP_SECONDS, ClientLoad, ClientOps, KvBytes, ObjectLoad, Ops,
+                    OsdCounters, OsdPlace, PgCounts, PgWrites, Placement, Readings, Signals,
+                    UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ OPS_SECONDS = 10.0
 SILENT_PERIODS = 3.0
 #: Health checks whose texts contain the load by client and by object.
 EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC'})
+#: Counters of the files of RocksDB; of the store's counters these alone show compactions and reach
+#: the mgr in all releases (those of the section rocksdb have priority 0).
+KV_COUNTERS = ('bluefs.bytes_written_sst', 'bluefs.bytes_written_wal')
 #: Topics of commands to OSDs.
 OPS = 'ops in flight'
 STATUS = 'status'
@@ -96,13 +101,14 @@ class Sensors:
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
         waiting = _with_waiting(counts or {}, alive)
-        loads = self._queries.loads(now < self._loads_until
-                                    or bool(EXPLAINED & signals.health.keys()))
+        explain = now < self._loads_until or bool(EXPLAINED & signals.health.keys())
+        loads = self._queries.loads(explain)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters, clients=self._queries.clients(),
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             client_loads=loads.clients, object_loads=loads.objects,
+            kv_bytes=self._kv_bytes(alive) if explain else {},
             places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
@@ -140,6 +146,16 @@ class Sensors:
     def _gauge(self, name: str, counter: str) -> int:
         found = self._latest('osd', name, counter).get(counter)
         return int(found[1]) if found else 0
+
+    def _kv_bytes(self, osds: Sequence[int]) -> Dict[int, KvBytes]:
+        found: Dict[int, KvBytes] = {}
+        for osd in osds:
+            # An OSD that reports no numbers has no entry, as one without RocksDB.
+            with contextlib.suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                sst, wal = (int(self._latest('osd', str(osd), counter)[counter][1])
+                            for counter in KV_COUNTERS)
+                found[osd] = KvBytes(sst, wal)
+        return found
 
     def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
                 period: float) -> Dict[int, float]:

@@ -252,6 +252,13 @@ class OsdCounters(NamedTuple):
     removing: int = 0
 
 
+class KvBytes(NamedTuple):
+    """Bytes that the RocksDB of one OSD has written since its start."""
+    #: By flushes of memtables and by compactions, and to its write-ahead log.
+    sst: int
+    wal: int
+
+
 class ClientOps(NamedTuple):
     """Client operations on PGs of one pool with one primary since the last reading."""
     pool: int
@@ -392,6 +399,8 @@ class Readings:
     #: By client and by object, while a slow OSD or pool is reported, or explained.
     client_loads: Tuple[ClientLoad, ...] = ()
     object_loads: Tuple[ObjectLoad, ...] = ()
+    #: By OSD, in the same cases; without OSDs whose store does not count it.
+    kv_bytes: Mapping[int, KvBytes] = field(default_factory=dict)
     #: OSD -> PGs with it in their acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> heartbeat ping time in ms, median of some of its peers.

@@ -6,7 +6,7 @@ and no other cause was found.
 """
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
@@ -22,6 +22,11 @@ HEAVY_SHARE = 0.5
 #: Minimum number of operations for such shares.
 LEAST_OPS = 50.0
 
+#: Minimum of bytes per second in SST files that indicates a compaction, and their minimum ratio to
+#: the WAL, since flushes alone write less than that receives, and to the median of the peers.
+COMPACTION_BYTES = 1 << 20
+COMPACTION_RATIO = 2.0
+
 #: Names as in CHANNELS.
 STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
 
@@ -33,6 +38,13 @@ class LikelyCause(NamedTuple):
     evidence: Mapping[str, object]
     #: As `text`, without the name of a client or object; '' if `text` has none.
     unnamed: str = ''
+
+
+class KvWrites(NamedTuple):
+    """Bytes per second that the RocksDB of an OSD writes, and those of its peers' median."""
+    sst: float
+    wal: float
+    peers_sst: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,7 @@ class OsdEvidence:
     host_slow: Tuple[int, ...] = ()
     #: PGs that have it in their acting set.
     counts: PgCounts = PgCounts()
+    kv_writes: Optional[KvWrites] = None
     #: "nearfull", "backfillfull", "full" or ''.
     fullness: str = ''
     #: OSD -> heartbeat ping time in ms.
@@ -122,7 +135,18 @@ def _work(seen: OsdEvidence) -> List[LikelyCause]:
             ('recovery', counts.recovering, 'recovery of %s')):
         if number:
             found.append(LikelyCause(code, text % plural(number, 'PG'), {'pgs': number}))
-    return found
+    return found + _compaction(seen)
+
+
+def _compaction(seen: OsdEvidence) -> List[LikelyCause]:
+    wrote = seen.kv_writes
+    if wrote is None or not _slow_channels(seen).keys() & STORE_CHANNELS or wrote.sst < max(
+            COMPACTION_BYTES, COMPACTION_RATIO * wrote.wal, COMPACTION_RATIO * wrote.peers_sst):
+        return []
+    return [LikelyCause(
+        'compaction', 'compaction of its RocksDB: it writes %.1f MiB/s to SST files (WAL %.1f '
+        'MiB/s; median of its peers %.1f MiB/s)' % tuple(each / (1 << 20) for each in wrote),
+        {'%s_bytes_per_second' % key: round(each) for key, each in wrote._asdict().items()})]
 
 
 def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
@@ -177,7 +201,7 @@ def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
         return []
     if slow.keys() & STORE_CHANNELS:
         return [LikelyCause('drive', 'its store is slow and nothing else explains that: check the '
-                            'drive (SMART, kernel log) and for compaction', {'slowdowns': slow})]
+                            'drive (SMART, kernel log)', {'slowdowns': slow})]
     if slow.keys() == {CHANNELS[REPLICATED]}:
         return [LikelyCause('stalls', 'only its primaries notice it: it hangs for moments or its '
                             'network drops packets', {'slowdowns': slow})]

@@ -3,14 +3,15 @@
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple, TypeVar)
 
-from ..cluster.types import (ClientLoad, ObjectLoad, OsdMap, OsdPlace, PgCounts, Placement,
+from ..cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts, Placement,
                              Readings, Signals)
 from ..options import Options
-from .causes import (HOT_LOAD, ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients,
-                     higher_load)
+from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
+                     heavy_clients, higher_load)
 from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost_renewal,
                     suspects)
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
@@ -104,6 +105,8 @@ class WatchState:
         #: a slow OSD.
         self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
         self._objects: Deque[Dict[int, List[ObjectLoad]]] = deque(maxlen=LOAD_READINGS)
+        #: The same of what their RocksDBs have written, with the time of the reading.
+        self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
         self._slow_ratio = 1.5
         #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
@@ -153,6 +156,7 @@ class WatchState:
         self._slow_ratio = options.slow_osd_ratio
         self._loads.append(_by_osd(readings.client_loads))
         self._objects.append(_by_osd(readings.object_loads))
+        self._kv_bytes.append((context.now, readings.kv_bytes))
         self._judge_laggy(context, readings, seconds)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
@@ -207,7 +211,8 @@ class WatchState:
             host_osds=tuple(other for other, there in sorted(self.places.items())
                             if place and there.host == place.host),
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
-            fullness=known.fullness if known else '', ping_ms=self.ping_ms))
+            fullness=known.fullness if known else '', ping_ms=self.ping_ms,
+            kv_writes=kv_writes(self._kv_bytes, osd, self.places)))
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""
@@ -293,6 +298,35 @@ def _by_osd(rows: Iterable[Load]) -> Dict[int, List[Load]]:
     for row in rows:
         found.setdefault(row.osd, []).append(row)
     return found
+
+
+def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]], osd: int,
+              places: Mapping[int, OsdPlace]) -> Optional[KvWrites]:
+    """What the RocksDB of an OSD writes, by readings (seconds since the epoch, bytes by OSD); None:
+    it is not in two of them. Its peers are the OSDs of its root and device class."""
+    rates: Dict[int, Tuple[float, float]] = {}
+    place = places.get(osd)
+    for other, there in places.items():
+        if place and (there.root, there.device_class) == (place.root, place.device_class):
+            points = [(when, bytes_of[other]) for when, bytes_of in readings if other in bytes_of]
+            rate = _kv_rate(points)
+            if rate is not None:
+                rates[other] = rate
+    mine = rates.pop(osd, None)
+    if mine is None:
+        return None
+    return KvWrites(*mine, median(sst for sst, _ in rates.values()) if rates else 0.0)
+
+
+def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, float]]:
+    if len(points) < 2:
+        return None
+    (begin, before), (end, after) = points[0], points[-1]
+    grown = after.sst - before.sst, after.wal - before.wal
+    # Counters begin anew when the OSD is restarted, and the clock may be set back.
+    if end <= begin or min(grown) < 0:
+        return None
+    return grown[0] / (end - begin), grown[1] / (end - begin)
 
 
 def _on_disks(readings: Readings) -> Set[int]:

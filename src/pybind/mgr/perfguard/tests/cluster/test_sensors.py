@@ -10,7 +10,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
-from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, ObjectLoad, Ops, Osd,
+from perfguard.cluster.types import (ClientLoad, ClientOps, KvBytes, NO_OSD, ObjectLoad, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
                                      Pool, Readings, Signals)
 
@@ -280,6 +280,19 @@ def test_which_objects_are_hot_is_asked_for_some_time_after_it_was_wanted() -> N
     assert reader().object_loads == (ObjectLoad('obj 1', 3, 11, 25),)
     found = [reader().object_loads for _ in range(12)][-1]
     assert found == () and BY_OBJECT not in reader.mgr.queries.values()
+
+
+def test_what_rocksdb_writes_is_read_while_something_is_to_be_explained() -> None:
+    reader = Reader()
+    reader.mgr.counters[1].update({'bluefs.bytes_written_sst': [1e9, 700],
+                                   'bluefs.bytes_written_wal': [1e9, 50]})
+    assert reader().kv_bytes == {}
+    slow = replace(CLEAN, health={'PERFGUARD_SLOW_OSD': 'something is slow'})
+    # The others have another store.
+    assert reader(slow).kv_bytes == {1: KvBytes(700, 50)}
+    reader.mgr.counters[1]['bluefs.bytes_written_sst'] = [1e9, float('nan')]
+    assert reader(slow).kv_bytes == {}
+    assert reader().kv_bytes == {}
 
 
 def test_names_of_objects_that_ceph_mgr_cannot_hand_out_are_not_counted() -> None:

@@ -5,10 +5,13 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from perfguard.cluster.types import ClientLoad, ObjectLoad, PgCounts
-from perfguard.watch.causes import OsdEvidence, causes, heavy_clients
+from perfguard.cluster.types import ClientLoad, KvBytes, ObjectLoad, OsdPlace, PgCounts
+from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients
+from perfguard.watch.state import kv_writes
 
 STORE = {'reads': 6.0, 'writes': 5.0, 'store commits': 7.0, 'store reads': 1.0}
+MIB = 1 << 20
+COMPACTION = KvWrites(8.0 * MIB, 0.5 * MIB, 0.1 * MIB)
 PROCESS = {'reads': 6.0, 'writes': 5.0, 'store commits': 1.1, 'store reads': 1.0}
 USUAL = OsdEvidence(5, STORE, host='h1', host_osds=(4, 5, 6, 7),
                     ping_ms={osd: 0.5 for osd in range(12)})
@@ -40,6 +43,12 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'fullness': 'nearfull'}, ['full']),
     ({'counts': PgCounts(total=9, deep_scrubbing=1)}, ['deep_scrub']),
     ({'counts': PgCounts(total=9, snaptrim=2)}, ['snaptrim']),
+    ({'kv_writes': COMPACTION}, ['compaction']),
+    ({'kv_writes': COMPACTION, 'slowdowns': PROCESS}, ['process']),
+    ({'kv_writes': COMPACTION._replace(sst=0.9 * MIB)}, ['drive']),
+    # Flushes of what its WAL has received, and what all OSDs do.
+    ({'kv_writes': COMPACTION._replace(wal=5.0 * MIB)}, ['drive']),
+    ({'kv_writes': COMPACTION._replace(peers_sst=5.0 * MIB)}, ['drive']),
     ({'counts': PgCounts(total=9, backfilling=2, recovering=1)}, ['backfill', 'recovery']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100)}, ['client']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=400, client_2=400, client_3=300)}, ['pool']),
@@ -86,6 +95,11 @@ def test_texts_give_the_evidence() -> None:
     assert hot.evidence == {'load_ratio': 3.0, 'object': 'header', 'pool': 'rbd', 'share': 1.0}
     scrub, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, deep_scrubbing=1)))
     assert scrub.text == 'deep scrub of 1 PG' and scrub.evidence == {'pgs': 1}
+    compaction, = causes(OsdEvidence(5, STORE, kv_writes=COMPACTION))
+    assert compaction.text == ('compaction of its RocksDB: it writes 8.0 MiB/s to SST files '
+                               '(WAL 0.5 MiB/s; median of its peers 0.1 MiB/s)')
+    assert compaction.evidence == {'sst_bytes_per_second': 8 * MIB, 'wal_bytes_per_second': MIB / 2,
+                                   'peers_sst_bytes_per_second': round(0.1 * MIB)}
 
 
 def test_the_load_of_another_osd_names_nobody() -> None:
@@ -102,3 +116,22 @@ def test_one_heavy_client_among_others(ops: Dict[str, int], named: List[str]) ->
     # It sends to many OSDs.
     rows = [row._replace(osd=osd, ops=row.ops // 2) for row in rows for osd in (1, 2)]
     assert [each.client for each in heavy_clients(rows)] == named
+
+
+def place(osd: int, device_class: str = 'ssd') -> OsdPlace:
+    return OsdPlace(osd, 'h%d' % osd, 'default', device_class, '', '')
+
+
+def test_what_rocksdb_writes_is_compared_with_the_peers() -> None:
+    places = {**{osd: place(osd) for osd in range(4)}, 9: place(9, 'hdd')}
+    readings = [(100.0 + 5 * beat, {
+        0: KvBytes(9000 * beat, 500 * beat), 1: KvBytes(500 * beat, 500 * beat),
+        2: KvBytes(1000 * beat, 0), 3: KvBytes(1 << 30, 0), 9: KvBytes(10 ** 6 * beat, 0)})
+        for beat in range(3)]
+    assert kv_writes(readings, 0, places) == KvWrites(1800.0, 100.0, 100.0)
+    assert kv_writes(readings[:1], 0, places) is None
+    assert kv_writes(readings, 7, places) is None
+    assert kv_writes(readings, 9, places) == KvWrites(200000.0, 0.0, 0.0)
+    # Since the restart of the OSD, before which it had written more; and a clock that was set back.
+    assert kv_writes([(90.0, {0: KvBytes(10 ** 9, 10 ** 9)}), *readings], 0, places) is None
+    assert kv_writes(readings[::-1], 0, places) is None
