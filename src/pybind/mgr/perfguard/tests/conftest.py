@@ -1,21 +1,38 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A stub in place of what only ceph-mgr has; and no test fails because the machine is busy."""
+"""A stub in place of what only ceph-mgr has; and no test fails because the machine is busy.
+
+Hypothesis draws the same examples in each run, so that a failure comes again. With PERFGUARD_FUZZ
+or PERFGUARD_STORIES, it draws others: they depend on a seed that is printed, PERFGUARD_SEED.
+"""
 import sys
 import types
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
 from .fakes import mgr_module
+from .fakes.seeds import FRESH, SEED, VARIABLE
 
-settings.register_profile('perfguard', deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile('perfguard', deadline=None, derandomize=not FRESH, database=None,
+                          suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile('perfguard')
 
 #: Modules that import mgr_module, and those that import one of them.
 IMPORTING = tuple('perfguard.' + name for name in (
     'cli', 'compat', 'module', 'cluster.mgr',
     'cluster.osd_commands', 'cluster.sensors'))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # As --hypothesis-seed does, which replaces it.
+    if core.global_force_seed is None:
+        setattr(core, 'global_force_seed', SEED)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if FRESH:
+        terminalreporter.write_line('%s=%d' % (VARIABLE, SEED))
 
 
 @pytest.fixture(scope='module')

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Stories of any operator, other hands, failing OSDs and failing mgrs, with the whole loop.
 
-PERFGUARD_STORIES=1000 plays so many stories, other ones in each run.
+PERFGUARD_STORIES=1000 plays so many stories, those of PERFGUARD_SEED.
 """
 import os
 from dataclasses import replace
@@ -22,8 +22,8 @@ from .fakes.driver import OPTIONS, Driver
 from .fakes.straw_cluster import AuditedCluster
 
 MORE = int(os.environ.get('PERFGUARD_STORIES', '0'))
-STORIES = settings(max_examples=MORE or 40, stateful_step_count=30, derandomize=not MORE,
-                   deadline=None, database=None, suppress_health_check=list(HealthCheck))
+STORIES = settings(max_examples=MORE or 40, stateful_step_count=30,
+                   suppress_health_check=list(HealthCheck))
 #: Hosts, OSDs of each, racks.
 SHAPES = [(6, 1, 0), (5, 2, 0), (8, 1, 4), (10, 2, 5)]
 ENDED = {'IDLE', 'DONE', 'ABORTED'}
