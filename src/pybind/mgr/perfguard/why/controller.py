@@ -177,7 +177,7 @@ def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
     """None: the answer has an unknown format."""
     try:
         return parse()
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         log.warning('osd.%d: cannot read its answer: %r', osd, error)
         return None
 
