@@ -3,6 +3,7 @@
 
 It needs no pool, user or worker and leaves nothing: an OSD removes what it wrote.
 """
+import logging
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Commander, View
@@ -10,6 +11,8 @@ from ..cluster.types import Signals
 from .limits import Budget, disturbances
 from .records import ABORTED, FAILED, RUNNING
 from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
+
+log = logging.getLogger(__name__)
 
 BENCH = 'probe bench'
 #: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration).
@@ -88,7 +91,11 @@ class StoreRun:
             self.end(FAILED, 'osd.%d refused or did not answer the command "bench"' % osd)
             return
         self._todo.pop(0)
-        self._done.append(_measured(osd, bench, answers[osd], number))
+        try:
+            self._done.append(_measured(osd, bench, answers[osd], number))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            log.warning('osd.%d: cannot read the answer to "bench": %r', osd, error)
+            self.end(FAILED, 'osd.%d did not answer the command "bench" with a measurement' % osd)
 
     def _next(self, now: float) -> None:
         if not self._todo:
@@ -131,12 +138,15 @@ class StoreRun:
 
 def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
               repetition: int) -> Tuple[JobStep, StepResult]:
-    """As a job of fio; OSDs do not report latencies of single operations."""
+    """As a job of fio; OSDs do not report latencies of single operations. Raises ArithmeticError,
+    LookupError, TypeError or ValueError where it is no measurement."""
     name = 'osd.%d' % osd
-    seconds = float(found['elapsed_sec'])
+    runtime_ns = int(float(found['elapsed_sec']) * 1e9)
+    if not 0 < runtime_ns < 1 << 63:
+        raise ValueError('%d ns' % runtime_ns)
     total, block = bench
     # Without a runtime, so that the job does not depend on how long it took.
     job = Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
-    done = Direction(total // block, total, int(seconds * 1e9))
+    done = Direction(total // block, total, runtime_ns)
     return (JobStep(job, (Stream(name, (), osd),), repetition),
             StepResult((StreamResult(name, write=done),), engine='osd bench'))

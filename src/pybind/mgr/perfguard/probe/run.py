@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from ..cluster.ports import Cluster, Commander, View
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import Json, Pool, Signals
+from ..cluster.types import Pool, Signals
 from .child import Child
 from .limits import disturbances
 from .placement import Naming
@@ -245,7 +245,7 @@ class ProbeRun:
         for line in child.lines():
             try:
                 self._take(line)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 log.warning('probe %d: cannot parse a line of its worker: %r: %.200s',
                             self.resources.run, error, line)
 
@@ -434,7 +434,7 @@ class OpCounters:
     def __init__(self, cluster: Commander, osds: Sequence[int]) -> None:
         self._cluster = cluster
         self._osds = frozenset(osds)
-        self._known: Dict[str, Dict[int, Json]] = {BEFORE: {}, AFTER: {}}
+        self._known: Dict[str, Dict[int, Counted]] = {BEFORE: {}, AFTER: {}}
         self._asked_at: Optional[float] = None
         self._asked: Set[int] = set()
         self._taken: Set[str] = set()
@@ -446,14 +446,22 @@ class OpCounters:
         if self._asked_at is None:
             self._ask(now)
         known = self._known[when]
-        known.update({osd: answer for osd, answer in self._cluster.answers(TOPIC).items()
-                      if osd in self._asked and isinstance(answer, dict)})
+        for osd, answer in self._cluster.answers(TOPIC).items():
+            if osd in self._asked:
+                self._read(osd, answer, known)
         assert self._asked_at is not None
         if not self._asked <= set(known) and now - self._asked_at <= PATIENCE_SECONDS:
             return False
         self._asked_at = None
         self._taken.add(when)
         return True
+
+    def _read(self, osd: int, answer: Any, known: Dict[int, Counted]) -> None:
+        try:
+            counters = answer.get('osd', {})
+            known[osd] = Counted(osd, int(counters.get('op_r', 0)), int(counters.get('op_w', 0)))
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            log.warning('osd.%d: cannot read its counters: %r', osd, error)
 
     def _ask(self, now: float) -> None:
         self._asked_at = now
@@ -467,9 +475,8 @@ class OpCounters:
         before, after = self._known[BEFORE], self._known[AFTER]
         found = []
         for osd in sorted(set(before) & set(after)):
-            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
-            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
-                             for name in ('op_r', 'op_w'))
+            reads = after[osd].reads - before[osd].reads
+            writes = after[osd].writes - before[osd].writes
             if min(reads, writes) >= 0:  # else the OSD was restarted
                 found.append(Counted(osd, reads, writes))
         return tuple(found)

@@ -114,8 +114,9 @@ def step_result_from_json(data: Json) -> StepResult:
     """The other fields of the worker's line ("type", "index") are ignored. AttributeError,
     LookupError, TypeError or ValueError where it is no result."""
     return StepResult(tuple(_stream_from_json(stream) for stream in data['streams']),
-                      float(data['cpu_user']), float(data['cpu_system']), float(data['cpu_share']),
-                      bool(data['client_limited']), str(data['engine']), str(data['cut_short']))
+                      _measure(data['cpu_user']), _measure(data['cpu_system']),
+                      _measure(data['cpu_share']), bool(data['client_limited']),
+                      str(data['engine']), str(data['cut_short']))
 
 
 def _stream_to_json(result: StreamResult) -> Json:
@@ -127,8 +128,9 @@ def _stream_to_json(result: StreamResult) -> Json:
 
 def _stream_from_json(data: Json) -> StreamResult:
     return StreamResult(str(data['name']), _direction_from_json(data['read']),
-                        _direction_from_json(data['write']), int(data['errors']),
-                        int(data['corrupt']), int(data['unfinished']), str(data['first_error']))
+                        _direction_from_json(data['write']), _count(data['errors']),
+                        _count(data['corrupt']), _count(data['unfinished']),
+                        str(data['first_error']))
 
 
 def _direction_to_json(direction: Direction) -> Json:
@@ -140,17 +142,30 @@ def _direction_to_json(direction: Direction) -> Json:
 
 
 def _direction_from_json(data: Json) -> Direction:
-    return Direction(int(data['ios']), int(data['bytes']), int(data['runtime_ns']),
+    return Direction(_count(data['ios']), _count(data['bytes']), _count(data['runtime_ns']),
                      _quantiles_from_json(data['latency']), _seconds(data['seconds']))
 
 
 def _quantiles_from_json(data: Optional[Json]) -> Optional[Quantiles]:
     if data is None:
         return None
-    return Quantiles(int(data['min']), int(data['max']), float(data['mean']),
-                     float(data['stddev']),
-                     {str(key): int(value) for key, value in data['percentile'].items()})
+    return Quantiles(_count(data['min']), _count(data['max']), _measure(data['mean']),
+                     _measure(data['stddev']),
+                     {str(key): _count(value) for key, value in data['percentile'].items()})
 
 
 def _seconds(rows: Sequence[Sequence[float]]) -> Tuple[Second, ...]:
-    return tuple(Second(float(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows)
+    return tuple(Second(_measure(row[0]), _count(row[1]), _count(row[2]), _count(row[3]))
+                 for row in rows)
+
+
+def _count(value: float) -> int:
+    _measure(value)
+    return int(value)
+
+
+def _measure(value: float) -> float:
+    """TypeError or ValueError for what was not measured."""
+    if not 0 <= value < 1 << 63:
+        raise ValueError('%r is no measure' % value)
+    return float(value)

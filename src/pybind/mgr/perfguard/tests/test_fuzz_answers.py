@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What OSDs answer makes sense but for one value.
+"""What OSDs answer and what the workers of probes say makes sense but for one value.
 
 The value is passed over: no turn of the loop fails, no command fails, and nothing is left behind.
 """
 import json
 import math
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import pytest
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import Question
+from perfguard.probe.jobs import parse_jobs, plan_steps
+from perfguard.probe.placement import naming_of, run_prefix
+from perfguard.probe.plan import RunOrder
+from perfguard.probe.types import BadJob, Target
+from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json
 
 from .cluster.test_sensors import (HISTOGRAM, LAGGY, OPS, PINGS, STATUS, Mgr, Reader, dump, op,
                                    pings, waiting)
 from .fakes.driver import Driver
+from .fakes.probe_cluster import FakeWorker, ProbeCluster, ProbeDriver, fake_children
+from .probe.test_controller import STORE, Benching
+from .probe.test_run import ORDERS, WORDS
 from .test_fuzz import fuzz
 from .test_fuzz_documents import Path_, spoiled, with_value
 from .why.test_explaining import AskedCluster, explain, flights
 
 INFINITE = float('inf')
+#: With the counters of these OSDs.
+ON_OSDS = RunOrder(words=WORDS, pool='rep', osd='0,1')
 
 # ---- what the watch reads
 
@@ -102,3 +112,142 @@ def test_why(command: Dict[str, Any], found: Path_) -> None:
         assert why['causes'] and json.dumps(why, allow_nan=False)
 
     fuzz(spoiled(usual), [with_value(usual, found, INFINITE)], try_)
+
+
+# ---- what probes read of OSDs
+
+class Counting(ProbeCluster):
+    """OSDs that say how many operations they have done."""
+    usual = {'osd': {'op_r': 100, 'op_w': 200}}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.answer: Any = self.usual
+        self.open: List[int] = []
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+        self.open += list(osds)
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        found, self.open = dict.fromkeys(self.open, self.answer), []
+        return found
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: Any) -> None:
+    fake_children(monkeypatch)
+
+
+def ended(driver: ProbeDriver) -> str:
+    """The state of the only run, which has left nothing and can be shown."""
+    driver.finish(600)
+    driver.judged()
+    assert driver.cluster.is_untouched()
+    assert json.dumps(driver.loop.probed().details(1), allow_nan=False)
+    assert 'internal error' not in driver.listed[1]['message']
+    return driver.state(1)
+
+
+def test_counters_of_operations() -> None:
+    def try_(answer: Any) -> None:
+        cluster = Counting()
+        cluster.answer = answer
+        driver = ProbeDriver(cluster)
+        driver.give(ON_OSDS)
+        assert ended(driver) == 'done'
+
+    fuzz(spoiled(Counting.usual), [
+        {'osd': 3}, {'osd': {'op_r': 'x'}}, {'osd': {'op_r': INFINITE}}, {'osd': {'op_w': [1]}}],
+        try_)
+
+
+def test_benches() -> None:
+    class Odd(Benching):
+        answer: Any = None
+
+        def answers(self, topic: str) -> Dict[int, Any]:
+            return dict.fromkeys(super().answers(topic), self.answer)
+
+    def try_(answer: Any) -> None:
+        cluster = Odd()
+        cluster.answer = answer
+        driver = ProbeDriver(cluster)
+        driver.give(STORE)
+        assert ended(driver) in ('done', 'failed')
+
+    fuzz(spoiled({'bytes_written': 1 << 20, 'blocksize': 4096, 'elapsed_sec': 2.0}), [
+        7, {}, *({'elapsed_sec': seconds} for seconds in ('x', INFINITE, 0.0, -1.0, 1e-300))],
+        try_)
+
+
+# ---- what the mgr and a worker say to each other
+
+def said(order: RunOrder) -> List[Dict[str, Any]]:
+    """What the worker of an undisturbed run says."""
+    lines: List[Dict[str, Any]] = []
+
+    class Loud(FakeWorker):
+        def lines(self) -> List[Any]:
+            found = super().lines()
+            lines.extend(json.loads(json.dumps(found)))
+            return found
+
+    run_with(Loud, order)
+    return lines
+
+
+def run_with(worker: Any, order: RunOrder) -> str:
+    class Cluster(ProbeCluster):
+        def worker(self, argv: Any) -> Any:
+            self.workers.append(worker(self))
+            return self.workers[-1]
+
+    driver = ProbeDriver(Cluster())
+    driver.give(order)
+    return ended(driver)
+
+
+@pytest.mark.parametrize('order', [*ORDERS.values(), ON_OSDS], ids=[*ORDERS, 'OSDs'])
+def test_a_worker(order: RunOrder) -> None:
+    usual = said(order)
+
+    def try_(other: Tuple[int, Any]) -> None:
+        class Odd(FakeWorker):
+            count = 0
+
+            def lines(self) -> List[Any]:
+                found = super().lines()
+                begin, self.count = self.count, self.count + len(found)
+                if begin <= other[0] < self.count:
+                    found[other[0] - begin] = other[1]
+                # As in child.py.
+                return [line for line in found if isinstance(line, dict)]
+
+        assert run_with(Odd, order) in ('done', 'failed')
+
+    results = [number for number, line in enumerate(usual) if line['type'] == 'result']
+    found = [(number, with_value(usual[number], place, value)) for number in results
+             for place, value in (
+                 (('index',), INFINITE), (('streams', 0, 'read', 'ios'), 1e299),
+                 (('streams', 0, 'read', 'ios'), -1), (('cpu_share',), INFINITE))]
+    fuzz(st.integers(0, len(usual) - 1).flatmap(
+        lambda number: st.tuples(st.just(number), spoiled(usual[number]))), found, try_)
+
+
+def test_a_request() -> None:
+    jobs, target = parse_jobs('quick', {}, None), Target('osd', osds=(0, 1))
+    leads = {'1.%x' % pg: pg % 2 for pg in range(8)}
+    usual = json.loads(json.dumps(request_to_json(WorkerRequest(
+        'p', run_prefix(7), 'client.x', 'AQ', 'm', steps=plan_steps(jobs, target, 1),
+        naming=naming_of(7, jobs, target, leads, 1, 8)))))
+
+    def try_(request: Any) -> None:
+        if not isinstance(request, dict):
+            return  # refused where it is read
+        try:
+            request_from_json(request)
+        except (BadJob, ValueError) as refused:
+            # As the worker reports it.
+            assert str(refused)
+
+    fuzz(spoiled(usual), [], try_)
