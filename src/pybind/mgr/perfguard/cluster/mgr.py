@@ -15,7 +15,7 @@ from mgr_module import CommandResult, MgrModule
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
-from .dumps import PgSummary, count_states, osdmap_from_dump, pool_counts
+from .dumps import KnownItems, PgSummary, count_states, osdmap_from_dump, pool_counts
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
@@ -43,9 +43,10 @@ AUDIT_ENTRIES = 1000
 class MapView:
     """One OSDMap: its relevant parts, and the placement of any PG."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, known: Optional[KnownItems] = None) -> None:
+        """`known`: the upmap items of earlier OSDMaps."""
         self._handle = handle
-        self.osdmap: OsdMap = osdmap_from_dump(handle.dump())
+        self.osdmap: OsdMap = osdmap_from_dump(handle.dump(), known)
         self.crush_version: int = handle.get_crush_version()
 
     def placement(self, pgid: str) -> Optional[Placement]:
@@ -81,6 +82,7 @@ class MgrCluster:
         self._mgr = mgr
         self._stopping = stopping
         self._view: Optional[MapView] = None
+        self._known_items = KnownItems()
         self._crush: Optional[CrushRules] = None
         self._crush_version = -1
         self._connecting = threading.Lock()
@@ -97,7 +99,7 @@ class MgrCluster:
         """The newest OSDMap of this mgr; parsed once per epoch."""
         handle = self._mgr.get_osdmap()
         if self._view is None or self._view.osdmap.epoch != handle.get_epoch():
-            self._view = MapView(handle)
+            self._view = MapView(handle, self._known_items)
         return self._view
 
     def crush(self, version: int) -> CrushRules:

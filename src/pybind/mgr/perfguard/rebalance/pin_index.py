@@ -6,7 +6,7 @@ kept from turn to turn, and a new OSDMap is compared with all pins without a Pyt
 each of them.
 """
 from itertools import compress, repeat
-from operator import ne
+from operator import is_not, ne
 from typing import AbstractSet, Any, Container, Dict, Iterator, List, Mapping
 
 from ..cluster.types import Items, OsdMap, OsdSet, pool_of, seed_of
@@ -18,11 +18,14 @@ class PinIndex(Mapping[str, PinRecord]):
 
     def __init__(self, pins: Mapping[str, PinRecord] = {}) -> None:
         self._pins: Dict[str, PinRecord] = {}
-        #: The entries in the OSDMap while the pins are in force.
+        #: The entries in the OSDMap while the pins are in force: those of the OSDMap itself, once
+        #: it has shown them.
         self._items: Dict[str, Items] = {}
         self._vectors: Dict[str, OsdSet] = {}
         #: Pool id -> PG -> seed.
         self._seeds: Dict[int, Dict[str, int]] = {}
+        #: Pool id -> the highest seed that it had.
+        self._highest: Dict[int, int] = {}
         self._staying: Dict[str, None] = {}
         self._without_goal: Dict[str, None] = {}
         #: OSD -> PGs with it in PinRecord.ahead.
@@ -72,8 +75,7 @@ class PinIndex(Mapping[str, PinRecord]):
     def differing(self, osdmap: OsdMap) -> List[str]:
         """PGs that no longer exist, or whose upmap entry is not that of the pin."""
         items, vectors = self._items, self._vectors
-        found = dict.fromkeys(compress(items, map(
-            ne, items.values(), map(osdmap.upmap_items.get, items, repeat(())))))
+        found = dict.fromkeys(self._other_items(osdmap.upmap_items))
         found.update(dict.fromkeys(compress(vectors, map(
             ne, vectors.values(), map(osdmap.upmap_vectors.get, vectors)))))
         found.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
@@ -81,7 +83,7 @@ class PinIndex(Mapping[str, PinRecord]):
         for pool_id, seeds in self._seeds.items():
             pool = osdmap.pools.get(pool_id)
             pg_num = pool.pg_num if pool is not None else 0
-            if max(seeds.values()) >= pg_num:
+            if self._highest[pool_id] >= pg_num:
                 found.update(dict.fromkeys(pgid for pgid, seed in seeds.items()
                                            if seed >= pg_num))
         return list(found)
@@ -90,6 +92,23 @@ class PinIndex(Mapping[str, PinRecord]):
         """PGs whose release, or rollback, leads to an OSD that is none of these."""
         return list(dict.fromkeys(pgid for osd, pgids in self._ahead.items() if osd not in osds
                                   for pgid in pgids))
+
+    def _other_items(self, upmap_items: Mapping[str, Items]) -> List[str]:
+        """PGs whose items in an OSDMap are not those of their pins.
+
+        Most are the same objects as in the OSDMap before (cluster/dumps.py).
+        """
+        items, nothing = self._items, repeat(())
+        seen = list(compress(items, map(is_not, items.values(),
+                                        map(upmap_items.get, items, nothing))))
+        others = list(compress(seen, map(ne, map(items.__getitem__, seen),
+                                         map(upmap_items.get, seen, nothing))))
+        if len(seen) > len(others):
+            same = dict.fromkeys(seen)
+            for pgid in others:
+                del same[pgid]
+            items.update(zip(same, map(upmap_items.get, same, nothing)))
+        return others
 
     def take_changed(self) -> List[str]:
         """PGs whose pins were added or removed since the last call; for one caller."""
@@ -106,7 +125,9 @@ class PinIndex(Mapping[str, PinRecord]):
             self._staying[pgid] = None
         if pin.goal is None:
             self._without_goal[pgid] = None
-        self._seeds.setdefault(pool_of(pgid), {})[pgid] = seed_of(pgid)
+        pool, seed = pool_of(pgid), seed_of(pgid)
+        self._seeds.setdefault(pool, {})[pgid] = seed
+        self._highest[pool] = max(seed, self._highest.get(pool, 0))
         for osd in pin.ahead:
             self._ahead.setdefault(osd, {})[pgid] = None
         self._changed[pgid] = None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is kept of all pins from turn to turn, and that a turn does not look at each of them."""
+import json
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.dumps import KnownItems, osdmap_from_dump
 from perfguard.cluster.types import (OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
                                      seed_of)
 from perfguard.errors import Code
@@ -76,6 +78,41 @@ def test_what_is_kept_is_what_the_pins_say(
         assert sorted(found.differing(osdmap)) == sorted(
             pgid for pgid, pin in pins.items()
             if osdmap.entry(pgid) != pin.entry or not exists(pgid, osdmap))
+
+
+class Compared(Tuple[Tuple[int, int], ...]):
+    """Items that count how often they are compared."""
+    times = 0
+
+    def __ne__(self, other: object) -> bool:
+        Compared.times += 1
+        return tuple(self) != other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_items_that_are_those_of_the_last_osdmap_are_not_compared_again() -> None:
+    entries = {'1.%x' % seed: UpmapEntry(((0, 3), (1, seed + 10))) for seed in range(8)}
+    pins = PinIndex({pgid: PinRecord(UpmapEntry(), UpmapEntry(Compared(entry.items)))
+                     for pgid, entry in entries.items()})
+    dump: Dict[str, Any] = {
+        'epoch': 1, 'flags': '', 'pools': [], 'osds': [], 'pg_upmap': [], 'pg_temp': [],
+        'pg_upmap_items': [
+            {'pgid': pgid, 'mappings': [{'from': old, 'to': new} for old, new in entry.items]}
+            for pgid, entry in entries.items()]}
+    known = KnownItems()
+
+    def next_map() -> OsdMap:
+        pool = Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
+        return replace(osdmap_from_dump(json.loads(json.dumps(dump)), known), pools={1: pool})
+
+    assert not pins.differing(next_map())
+    Compared.times = 0
+    assert not pins.differing(next_map())
+    dump['pg_upmap_items'][3]['mappings'] = [{'from': 2, 'to': 9}]
+    assert pins.differing(next_map()) == pins.differing(next_map()) == ['1.3']
+    dump['pg_upmap_items'][3]['mappings'] = [{'from': 0, 'to': 3}, {'from': 1, 'to': 13}]
+    assert not pins.differing(next_map()) and not Compared.times
 
 
 class Looks:
