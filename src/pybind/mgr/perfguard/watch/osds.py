@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of each OSD between its reports, and their history."""
-from operator import add
+from operator import add, attrgetter
 from statistics import median
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
                              pool_of)
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
-                     are_amounts, mean_flow, recent_total)
+                     are_amounts, flow_of, recent_total)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
 LONGEST_SECONDS = 120.0
+
+
+_ops_of: Callable[[OsdCounters], Tuple[Ops, ...]] = attrgetter(
+    'read', 'write', 'write_process', 'write_prepare', 'commit', 'store_read')
+_NO_COUNTS = PgCounts()
 
 
 def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSample]:
@@ -24,17 +29,14 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
         return None
-    pairs = [(a, b) for a, b in zip(before, after) if isinstance(a, Ops) and isinstance(b, Ops)]
-    if not all(difference(a, b).sane for a, b in pairs):
+    found = list(map(difference, _ops_of(before), _ops_of(after)))
+    if not all([ops.sane for ops in found]):
         return None
-    write = difference(before.write, after.write)
+    read, write, process, prepare, commit, store_read = found
     # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
-    own = Ops(write.sum_ns - difference(before.write_process, after.write_process).sum_ns
-              + difference(before.write_prepare, after.write_prepare).sum_ns, write.number)
-    return OsdSample(
-        osd, seconds, flow(difference(before.read, after.read), seconds), flow(write, seconds),
-        flow(own, seconds), flow(difference(before.commit, after.commit), seconds),
-        flow(difference(before.store_read, after.store_read), seconds))
+    own = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
+    return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds), flow(own, seconds),
+                     flow(commit, seconds), flow(store_read, seconds))
 
 
 def difference(before: Ops, after: Ops) -> Ops:
@@ -104,9 +106,11 @@ class OsdWatch:
         history = self._histories.get(osd)
         if history is None:
             return None
-        points = recent_total(history.detailed, now, period)
-        return OsdFlows(mean_flow(points, READS, READ_NS), mean_flow(points, WRITES, WRITE_NS),
-                        mean_flow(points, COMMITS, COMMIT_NS))
+        for _, seconds, sums in recent_total(history.detailed, now, period):
+            return OsdFlows(flow_of(seconds, sums[READS], sums[READ_NS]),
+                            flow_of(seconds, sums[WRITES], sums[WRITE_NS]),
+                            flow_of(seconds, sums[COMMITS], sums[COMMIT_NS]))
+        return NO_FLOWS
 
     def history(self, osd: int) -> Optional[History]:
         return self._histories.get(osd)
@@ -139,7 +143,7 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
     moving = any(count.backfilling or count.backfill_wait for count in counts.values())
     found: Dict[int, str] = {}
     for osd, read in counters.items():
-        count = counts.get(osd, PgCounts())
+        count = counts.get(osd, _NO_COUNTS)
         if moving and read.pgs > count.total:
             found[osd] = TARGET
         elif count.backfilling or count.recovering:

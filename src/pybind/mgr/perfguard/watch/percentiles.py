@@ -55,6 +55,9 @@ class P99(NamedTuple):
     write_ms: Optional[float] = None
 
 
+_NO_P99 = P99()
+
+
 class Levels(NamedTuple):
     """Percentiles in ms; None without operations."""
     read_p50_ms: Optional[float] = None
@@ -97,7 +100,7 @@ class LatencyPercentiles:
     def of_osd(self, osd: int) -> P99:
         """From the last sample of the OSD."""
         found = self._samples.get(osd)
-        return _p99(found.counts) if found else P99()
+        return _p99(found.counts) if found else _NO_P99
 
     def of_cluster(self, now: float) -> P99:
         """From the recent samples of all OSDs."""

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state of the watch: typed, and as the data of commands."""
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace, PgCounts, Pool
 from ..options import Options
@@ -18,6 +20,10 @@ Json = Dict[str, Any]
 #: Conditions of PGs that are shown.
 _TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
             'backfill_toofull', 'recovering')
+_numbers_of: Callable[[PgCounts], Tuple[int, ...]] = attrgetter(*_TROUBLE)
+#: Of OSDs of which nothing else is known.
+_NO_COUNTS = PgCounts()
+_NO_PGS: Mapping[str, int] = MappingProxyType({})
 
 
 def ms(flow: Flow) -> Optional[float]:
@@ -30,7 +36,8 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
 
 def trouble(counts: PgCounts) -> Dict[str, int]:
     """Conditions with at least one PG."""
-    return {name: getattr(counts, name) for name in _TROUBLE if getattr(counts, name)}
+    found = _numbers_of(counts)
+    return {name: number for name, number in zip(_TROUBLE, found) if number} if any(found) else {}
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,9 @@ class PoolRow:
     clients: Tuple[ClientShare, ...] = ()
 
 
-@dataclass(frozen=True)
-class OsdRow:
-    """One OSD, as ClusterRow."""
+class OsdRow(NamedTuple):
+    """One OSD, as ClusterRow. There may be 10,000, with each reading: a tuple takes a tenth of the
+    time of a frozen dataclass."""
     osd: int
     host: str
     device_class: str
@@ -98,7 +105,7 @@ class OsdRow:
     write_p99_ms: Optional[float] = None
     ping_ms: Optional[float] = None
     silent_seconds: Optional[float] = None
-    pgs: Mapping[str, int] = field(default_factory=dict)
+    pgs: Mapping[str, int] = _NO_PGS
     #: '' if it is in none.
     rack: str = ''
 
@@ -151,8 +158,8 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
 
 def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
     shares, verdicts = watch.slow.chronic.shares(), watch.slow.verdicts
-    return tuple(_osd(watch, context, place, shares.get(osd), verdicts.get(osd, OsdVerdict(osd)))
-                 for osd, place in sorted(watch.places.items()))
+    return tuple([_osd(watch, context, place, shares.get(osd), verdicts.get(osd) or OsdVerdict(osd))
+                  for osd, place in sorted(watch.places.items())])
 
 
 def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
@@ -171,7 +178,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
         write_p99_ms=rounded(tail.write_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
         silent_seconds=rounded(watch.silent.get(osd), 1),
-        pgs=trouble(watch.osd_counts.get(osd, PgCounts())), rack=place.rack)
+        pgs=trouble(watch.osd_counts.get(osd, _NO_COUNTS)), rack=place.rack)
 
 
 def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:
@@ -194,7 +201,7 @@ def pool_json(row: PoolRow) -> Json:
 
 def osd_json(row: OsdRow) -> Json:
     """A row of `osds`."""
-    return {**vars(row), 'pgs': dict(row.pgs), 'chronic': row.chronic and chronic(row.chronic),
+    return {**row._asdict(), 'pgs': dict(row.pgs), 'chronic': row.chronic and chronic(row.chronic),
             'causes': _causes_json(row.causes), 'load': _causes_json(row.load)}
 
 

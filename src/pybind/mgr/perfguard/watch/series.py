@@ -10,7 +10,7 @@ from array import array
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from .percentiles import LatencyPercentiles, Levels
-from .types import Flow
+from .types import NO_FLOW, Flow
 
 Json = Dict[str, Any]
 
@@ -72,6 +72,11 @@ class Series:
             self._oldest = (self._oldest + 1) % self._length
         self._open = [0.0] * (self._width + 1)
 
+    @property
+    def row_size(self) -> int:
+        """Of `flat`: end, seconds and sums."""
+        return self._width + 2
+
     def __len__(self) -> int:
         return len(self._rows) // (self._width + 2)
 
@@ -85,6 +90,14 @@ class Series:
         begins = [(self._oldest + number) % max(1, have) * size
                   for number in range(have - last if 0 < last < have else 0, have)]
         return [self._rows[begin:begin + size] for begin in begins]
+
+    def flat(self, last: int) -> 'array[float]':
+        """The same, of the last rows, one after the other."""
+        size, have = self._width + 2, len(self)
+        last = min(last, have)
+        begin = (self._oldest + have - last) % max(1, have)
+        before = max(0, begin + last - have)
+        return self._rows[begin * size:(begin + last - before) * size] + self._rows[:before * size]
 
     def to_json(self) -> List[List[float]]:
         return [[round(point.end, 1), round(point.seconds, 1),
@@ -122,21 +135,34 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 
     Points in the future were written before the clock was set back, and are ignored.
     """
-    return list(map(_point, _recent_rows(series, now, seconds)))
+    return [_point(row) for row in series.rows(last=_number(seconds))
+            if 0.0 <= now - row[0] < WINDOW_SECONDS]
 
 
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
     """The same as one point; [] if there is none. There may be 10,000 OSDs with such a series."""
-    rows = _recent_rows(series, now, seconds)
-    if not rows:
+    rows, size = series.flat(_number(seconds)), series.row_size
+    ends = rows[::size]
+    while ends and now - ends[0] >= WINDOW_SECONDS:
+        del ends[0], rows[:size]
+    if not ends:
         return []
-    _, covered, *sums = map(sum, zip(*rows))
-    return [HistoryPoint(rows[-1][0], covered, tuple(sums))]
+    if max(ends) > now or now - min(ends) >= WINDOW_SECONDS:
+        return _total(recent(series, now, seconds))  # the clock was set back meanwhile
+    return [HistoryPoint(ends[-1], sum(rows[1::size]),
+                         tuple([sum(rows[column::size]) for column in range(2, size)]))]
 
 
-def _recent_rows(series: Series, now: float, seconds: float) -> List['array[float]']:
-    number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
-    return [row for row in series.rows(last=number) if 0.0 <= now - row[0] < WINDOW_SECONDS]
+def _total(points: Sequence[HistoryPoint]) -> List[HistoryPoint]:
+    if not points:
+        return []
+    return [HistoryPoint(points[-1].end, sum(point.seconds for point in points),
+                         tuple(map(sum, zip(*(point.sums for point in points)))))]
+
+
+def _number(seconds: float) -> int:
+    """Points of about `seconds` each that may be recent."""
+    return int(WINDOW_SECONDS / max(1.0, seconds)) + 2
 
 
 def _point(row: 'array[float]') -> HistoryPoint:
@@ -144,11 +170,13 @@ def _point(row: 'array[float]') -> HistoryPoint:
 
 
 def mean_flow(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Flow:
-    ops = sum(point.sums[number] for point in points)
-    seconds = sum(point.seconds for point in points)
-    if not ops or not seconds:
-        return Flow()
-    return Flow(ops / seconds, sum(point.sums[total_ns] for point in points) / ops / 1e6)
+    return flow_of(sum([point.seconds for point in points]),
+                   sum([point.sums[number] for point in points]),
+                   sum([point.sums[total_ns] for point in points]))
+
+
+def flow_of(seconds: float, ops: float, total_ns: float) -> Flow:
+    return Flow(ops / seconds, total_ns / ops / 1e6) if ops and seconds else NO_FLOW
 
 
 # ---- charts of the page

@@ -187,11 +187,16 @@ class SlowOsds:
     def hosts(self) -> Tuple[SlowHost, ...]:
         return self._hosts
 
-    def comparisons(self, osd: int) -> Tuple[Dict[str, float], float]:
-        """Slowdown by kind of operation, and the load relative to the peers."""
-        findings = self._states[osd].findings if osd in self._states else ()
-        return ({CHANNELS[each.channel]: each.score for each in findings},
-                max((each.comparison.load_ratio for each in findings), default=1.0))
+    def slowdowns(self, osd: int) -> Dict[str, float]:
+        """By kind of operation."""
+        return {CHANNELS[each.channel]: each.score for each in self._findings_of(osd)}
+
+    def load_ratio(self, osd: int) -> float:
+        """Its load relative to that of its peers."""
+        return max([each.comparison.load_ratio for each in self._findings_of(osd)], default=1.0)
+
+    def _findings_of(self, osd: int) -> Sequence[PeerFinding]:
+        return self._states[osd].findings if osd in self._states else ()
 
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
                busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
@@ -224,17 +229,17 @@ class SlowOsds:
         self._settled_since = min(self._settled_since, now) if settled else math.inf
         quick = now - self._settled_since >= QUICK_SECONDS
         chosen: Dict[int, PeerFinding] = {}
+        scores: Dict[int, float] = {}
         for osd, state in self._states.items():
             if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
                 _count_time(state, findings[osd], now, passed, settings, learning, quick)
             else:
                 _forget(state, now, settings)
             best, score = worst(findings.get(osd, ()), settings.ratio)
-            state.verdict = state.verdict._replace(score=score if best else None)
             if best is not None:
-                chosen[osd] = best
+                chosen[osd], scores[osd] = best, score
         self._raise(findings.keys(), places, settings)
-        self._conclude(now, chosen, places)
+        self._conclude(now, chosen, scores, places)
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
@@ -283,16 +288,16 @@ class SlowOsds:
                 state.over_seconds = settings.seconds
 
     def _conclude(self, now: float, chosen: Mapping[int, PeerFinding],
-                  places: Mapping[int, OsdPlace]) -> None:
+                  scores: Mapping[int, float], places: Mapping[int, OsdPlace]) -> None:
         """Update the verdicts."""
         slow: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
             if not state.slow:
-                state.verdict = OsdVerdict(osd, state.verdict.score)
+                state.verdict = OsdVerdict(osd, scores.get(osd))
                 continue
             if osd in chosen:
                 state.why = describe(chosen[osd], now - state.since)
-            slow[osd] = OsdVerdict(osd, state.verdict.score, True, state.since, state.why)
+            slow[osd] = OsdVerdict(osd, scores.get(osd), True, state.since, state.why)
         self._hosts = hosts_of(slow, chosen.keys(), places)
         of_host = {osd: host for host in self._hosts for osd in host.osds}
         for osd, verdict in slow.items():

@@ -19,7 +19,7 @@ from .percentiles import LatencyPercentiles
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import LARGEST, Charts, History, HistoryPoint, Series, newer
 from .slow_osds import SlowOsds, SlowSettings
-from .types import NO_FLOW, Alarm, Flow
+from .types import Alarm, Flow
 
 Load = TypeVar('Load', ClientLoad, ObjectLoad)
 
@@ -144,7 +144,8 @@ class WatchState:
             latest = replica_flows(readings.pg_writes, readings.pg_seconds)
             self._replicas = steady(self._last_replicas, latest)
             self._last_replicas = latest
-        samples = [each._replace(replica=self._replicas.get(each.osd, NO_FLOW))
+        samples = [each._replace(replica=self._replicas[each.osd])
+                   if each.osd in self._replicas else each
                    for each in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(
             context.now, samples,
@@ -202,12 +203,11 @@ class WatchState:
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
-        slowdowns, _ = self.slow.comparisons(osd)
         place, known = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
         return causes(replace(
-            self._load_evidence(osd, context), slowdowns=slowdowns, ratio=self._slow_ratio,
-            host=place.host if place else '',
+            self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
+            ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=tuple(other for other, there in sorted(self.places.items())
                             if place and there.host == place.host),
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
@@ -216,13 +216,13 @@ class WatchState:
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""
-        if self.slow.comparisons(osd)[1] < HOT_LOAD:
+        if self.slow.load_ratio(osd) < HOT_LOAD:
             return ()
         return tuple(higher_load(self._load_evidence(osd, context)))
 
     def _load_evidence(self, osd: int, context: WatchContext) -> OsdEvidence:
         return OsdEvidence(
-            osd, load_ratio=self.slow.comparisons(osd)[1],
+            osd, load_ratio=self.slow.load_ratio(osd),
             clients=[row for rows in self._loads for row in rows.get(osd, ())],
             objects=[row for rows in self._objects for row in rows.get(osd, ())],
             pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()})

@@ -87,7 +87,7 @@ def names(found: Dict[Key, float]) -> List[str]:
 
 
 def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> None:
-    published = with_watch(moving, osds=(replace(OSD, write_p99_ms=3.0),))
+    published = with_watch(moving, osds=(OSD._replace(write_p99_ms=3.0),))
     published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4,
                             limit_shares={'LATENCY': 1.0})
     found = page(published, measured())
@@ -228,14 +228,14 @@ def test_osds(moving: Published) -> None:
 
 
 def test_an_osd_without_class_has_no_such_label(moving: Published) -> None:
-    found = page(with_watch(moving, osds=(replace(OSD, device_class=''),)))
+    found = page(with_watch(moving, osds=(OSD._replace(device_class=''),)))
     assert found[key('osd_slow', ceph_daemon='osd.7', hostname='h1')] == 1
 
 
 def test_hostile_names(moving: Published) -> None:
     found = page(with_watch(
         moving, pools=(replace(POOL, pool=HOSTILE),),
-        osds=(replace(OSD, host=HOSTILE, device_class=HOSTILE),)))
+        osds=(OSD._replace(host=HOSTILE, device_class=HOSTILE),)))
     as_told = HOSTILE.replace('\udcff', '?')
     assert found[key('pool_slow', op='read', pool_id='3', name=as_told)] == 1
     assert found[key('osd_slow', ceph_daemon='osd.7', hostname=as_told,

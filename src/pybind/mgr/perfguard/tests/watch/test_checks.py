@@ -134,7 +134,7 @@ def test_health_checks_name_no_client_and_no_object(monkeypatch: pytest.MonkeyPa
     cluster = Osds()
     cluster.run(600)
     cluster.extra = LOADS
-    monkeypatch.setattr(cluster.watch.slow, 'comparisons', lambda osd: ({}, 3.0))
+    monkeypatch.setattr(cluster.watch.slow, 'load_ratio', lambda osd: 3.0)
     cluster.slow = {**dict.fromkeys(cluster.places, 8.0), 7: 60.0}
     cluster.run(300)
     told = '%s %s' % (cluster.checks, cluster.told)

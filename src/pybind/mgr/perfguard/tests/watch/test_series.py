@@ -4,8 +4,10 @@ import random
 from typing import List, Optional, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from perfguard.watch.series import History, HistoryPoint, Series
+from perfguard.watch.series import History, HistoryPoint, Series, recent, recent_total
 from perfguard.watch.types import Alarm
 
 
@@ -123,3 +125,21 @@ def test_a_clock_that_jumps_neither_raises_nor_clears() -> None:
         assert alarm.raised
         alarm.update(1e7, 5.0, NO, 15.0, 10.0)
         assert alarm.raised
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([1.0, 5.0, 5.5, 30.0, -20.0]), max_size=40), st.integers(1, 20),
+       st.sampled_from([0.0, 7.0, 59.0, 61.0, -3.0]))
+def test_the_total_is_that_of_the_recent_points(steps: List[float], length: int,
+                                                later: float) -> None:
+    """Also where the ring buffer wraps around, and after the clock was set back."""
+    series, now = Series(2, length), 1000.0
+    for number, step in enumerate(steps):
+        now += step
+        series.add(now, 5.0, (number, 2.0 * number))
+    points = recent(series, now + later, 5.0)
+    total = recent_total(series, now + later, 5.0)
+    assert len(total) == (1 if points else 0)
+    for end, seconds, sums in total:
+        assert end == points[-1].end and seconds == 5.0 * len(points)
+        assert sums == tuple(sum(point.sums[column] for point in points) for column in (0, 1))

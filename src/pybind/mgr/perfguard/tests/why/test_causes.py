@@ -22,7 +22,7 @@ FLIGHT = Flight(1.0, UpmapEntry(), sources=(1,), targets=(3,), primary=1)
 
 
 def row(**more: Any) -> OsdCase:
-    return replace(CALM, row=replace(ROW, **more))
+    return replace(CALM, row=ROW._replace(**more))
 
 
 def counts(**more: Any) -> OsdCase:
