@@ -220,7 +220,7 @@ def _entries(turn: Turn, planned: Join) -> int:
 
 def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
     """Pins that an aborted campaign left must not be released to OSDs that are drained now."""
-    for pgid, left in turn.pinned().items():
+    for pgid, left in turn.pinned().items() if drained else ():
         if without(left.before, drained) != left.before:
             turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
 
