@@ -44,7 +44,9 @@ class Move:
 def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
                  pool_bytes: int) -> Move:
     """The move of a PG that is served by `here` to `there` (None: not known)."""
-    primary = next((osd for osd in here if osd != NO_OSD), -1)
+    # Lists: of tuples from generators, half the time is the generator.
+    primary = here[0] if here and here[0] != NO_OSD else next(
+        (osd for osd in here if osd != NO_OSD), -1)
     if there is None:
         return Move(pgid, (), (), primary, 0, known=False)
     readers: OsdSet = ()
@@ -55,12 +57,12 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
         if len(sources) < len(targets):
             readers = tuple(osd for osd in here if osd != NO_OSD and osd not in sources)
     else:
-        sources = tuple(osd for osd in here if osd not in there and osd != NO_OSD)
-        targets = tuple(osd for osd in there if osd not in here and osd != NO_OSD)
+        sources = tuple([osd for osd in here if osd not in there and osd != NO_OSD])
+        targets = tuple([osd for osd in there if osd not in here and osd != NO_OSD])
     size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
     return Move(pgid, sources, targets, primary, size,
                 bool(there) and there[0] != primary, readers,
-                staying=tuple(osd for osd in here if osd != NO_OSD and osd not in sources))
+                staying=tuple([osd for osd in here if osd != NO_OSD and osd not in sources]))
 
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
