@@ -326,6 +326,8 @@ class CrushRules:
         return Spread(domain, fence)
 
     def _choice_violation(self, choice: Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
+        if choice.leaf and len(set(map(choice.bucket_of.get, osds))) == len(osds):
+            return None  # nearly always
         seen: Dict[int, int] = {}
         for osd in osds:
             bucket = choice.bucket_of.get(osd)

@@ -59,7 +59,7 @@ class Level:
     def spreads(self, osds: OsdSet, pool_size: int) -> bool:
         """Whether each bucket of this level has one OSD of a set at most, and each of the level
         above no more buckets than it may: faster than `used`, and nearly always so."""
-        buckets = [self.bucket_of[osd] for osd in osds if osd in self.bucket_of]
+        buckets = list(map(self.bucket_of.get, osds))
         if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
             return False
         parents = [self.parent_of[osd] for osd in osds if osd in self.parent_of]
@@ -254,6 +254,8 @@ def weight_reason(rule: CrushRule, osd: int) -> str:
 
 def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[str]:
     """Each emit step covers some positions, whose OSDs must be below its take."""
+    if all([emit.osds is None or emit.osds.issuperset(osds) for emit in rule.emits]):
+        return None
     position = 0
     for emit in rule.emits:
         if emit.osds is None:

@@ -49,6 +49,10 @@ class UpmapEntry:
         return bool(self.items) or self.vector is not None
 
 
+#: One for all PGs that CRUSH alone places, which are nearly all.
+NO_ENTRY = UpmapEntry()
+
+
 @dataclass(frozen=True)
 class Osd:
     id: int
@@ -152,7 +156,8 @@ class OsdMap:
         return sum(pool.pg_num for pool in self.pools.values())
 
     def entry(self, pgid: str) -> UpmapEntry:
-        return UpmapEntry(self.upmap_items.get(pgid, ()), self.upmap_vectors.get(pgid))
+        items, vector = self.upmap_items.get(pgid), self.upmap_vectors.get(pgid)
+        return NO_ENTRY if items is vector is None else UpmapEntry(items or (), vector)
 
 
 def pool_of(pgid: str) -> int:

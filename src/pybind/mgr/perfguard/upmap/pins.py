@@ -5,10 +5,11 @@ A pin is always the complete new entry of its PG: existing pairs are merged thro
 set, which is their common basis with the pin.
 """
 from dataclasses import dataclass
-from typing import Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (Collection, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence,
+                    Tuple, Union)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
+from ..cluster.types import NO_ENTRY, NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
 from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
 
 
@@ -74,7 +75,7 @@ def lawful(entry: UpmapEntry, raw: OsdSet, pool: Pool, crush: CrushRules,
            out: Container[int]) -> UpmapEntry:
     """The entry, or none if it leads to a set that breaks the pool's rule; `raw` never does."""
     if entry and broken_rule(pool, apply_entry(raw, entry, out), crush, out):
-        return UpmapEntry()
+        return NO_ENTRY
     return entry
 
 
@@ -119,23 +120,25 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
     if out is None:
         out = out_osds(osds)
     if pgid is not None and merge_reason(pool, pgid):
-        return UpmapEntry()
+        return NO_ENTRY
     final = apply_entry(raw, entry, out)
     if crush is not None and crush.violation(pool.crush_rule, pool.size, final, out):
-        return UpmapEntry()
+        return NO_ENTRY
     if entry.vector is not None and (entry.vector == raw or len(entry.vector) != pool.size):
-        return UpmapEntry()
+        return NO_ENTRY
     kept = tuple((source, target) for source, target in entry.items
                  if source in raw and target not in out)
     if entry.items and not kept:
-        return UpmapEntry()
+        return NO_ENTRY
     return UpmapEntry(kept, entry.vector)
 
 
-def without(entry: UpmapEntry, drained: Container[int]) -> UpmapEntry:
+def without(entry: UpmapEntry, drained: Collection[int]) -> UpmapEntry:
     """An entry without the pairs, or the vector, that lead to drained OSDs."""
+    if not entry or not drained:
+        return entry
     if entry.vector is not None and any(osd in drained for osd in entry.vector):
-        return UpmapEntry()
+        return NO_ENTRY
     items = tuple(pair for pair in entry.items if pair[1] not in drained)
     return entry if items == entry.items else UpmapEntry(items, entry.vector)
 
@@ -187,7 +190,7 @@ def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
 def _wanted_entry(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
                   out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
     if raw == acting or (not by_position and set(raw) == set(acting)):
-        return _pin(UpmapEntry(), entry)
+        return _pin(NO_ENTRY, entry)
     existing = existing or entry.items
     fewest = () if by_position else _fewest_changes(raw, acting, existing)
     if set(fewest).intersection(existing):
@@ -218,7 +221,10 @@ def items_by_position(raw: OsdSet, wanted: OsdSet, existing: Items = ()) -> Opti
     the set would be skipped. Swaps and longer cycles have no first pair to begin with. Those of
     ``existing`` among them come first, in their order, as far as that rule allows.
     """
-    open_pairs = _kept_first([(old, new) for old, new in zip(raw, wanted) if old != new], existing)
+    pairs = [(old, new) for old, new in zip(raw, wanted) if old != new]
+    if len(pairs) == 1 and pairs[0][1] not in raw:
+        return (pairs[0],)  # as nearly always
+    open_pairs = _kept_first(pairs, existing)
     present = set(raw)
     ordered: List[Pair] = []
     while open_pairs:

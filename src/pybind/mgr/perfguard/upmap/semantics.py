@@ -28,7 +28,10 @@ def apply_entry(raw: OsdSet, entry: UpmapEntry, out: Container[int]) -> OsdSet:
     A voided vector voids the items of the entry as well. Items apply in order; a pair whose
     target is in the set already, or out, is skipped.
     """
-    if entry.vector is not None and not vector_applies(entry, out):
+    if entry.vector is None:
+        if not entry.items:
+            return raw
+    elif not vector_applies(entry, out):
         return raw
     result = list(raw if entry.vector is None else entry.vector)
     for source, target in entry.items:
@@ -49,6 +52,8 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
     """
     if entry.vector is not None:
         return None if vector_applies(entry, out) else up
+    if not entry.items:
+        return up
     items = tuple(pair for pair in entry.items if not _is_void(pair, up, entry.items, out))
     if not items:
         return up
