@@ -330,7 +330,7 @@ class Load:
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes) \
                 or self.primary.get(move.primary, 0) >= caps.primary:
             return False
-        # Loops: a turn asks this a thousand times, and of all() half the time is the generator.
+        # Loops, without sets: a turn asks this a thousand times.
         for osd in move.targets:
             used = self.target.get(osd, 0)
             if used >= caps.target or used >= caps.receives.get(osd, caps.target):
@@ -338,11 +338,14 @@ class Load:
         for osd in (*move.sources, *move.readers):
             if self.source.get(osd, 0) >= caps.source:
                 return False
-        for host in self._hosts(move):
-            if self.host.get(host, 0) >= caps.host:
+        osds = (*move.sources, *move.targets)
+        for osd in osds:
+            host = self._host_of(osd)
+            if host is not None and self.host.get(host, 0) >= caps.host:
                 return False
-        for domain in self._domains(move.pgid, move):
-            if self.domain.get(domain, 0) >= caps.domain:
+        for osd in osds:
+            domain = self._domain_of(move.pgid, osd)
+            if domain is not None and self.domain.get(domain, 0) >= caps.domain:
                 return False
         return True
 
