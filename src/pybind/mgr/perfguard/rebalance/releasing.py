@@ -109,7 +109,7 @@ def recovering(turn: Turn) -> List[OwnPg]:
 
 def is_held(turn: Turn, move: Move) -> bool:
     """Whether a stop condition affects an OSD or the pool of the move."""
-    return any(concerns(stop, move) for stop in turn.stops)
+    return any([concerns(stop, move) for stop in turn.stops])
 
 
 def concerns(stop: Stop, move: Move) -> bool:
@@ -217,7 +217,8 @@ def release_more(turn: Turn) -> None:
     if load.pgs >= allowed.caps.pgs:
         return
     full = full_osds(turn)
-    candidates = [_judged(turn, move)
+    nearly_full = {osd.id for osd in turn.seen.osdmap.osds.values() if osd.fullness}
+    candidates = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
                   for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move, full)]
     if turn.stops:
@@ -361,13 +362,6 @@ def _flight(turn: Turn, move: Move, entry: UpmapEntry) -> Flight:
                   primary=move.primary, bytes=move.bytes, readers=move.readers)
 
 
-def _judged(turn: Turn, move: Move) -> Move:
-    """The move, marked if it relieves an OSD that is nearly full."""
-    osds = turn.seen.osdmap.osds
-    relieves = any(osd in osds and osds[osd].fullness for osd in move.sources)
-    return replace(move, relieves=True) if relieves else move
-
-
 def full_osds(turn: Turn) -> FrozenSet[int]:
     """OSDs that should receive no data now.
 
@@ -417,4 +411,7 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
         return False
     if not move.known and campaign.in_flight:
         return False  # it may burden any OSD, so it is released alone
-    return all(osd in osds and osds[osd].up and osd not in full for osd in move.targets)
+    for osd in move.targets:
+        if osd in full or osd not in osds or not osds[osd].up:
+            return False
+    return True
