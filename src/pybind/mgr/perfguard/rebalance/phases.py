@@ -21,7 +21,7 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
                     waiting_text, wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
-from .pinning import audit, pin_remapped, staying, unpinnable_excess, waiting
+from .pinning import audit, is_still, pin_remapped, staying, unpinnable_excess, waiting
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
@@ -263,7 +263,7 @@ def _releasing(turn: Turn) -> None:
     in_force = _hold(turn, norebalance=still)
     if left:
         _say_left(turn, left)
-    if turn.seen.pin_back and _is_still(turn):
+    if turn.seen.pin_back and is_still(turn):
         pin_back(turn, turn.seen.pin_back)
     if excess:
         # It was started, so it continues once recovery or the operator has handled these PGs.
@@ -371,12 +371,6 @@ def _let_adopted_go(turn: Turn) -> None:
             turn.forget_pin(pgid)
 
 
-def _is_still(turn: Turn) -> bool:
-    """norebalance is in force, or others want it cleared."""
-    return (NOREBALANCE in turn.seen.osdmap.flags - turn.seen.coming_flags
-            or NOREBALANCE in turn.campaign.holds.given_up)
-
-
 def _aborting(turn: Turn) -> None:
     awaited = _awaited_by_abort(turn)
     if awaited is not None:
@@ -401,7 +395,7 @@ def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
     if on_its_way(turn):
         return Reason(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
     waited = turn.now - turn.campaign.phase_since
-    if turn.campaign.in_flight and not _is_still(turn) and waited <= turn.options.readback_timeout:
+    if turn.campaign.in_flight and not is_still(turn) and waited <= turn.options.readback_timeout:
         return Reason(Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in '
                       'flight')
     pin_back(turn)

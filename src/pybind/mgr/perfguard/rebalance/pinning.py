@@ -8,7 +8,7 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
-from .holds import NOREBALANCE
+from .holds import NOREBALANCE, gives_way
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
@@ -180,6 +180,8 @@ def pin_remapped(turn: Turn) -> int:
     unpinnable: Dict[str, str] = {}
     fresh = later = 0
     other_crush = turn.seen.crush_version != campaign.refused_crush
+    # A PG that arrives before norebalance is in force would move back to its pin.
+    early = not is_still(turn) and not gives_way(campaign.blocked, turn.now)
     for pgid in osdmap.pg_temp:
         if pgid in campaign.in_flight or pgid in pinning:
             continue
@@ -189,22 +191,30 @@ def pin_remapped(turn: Turn) -> int:
         if fresh >= room:
             later += 1
             continue
-        reason = _pin_one(turn, pgid)
+        reason = _pin_one(turn, pgid, early)
         if reason is None:
             continue
         if reason:
             unpinnable[pgid] = reason
             later += reason == DEGRADED
         else:
-            pinning[pgid] = Sent(turn.now)
             fresh += 1
+            later += early
+            if not early:
+                pinning[pgid] = Sent(turn.now)
     _note_unpinnable(turn, unpinnable)
     if other_crush:
         turn.set(refused_crush=turn.seen.crush_version)
-    if fresh:
+    if fresh and not early:
         turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning ' + pgs(fresh))
     return later
+
+
+def is_still(turn: Turn) -> bool:
+    """norebalance is in force, or others want it cleared."""
+    return (NOREBALANCE in turn.seen.osdmap.flags - turn.seen.coming_flags
+            or NOREBALANCE in turn.campaign.holds.given_up)
 
 
 def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
@@ -275,8 +285,11 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
-    """Plan one pin. None: nothing to do; '': planned; text: why it cannot be pinned."""
+def _pin_one(turn: Turn, pgid: str, early: bool) -> Optional[str]:
+    """Plan one pin. None: nothing to do; '': planned; text: why it cannot be pinned.
+
+    `early`: only find out which of these it is.
+    """
     pool = turn.pool(pgid)
     place = turn.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
@@ -295,6 +308,8 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
         return result.reason
     if not result.changed:
         return None
+    if early:
+        return ''
     old = turn.pin_of(pgid)
     raw = raw_from_up(place.up, present, turn.out)
     before = _before(turn, pool, present, raw) if old is None else old.before

@@ -21,7 +21,7 @@ from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
-                                       SetOption)
+                                       SetFlag, SetOption)
 from perfguard.upmap.semantics import out_osds
 from perfguard.why.causes import gate
 
@@ -132,6 +132,22 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     decision = judge(machine.campaign, machine.pins, {},
                      with_mitigation(seen, Mitigated(own_flags=flags)), OPTIONS)
     assert not decision.campaign.in_flight and decision.pins
+
+
+def test_pgs_that_move_are_pinned_once_they_are_stopped() -> None:
+    """As after an abort whose "resume" finds PGs on their way: of those that the OSDMap shows
+    remapped, some arrive before norebalance is in force, and their pins would move them back."""
+    machine = Machine()
+    machine.cluster.expand()
+    while len(machine.cluster.remapped()) < 12:
+        machine.cluster.tick()
+    machine.campaign = replace(machine.campaign, phase=Phase.PINNING, automatic=True)
+    first = machine.turn()
+    assert SetFlag('norebalance', True) in first
+    assert not [action for action in first if isinstance(action, SetEntry)]
+    assert Code.UNPINNED in machine.codes
+    machine.to(Phase.PINNED)
+    assert len(machine.pins) == 12
 
 
 def test_unknown_pgs_of_other_pools_take_no_room_for_peering() -> None:
