@@ -7,7 +7,7 @@
               expr,
               summary,
               description,
-              section='if-something-looks-wrong',
+              section,
               oid=null) = {
     alert: name,
     expr: expr,
@@ -39,6 +39,7 @@
           'Clients wait because an OSD does not renew read leases in time. "ceph '
           + 'perfguard laggy" names the suspect OSDs, the most likely first, and the '
           + 'recommended action.',
+          section='perfguard-laggy-pgs',
           oid=1,
         ),
 
@@ -62,6 +63,7 @@
           + 'peers',
           '"ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and the kind of '
           + 'operation; "ceph perfguard probe run latency --osd" measures it.',
+          section='perfguard-slow-osd',
         ),
 
         // One alert in place of those of its OSDs.
@@ -81,6 +83,7 @@
           'Most OSDs of the host are slow: look at its controller, network, memory '
           + 'and load. "ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and '
           + 'the kind of operation.',
+          section='perfguard-slow-osd',
         ),
 
         alert(
@@ -92,6 +95,7 @@
           '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is chronically slow',
           '"ceph health detail" (PERFGUARD_OSD_CHRONIC) shows the share of the time and '
           + 'its beginning. The check clears after a day without an episode.',
+          section='perfguard-osd-chronic',
         ),
 
         alert(
@@ -104,6 +108,7 @@
           + 'baseline',
           'PERFGUARD_LATENCY is raised: latency is above latency_alarm_factor times '
           + 'the baseline of the pool. "ceph perfguard status" shows the cause.',
+          section='perfguard-latency',
         ),
 
         // Slow for any client, whatever the baseline is. Change 0.5 s to what your clients tolerate.
@@ -120,6 +125,7 @@
           'Latency is above 0.5 s and far above the baseline of the pool. "ceph '
           + 'perfguard status" shows the cause; "ceph perfguard rebalance pause" stops '
           + 'all movement.',
+          section='perfguard-latency',
           oid=2,
         ),
 
@@ -137,6 +143,7 @@
           'Latency is {{ $value | humanizeDuration }} while a campaign moves data, '
           + 'although releases are throttled. "ceph perfguard rebalance pause" stops '
           + 'all movement.',
+          section='as-fast-as-clients-allow',
         ),
 
         alert(
@@ -148,6 +155,7 @@
           'The campaign is making no progress',
           'No PG was released or arrived for stalled_after seconds. "ceph perfguard '
           + 'rebalance status" shows why.',
+          section='perfguard-stalled',
         ),
 
         alert(
@@ -163,6 +171,7 @@
           'The campaign has released nothing for an hour',
           'Something stops it that is neither "rebalance pause" nor the time of the '
           + 'day (begin_time, end_time). "ceph perfguard rebalance status" names it.',
+          section='what-stops-releases',
         ),
 
         alert(
@@ -176,6 +185,7 @@
           'The campaign has been paused for 12 hours',
           'The mons cannot trim OSDMaps while PGs are not clean. "ceph perfguard '
           + 'rebalance resume" continues it, "abort" ends it.',
+          section='a-campaign',
         ),
 
         alert(
@@ -189,6 +199,7 @@
           'The campaign has ended',
           '"ceph perfguard rebalance ls" shows how. The alert clears after 15 '
           + 'minutes.',
+          section='a-campaign',
         ),
 
         alert(
@@ -208,6 +219,7 @@
           'The time left of the campaign grows: {{ $value | humanizeDuration }}',
           'It is more than half as long again as six hours ago. "ceph perfguard '
           + 'rebalance status" names what limits releases.',
+          section='as-fast-as-clients-allow',
         ),
 
         alert(
@@ -221,6 +233,7 @@
           + 'for a day',
           'New OSDs wait for "ceph perfguard expand". Drained ones can be removed: "ceph perfguard '
           + 'drain ls" names the next step of each.',
+          section='recipes',
         ),
 
         alert(
@@ -233,6 +246,7 @@
           'Maps are trimmed only while all PGs are clean. The stores of the mons grow'
           + ' meanwhile. "ceph perfguard rebalance pause" lets the cluster become clean'
           + ' between two batches.',
+          section='reasons',
         ),
 
         alert(
@@ -244,7 +258,7 @@
           'The clean-up of a probe cannot complete',
           '"ceph health detail" (PERFGUARD_PROBE_LEFT) names the remaining objects, '
           + 'pool or user, and the cause. No other probe begins before that.',
-          section='probes',
+          section='perfguard-probe-left',
         ),
 
         alert(
@@ -258,6 +272,7 @@
           '"ceph health detail" (PERFGUARD_STANDBY_MGR) names the mgrs that lack the '
           + 'module or have another version. A failover to one of them stops campaigns '
           + 'and the watch.',
+          section='perfguard-standby-mgr',
         ),
 
         alert(
@@ -272,6 +287,7 @@
           + 'the data is',
           'They move as soon as norebalance is cleared. "ceph health detail" '
           + '(PERFGUARD_UNPINNABLE) names them and the reasons.',
+          section='perfguard-unpinnable',
         ),
 
         alert(
@@ -286,6 +302,7 @@
           '"ceph perfguard mitigation ls" shows the changes, the reasons, and the values '
           + 'before. They are undone when the cause has cleared, or by "ceph perfguard '
           + 'mitigation revert".',
+          section='mitigation',
         ),
 
         alert(
@@ -298,7 +315,7 @@
           + ' }})',
           '"ceph perfguard probe compare" shows the difference; "ceph health detail" '
           + '(PERFGUARD_PROBE_REGRESSION) names the probes.',
-          section='probes',
+          section='perfguard-probe-regression',
         ),
 
         alert(
@@ -309,7 +326,7 @@
           + '(ceph_perfguard_probe_success))[5m:5s]) == 0',
           'The last probe {{ $labels.profile }} of {{ $labels.target }} did not complete',
           '"ceph perfguard probe ls" shows why.',
-          section='probes',
+          section='results-of-probes',
         ),
 
         alert(
@@ -322,6 +339,7 @@
           'perfguard could not read all of its state',
           'Pins or settings of a campaign may be left over. "ceph health detail" '
           + '(PERFGUARD_INTERRUPTED) lists what to check.',
+          section='perfguard-interrupted',
           oid=3,
         ),
 
@@ -334,6 +352,7 @@
           'An aborted campaign keeps PGs pinned',
           'The balancer and the autoscaler of the pools stay off until an operator '
           + 'decides: "ceph perfguard rebalance resume", "rollback" or "finish --keep".',
+          section='perfguard-held-pins',
         ),
 
         alert(
@@ -347,6 +366,7 @@
           'A campaign does not proceed, and nothing is watched. "ceph health detail" '
           + '(PERFGUARD_LOOP_FAILED) names the error; the log of the active mgr has a '
           + 'traceback.',
+          section='perfguard-loop-failed',
           oid=4,
         ),
 
@@ -362,6 +382,7 @@
           'The mgr answers, but its data is out of date, and an active campaign '
           + 'has stopped. See the log of the active mgr; "ceph mgr fail" activates '
           + 'another one.',
+          section='if-something-looks-wrong',
           oid=5,
         ),
 
@@ -382,6 +403,7 @@
           'A campaign was active, and no mgr reports it any more',
           'Pinned PGs stay pinned, but nothing is released, watched or stopped. Is an '
           + 'mgr active, and the module perfguard enabled?',
+          section='disabling',
           oid=6,
         ),
 

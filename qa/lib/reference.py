@@ -81,11 +81,11 @@ def advice() -> str:
 
 def health() -> str:
     def paragraph(text: str) -> str:
-        return textwrap.fill(text, WIDTH, initial_indent='   ', subsequent_indent='   ',
-                             break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
-    return '\n\n'.join('%s\n%s\n\n%s' % (check.code, paragraph(check.meaning),
-                                         paragraph(check.action))
+    # Sections, to which alerts link.
+    return '\n\n'.join('%s\n%s\n\n%s\n\n%s' % (check.code, '~' * len(check.code),
+                                               paragraph(check.meaning), paragraph(check.action))
                        for check in HEALTH_CHECKS) + '\n'
 
 
