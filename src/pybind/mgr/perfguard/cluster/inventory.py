@@ -183,6 +183,11 @@ def shared_bytes_of(space: Json) -> int:
     return max(0, int(space.get('stored_raw', 0)) - int(space.get('bytes_used', 0)) - max(0, saved))
 
 
+def shared_ratio(space: Json) -> float:
+    """Bytes that clones share, as a share of what is stored."""
+    return shared_bytes_of(space) / max(int(space.get('stored_raw', 0)), 1)
+
+
 def _number(value: Any) -> Optional[int]:
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() else None

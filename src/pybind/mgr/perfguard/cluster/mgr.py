@@ -114,8 +114,7 @@ class MgrCluster:
         found = health.get('checks', {})
         checks = {code: check.get('summary', {}).get('message', '')
                   for code, check in found.items() if not check.get('muted')}
-        pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
-                      for pool in self._mgr.get('df').get('pools', [])}
+        spaces = {pool['id']: pool['stats'] for pool in self._mgr.get('df').get('pools', [])}
         slow = self._slow_daemons()
         counts = count_states(((row['state_name'], row['count'])
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
@@ -129,7 +128,9 @@ class MgrCluster:
             muted=frozenset(set(found) - set(checks)),
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
-            pool_bytes=pool_bytes)
+            pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()},
+            pool_shared={pool: ratio for pool, space in spaces.items()
+                         for ratio in [inventory.shared_ratio(space)] if ratio > 0})
 
     def _slow_daemons(self) -> Dict[str, int]:
         """Operations in flight for too long, by the OSD or mon that reports them."""

@@ -58,6 +58,8 @@ class Effects:
     borrowed: Tuple[Tuple[str, str], ...]
     #: mon_max_pg_per_osd; 0: none.
     pg_limit: int = 0
+    #: Of the bytes that move: those that clones of snapshots share now.
+    clone_bytes: int = 0
 
     @property
     def crowded(self) -> Tuple[OsdEffect, ...]:
@@ -89,6 +91,7 @@ class Effects:
 
     def as_json(self) -> Json:
         return {'osds': [dict(vars(row)) for row in self.osds], 'pg_limit': self.pg_limit,
+                'clone_bytes': self.clone_bytes,
                 'eta_seconds': round(self.eta.seconds, 1),
                 'eta_low_seconds': round(self.eta.low, 1),
                 'eta_high_seconds': round(self.eta.high, 1), 'eta_basis': self.eta_basis,
@@ -104,18 +107,35 @@ def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, rates)
     clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
-    return Effects(tuple(_osd_effects(forecast, space, made)), clocked, basis,
-                   tuple(_borrowed(seen, options)), pg_limit)
+    shared = seen.signals.pool_shared
+    return Effects(tuple(_osd_effects(forecast, space, made, _not_freed(moves, shared))), clocked,
+                   basis, tuple(_borrowed(seen, options)), pg_limit,
+                   round(sum(move.bytes * _shared(move, shared) for move in moves)))
 
 
-def _osd_effects(forecast: MovePlan, space: Mapping[int, Space],
-                 made: Mapping[int, int]) -> List[OsdEffect]:
+def _shared(move: Move, shared: Mapping[int, float]) -> float:
+    return shared.get(pool_of(move.pgid), 0.0)
+
+
+def _not_freed(moves: Sequence[Move], shared: Mapping[int, float]) -> Dict[int, float]:
+    """OSD -> bytes of the shards it gives away that it does not store: clones share them."""
+    found: Dict[int, float] = {}
+    for move in moves:
+        if move.targets and _shared(move, shared):
+            for osd in move.sources:
+                found[osd] = found.get(osd, 0.0) + (
+                    move.bytes / len(move.targets) * _shared(move, shared))
+    return found
+
+
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
+                 not_freed: Mapping[int, float]) -> List[OsdEffect]:
     found, loads = [], {load.osd: load for load in forecast.osds}
     for osd in sorted(loads.keys() | made.keys()):
         load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
         row, more = space.get(osd, Space(0, 0)), made.get(osd, 0)
         before = row.pgs or 0
-        used = row.used_bytes + load.bytes_in - load.bytes_out
+        used = row.used_bytes + load.bytes_in - load.bytes_out + round(not_freed.get(osd, 0.0))
         found.append(OsdEffect(
             osd, before, before + more + load.pgs_in - load.pgs_out,
             before + max(0, more) + load.pgs_in,

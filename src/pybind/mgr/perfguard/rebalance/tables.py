@@ -177,6 +177,10 @@ def _effects(data: Json) -> List[Tuple[str, str]]:
         fullest = max(filled, key=lambda row: row['fill_after'])
         rows.append(('fullest OSD', 'osd.%d: %.0f %% (before %.0f %%)' % (
             fullest['osd'], 100 * fullest['fill_after'], 100 * fullest['fill_before'])))
+    # A plan that an earlier version saved does not have it.
+    if data.get('clone_bytes'):
+        rows.append(('shared by clones of snapshots', 'up to %s more are stored after the moves' %
+                     bytes_text(data['clone_bytes'])))
     return [*rows, ('estimated time', '%s (speed: %s)' % (eta_text(data), data['eta_basis'])),
             ('borrowed settings', ', '.join('%(what)s: %(put)s' % row for row in data['borrowed']))]
 

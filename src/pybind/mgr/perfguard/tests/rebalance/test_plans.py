@@ -2,11 +2,13 @@
 """Plans that are saved, approved, queued, and refused once the cluster has changed."""
 import errno
 import json
+import re
 from typing import Any
 
 import pytest
 
 from perfguard.errors import Code, Reason, Refused
+from perfguard.rebalance import tables
 from perfguard.rebalance.campaign_orders import not_fit
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
@@ -320,6 +322,21 @@ def test_a_preview_counts_pgs_and_fill_of_each_osd() -> None:
     held = driver.cluster.osd_space()
     assert {osd: row['pgs_after'] for osd, row in rows.items()} == {
         osd: held[osd].pgs for osd in rows}
+
+
+def test_a_preview_counts_what_clones_of_snapshots_share() -> None:
+    """A copy of a PG may store it several times, and its old OSD frees only what it stores."""
+    driver = waiting()
+    alone = driver.order('expand', weight='1.0', dry_run=True)
+    assert alone['clone_bytes'] == 0 and 'clones' not in tables.order(alone)
+    driver.cluster.pool_shared = {1: 0.25, 2: 0.25}
+    shared = driver.order('expand', weight='1.0', dry_run=True)
+    assert shared['bytes'] == alone['bytes']
+    assert shared['clone_bytes'] == pytest.approx(0.25 * shared['bytes'], rel=1e-6)
+    assert re.search(r'shared by clones of snapshots +up to \S+ GiB more', tables.order(shared))
+    for row, other in zip(alone['osds'], shared['osds']):
+        gives = row['fill_before'] > row['fill_after']
+        assert (row['fill_after'] < other['fill_after'] < row['fill_before']) == gives, row
 
 
 def test_a_change_that_overfills_an_osd_is_refused_unless_it_is_forced() -> None:
