@@ -19,9 +19,14 @@ def pgs(number: int) -> str:
     return plural(number, 'PG')
 
 
+def are(number: int, noun: str) -> str:
+    """As in "1 pin is" or "12 pins are"."""
+    return plural(number, noun) + (' is' if number == 1 else ' are')
+
+
 def pgs_are(number: int) -> str:
     """As in "1 PG is" or "12 PGs are"."""
-    return pgs(number) + (' is' if number == 1 else ' are')
+    return are(number, 'PG')
 
 
 FORMATS = ('plain', 'json', 'json-pretty')

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Upmaps of others that hold data off where CRUSH and the balance want it. Pure.
+"""Upmaps of others that keep data away from where CRUSH and the balance place it. Pure.
 
-An expansion that was begun with upmap-remapped.py, pgremapper, or half-way by the balancer leaves
+An expansion that was begun with upmap-remapped.py or pgremapper, or in part by the balancer, leaves
 pg_upmap_items entries, and the OSDMap does not contain their purpose. The shares of the OSDs show
-it: a pair is a pin if it keeps a shard off an OSD that lacks more than one PG of its share, on an
-OSD that has its share. A pair that takes a shard from an OSD that has its share belongs to a
-balanced state. Ambiguous entries are left alone, with the reason.
+it: a pair is a pin if it keeps a shard away from an OSD that is more than one PG below its share,
+on an OSD that has its share. A pair that takes a shard from an OSD that has its share belongs to a
+balanced state. Unclear entries are left alone, with the reason.
 """
 import errno
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ SHARE_PGS = 1.0
 NO_RAWS: Mapping[str, OsdSet] = {}
 #: Maximum number of ignored entries that an answer lists.
 NAMED = 50
-VECTOR = 'a pg_upmap vector hides where CRUSH places the PG'
-BALANCED = 'with its upmaps the pool is balanced'
+VECTOR = 'a pg_upmap entry hides where CRUSH places the PG'
+BALANCED = 'the pool is balanced with its upmaps'
 NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
 NOT_COVERED = "the balancer does not cover the pool, and the upmap may have been set by hand " \
     "(--force takes it over)"
@@ -63,13 +63,13 @@ class Adopted:
         adoption = self.adoption
         if adoption.pins:
             return
-        text = 'no upmap keeps data off where CRUSH and the balance place it'
+        text = 'no upmap keeps data away from the OSDs where CRUSH and the balance place it'
         if adoption.balancing:
             text += '; %s of a balanced state' % _are_part(adoption.balancing)
         if adoption.left:
             pgid, reason = min(adoption.left.items())
-            text += '; %s for certain, such as that of PG %s: %s' % (
-                _are_neither(len(adoption.left)), pgid, reason)
+            text += '; %s, such as PG %s: %s' % (
+                plural(len(adoption.left), 'unclear case'), pgid, reason)
         raise Refused(errno.ENOENT, text)
 
     def still_there(self, osdmap: OsdMap) -> 'Adopted':
@@ -79,8 +79,8 @@ class Adopted:
         pins = {pgid: pin for pgid, pin in self.adoption.pins.items()
                 if osdmap.entry(pgid) == pin.entry}
         if not pins:
-            raise Refused(errno.EAGAIN, 'the upmaps have changed while they were being judged: '
-                          'does another tool still change them? Try again when it has ended')
+            raise Refused(errno.EAGAIN, 'the upmaps have changed during the computation: if '
+                          'another tool changes them, stop it, then try again')
         return Adopted(replace(self.adoption, pins=pins),
                        tuple(move for move in self.moves if move.pgid in pins))
 
@@ -122,7 +122,7 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mappin
               balancing: Balancing, known: FrozenSet[str] = frozenset(),
               force: bool = False, raws: Mapping[str, OsdSet] = NO_RAWS) -> Adoption:
     """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own; `force`:
-    pools that the balancer does not cover as well. There an operator may place PGs by hand.
+    pools that the balancer does not cover as well, where operators may place PGs by hand.
     `raws`: where CRUSH places PGs with a pg_upmap vector, as far as that is known."""
     pins: Dict[str, PinRecord] = {}
     left: Dict[str, str] = {}
@@ -201,7 +201,7 @@ class _PoolUpmaps:
                          (osd for osd in up if osd not in raw)))
 
     def _pinning(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
-        """The pairs that hold back data, and the reasons for the others."""
+        """The pairs that are pins, and the reason for the others."""
         pinning: Set[Pair] = set()
         why = ''
         for source in [source for source, _ in items if source in raw and source not in up]:
@@ -226,7 +226,7 @@ class _PoolUpmaps:
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _of_pair(self, source: int, target: int) -> Optional[str]:
-        """Why a pair is no pin; None: it is a pin."""
+        """Why a pair is not a pin; None: it is a pin."""
         ideal, count = self._balance.targets.ideal, self._balance.before
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):
@@ -252,10 +252,6 @@ def _chain(source: int, items: Items, raw: OsdSet) -> Items:
 
 def _are_part(number: int) -> str:
     return plural(number, 'upmap') + (' is part' if number == 1 else ' are part')
-
-
-def _are_neither(number: int) -> str:
-    return plural(number, 'upmap') + (' is neither' if number == 1 else ' are neither')
 
 
 def _condition(row: Optional[Osd]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""auto_expand: notices new hosts, weights or rules without `prepare`, also during a failover.
+"""auto_expand: detects new hosts, weights or rules without `prepare`, also during a failover.
 
 PGs that are remapped because OSDs are down or out do not count: that is recovery.
 """
@@ -13,7 +13,7 @@ from .types import Campaign
 
 #: Where the last clean state is stored.
 LAST_CLEAN = 'lastclean'
-#: Seconds after a change of CRUSH for which remapped PGs are attributed to it. The mons prime most
+#: Time after a change of CRUSH in which remapped PGs are attributed to it. The mons prime most
 #: of them in the same epoch; on a large cluster the rest has to peer first.
 REMAP_SECONDS = 30.0
 #: Longer intervals between two turns mean that the clock was set ahead or that the mgr hung.
@@ -34,7 +34,7 @@ class LastClean:
     identity: int = 0
     #: PGs that were remapped already when the last version was first seen.
     remapped: int = 0
-    #: OSDs of `serving` that serve no longer, and when another one of them was lost last.
+    #: OSDs of `serving` that are lost, and when the last one was lost.
     lost: FrozenSet[int] = frozenset()
     lost_at: float = 0.0
 
@@ -84,11 +84,11 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
 
 def _with_recovery(clean: LastClean, serving: FrozenSet[int], remapped: int,
                    now: float) -> LastClean:
-    """With what recovery, drains or the balancer move while CRUSH stays the same. That may last for
-    days, in which a change of CRUSH has to be noticed.
+    """With the PGs that recovery, drains or the balancer move while CRUSH stays the same. That may
+    last for days, during which a change of CRUSH has to be noticed.
 
-    The PGs of an OSD that is lost are remapped a moment later; until then it is not known what has
-    remapped them.
+    The PGs of a lost OSD are remapped a moment later; until then the cause of remapped PGs is
+    unknown.
     """
     lost = clean.serving - serving
     if lost - clean.lost:

@@ -52,7 +52,7 @@ class CampaignOrders:
     """Carries out an order in up to three steps, each of which may answer it.
 
     1. Refuse it if no campaign may begin.
-    2. Work out what it does, with Ceph's tools, beside the loop: in each turn until that is done.
+    2. Compute its effects with Ceph's tools, in the tool thread; each turn asks for the result.
     3. Refuse unsafe effects; journal its data; begin its campaign.
     """
 
@@ -191,13 +191,12 @@ class CampaignOrders:
                 self._context.worked_out(waiting.order, seen.crush_version)
             waiting.job = earlier or self._context.tools.submit(work())
             if waiting.job is None:
-                raise Refused(errno.EAGAIN, 'too many changes are being worked out: try again in '
+                raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '
                               'a moment')
         if not waiting.job.done:
             return None
         if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
-            raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
-                          'try again')
+            raise Refused(errno.EAGAIN, 'CRUSH has changed during the computation: try again')
         job: ToolJob[Result] = waiting.job
         return job.result()
 
@@ -214,7 +213,7 @@ class CampaignOrders:
 def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
-        raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
+        raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
     if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:

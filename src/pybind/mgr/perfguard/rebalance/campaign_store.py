@@ -357,9 +357,8 @@ def unpinnable_from_json(raw: Any) -> Dict[str, str]:
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """The document that is written whenever the campaign changes, so it must be small.
 
-    PGs that cannot be pinned are a document of their own, written now and then: the OSDMap shows
-    which are remapped. Those of them that move are found there again, and are accepted as they
-    were before.
+    PGs that cannot be pinned have a document of their own, which is written less often: the OSDMap
+    shows which PGs are remapped. Those in flight are found there again, and remain accepted.
     """
     pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
               if flight.pin is not None}

@@ -81,7 +81,7 @@ class Campaigns:
         return lost + unread
 
     def _adopt_pins(self) -> None:
-        """Pins of an unknown campaign are held like those of an aborted one."""
+        """Pins of an unknown campaign are kept like those of an aborted one."""
         if self.current is None and self.pins:
             self.current = Campaign(
                 id=self.history.last_id or 1, phase=Phase.ABORTED,
@@ -106,14 +106,14 @@ class Campaigns:
     def last_end(self) -> Optional[Tuple[int, str]]:
         """The id and the phase of the last campaign; None: unknown."""
         if self.current is not None:
-            # A campaign is filed after its end: after a crash in between, the last row is an older
-            # one.
+            # A campaign is filed after its end: after a crash in between, the last row is that of
+            # an earlier one.
             return self.current.id, self.current.phase.value
         return self.history.last_end()
 
     def refuse_held(self) -> None:
-        """Raise Refused while an aborted campaign holds PGs: they would be released as well, and
-        its rollback would become impossible."""
+        """Raise Refused while an aborted campaign keeps PGs pinned: they would be released as well,
+        and its rollback would become impossible."""
         if self.current is not None and self.current.held:
             raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
                           'resume", "rebalance rollback" or "rebalance finish --keep" first'
@@ -139,7 +139,7 @@ class Campaigns:
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:
-        """As `begin`, after CRUSH has changed: the map before that is unknown."""
+        """As `begin`, after CRUSH has changed: the earlier map is unknown."""
         campaign = replace(self.begin(seen), automatic=True, crush_version=-1)
         self._crush_orders.forget_before()
         self.current = campaign
@@ -151,7 +151,7 @@ class Campaigns:
 
     def _remember_crush(self, seen: Observation) -> None:
         """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
-        before that."""
+        before the aborted one."""
         last = self.current
         if last is not None and last.held and has_own_crush(last, seen):
             return
@@ -166,7 +166,7 @@ class Campaigns:
         return replace(self.current.holds, given_up=())
 
     def set_back(self, now: float) -> None:
-        """Limit the times of the campaign to the present, as the clock may have been set back."""
+        """Limit the times of the campaign to the present: the clock may have been set back."""
         if self.current is not None:
             self.current = without_future(self.current, now)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Client latency for the throttle: the last reading, the baseline, and the shares that chance or
-the load explain."""
+"""Client latency for the throttle: the last reading, its limit, and the parts that chance or the
+load explain."""
 from dataclasses import replace
 from math import log, sqrt
 from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -13,7 +13,7 @@ from ..watch.peers import weighted_median
 LEAST_OPS = 50
 #: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
 #: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
-USUAL_SPREAD = 1.5
+TYPICAL_SPREAD = 1.5
 #: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
 #: few operations are skewed, so that it is about 1 %.
 CHANCE = 0.001
@@ -37,7 +37,7 @@ class PoolLatency(NamedTuple):
     ms: float
     target_ms: float
     ops: float = 0.0
-    spread: float = USUAL_SPREAD
+    spread: float = TYPICAL_SPREAD
     #: Share of the limit by which chance may exceed it.
     chance: float = 0.0
     #: The limit was set by the operator.
@@ -85,10 +85,11 @@ def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[in
 
 def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
                    path: Path = Path(), most: float = 1.0) -> List[PoolLatency]:
-    """What there are operations of; `unsteady`: OSDs whose operations wait for peering PGs.
+    """The latency of all kinds of operation of all pools; `unsteady`: OSDs whose operations wait
+    for peering PGs.
 
     Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
-    operation that waits a second would outweigh a thousand that do not. If PGs of all OSDs are
+    operation that waits a second would outweigh a thousand others. If PGs of all OSDs are
     peering, all count, and the limit is raised by the effect of the stall budget on the mean,
     `stall_ms`. Pools without operations near the path of what moves, and whose CRUSH rules do not
     lead there, do not count. The limit is also raised by the effect of the load, up to `most`
@@ -103,14 +104,14 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
 
 
 def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
-    """What there were operations of in the last minute, in the pools that count in pool_latencies.
+    """The latency in the last minute, of the pools that count in pool_latencies.
 
-    Clients that wait send fewer operations: where data moves too fast for a few clients, a single
+    Clients that wait send fewer operations: if data moves too fast for a few clients, a single
     reading has too few to be judged.
     """
     near = {row.pool for row in clients.rows if row.osd in path.near}
     return [PoolLatency(pool.name, kind, minute.median_ms, target, minute.ops,
-                        spread or USUAL_SPREAD, named=pool.named)
+                        spread or TYPICAL_SPREAD, named=pool.named)
             for number, pool in clients.pools.items()
             if not path.osds or number in path.pools or number in near
             for kind, minute, target, spread in (
@@ -173,8 +174,9 @@ def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
         if row.osd in near or pool is None or pool.erasure or not pool.read_baseline_ms \
                 or not row.read.sane or not row.read.number:
             continue
-        usual_ns = row.read.number * 1e6 * pool.read_baseline_ms * clients.norms.get(row.osd, 1.0)
-        ratios.setdefault(row.pool, []).append((row.read.sum_ns / usual_ns, row.read.number))
+        baseline_ns = row.read.number * 1e6 * pool.read_baseline_ms \
+            * clients.norms.get(row.osd, 1.0)
+        ratios.setdefault(row.pool, []).append((row.read.sum_ns / baseline_ns, row.read.number))
     return {pool: _certain_median(found, clients.pools[pool].read_spread)
             for pool, found in ratios.items()}
 
@@ -185,7 +187,7 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
         return 1.0
     # The deviation of a median is sqrt(pi / 2) times that of a mean.
     chance = 1.25 * sqrt(2.0 * log(1.0 / CHANCE)) \
-        * min(SPREAD_MAX, spread or USUAL_SPREAD) / sqrt(ops)
+        * min(SPREAD_MAX, spread or TYPICAL_SPREAD) / sqrt(ops)
     return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
 
@@ -194,17 +196,17 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
     found: List[PoolLatency] = []
     for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]
-        for kind, ops, target, usual, spread in (
+        for kind, ops, target, baseline, spread in (
                 ('reads', read, pool.read_target_ms, pool.read_baseline_ms, pool.read_spread),
                 ('writes', write, pool.write_target_ms, pool.write_baseline_ms,
                  pool.write_spread)):
             if target is None or not ops.number:
                 continue
-            if not pool.named and usual is not None:
-                target = max(target, min(loads.get(pool_id, 1.0) * target, most * usual))
+            if not pool.named and baseline is not None:
+                target = max(target, min(loads.get(pool_id, 1.0) * target, most * baseline))
             found.append(PoolLatency(
                 pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms, ops.number,
-                spread or USUAL_SPREAD, named=pool.named))
+                spread or TYPICAL_SPREAD, named=pool.named))
     return found
 
 

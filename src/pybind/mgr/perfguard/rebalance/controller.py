@@ -36,10 +36,11 @@ from .types import Action, Campaign, Phase, SetEntry
 
 log = logging.getLogger(__name__)
 
-#: Number of the last bursts of upmaps whose median counts: one election of the mons does not.
+#: Number of the last batches of upmaps whose median counts, so that one election of the mons does
+#: not.
 COMMITS = 3
-#: Upmaps that the OSDMap does not show are sent again after so many times the time that the mons
-#: take for an answer, if that is longer than readback_timeout.
+#: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
+#: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
 
 Json = Dict[str, Any]
@@ -48,15 +49,15 @@ Json = Dict[str, Any]
 class RebalanceController:
     """Controls the campaign.
 
-    1. Before the observation: `wants_stored_options` says what else of the cluster is worth
-       reading in this turn.
-    2. `apply_request` and `carry_out`: what operators ask for, checked once more against what is
-       observed. Either may begin a campaign.
+    1. Before the observation: `wants_stored_options` determines whether this turn reads the
+       configuration database.
+    2. `apply_request` and `carry_out`: requests and orders of operators, checked once more against
+       the observation. Either may begin a campaign.
     3. `turn`: a change of CRUSH without `prepare`, an approved plan, or a new device may begin a
-       campaign. For the one that is open: goals, forecast and the mapping after its change are
-       worked out, the phase decides (phases.judge), the decision is journalled, read back, and
+       campaign. For the open campaign: goals, forecast and the mapping after its change are
+       computed, the phase decides (phases.judge), the decision is journalled, read back, and
        sent. A campaign that has ended is filed.
-    4. `report`: what commands see of it.
+    4. `report`: the state for commands.
     """
 
     def __init__(self, context: CampaignContext) -> None:
@@ -81,7 +82,7 @@ class RebalanceController:
         self.audited_epoch = -1
         #: The last time of unanswered commands.
         self.answered = self._context.clock()
-        #: Seconds until the mons answered the last bursts of upmaps.
+        #: Seconds until the mons answered the last batches of upmaps.
         self._commit_seconds: Deque[float] = deque(maxlen=COMMITS)
 
     # ---- life
@@ -146,7 +147,7 @@ class RebalanceController:
         self._reasons = (Reason(Code.NOT_STORED, why),)
 
     def wants_stored_options(self, osdmap: OsdMap, asked: Sequence[Request]) -> bool:
-        """Whether settings are about to be held or given back; `asked`: what operators ask for.
+        """Whether settings are about to be held or given back; `asked`: requests of operators.
 
         Reading the configuration database costs a mon command, so it is not done in every turn.
         """
@@ -178,7 +179,7 @@ class RebalanceController:
             self.apply(request, seen.now)
             if request.verb == 'finish' and request.keep:
                 # After an abort, operators do not expect the next campaign to begin.
-                self.withdraw_plans('the campaign before it was ended by "rebalance finish --keep"')
+                self.withdraw_plans('the previous campaign was ended by "rebalance finish --keep"')
         return None
 
     def apply(self, request: Request, now: float) -> None:
@@ -191,7 +192,7 @@ class RebalanceController:
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, seen)
         if waiting.order.verb == REPLACE and not waiting.order.dry_run:
-            # A device that has failed begins no campaign now, and its successor will.
+            # A failed device begins no campaign now, but its successor will.
             self._context.reopen()
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
             return self.replacing.carry_out(
@@ -229,7 +230,7 @@ class RebalanceController:
         if self.open:
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
-                seen = _held(seen, 'working out the rollback')
+                seen = _held(seen, 'computing the rollback')
             assert self.campaign is not None
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
             self.forecast.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
@@ -268,7 +269,7 @@ class RebalanceController:
         self.campaign = replace(self.campaigns.begin_after(seen), trigger='auto')
 
     def _go_on_replacing(self, seen: Observation, options: Options) -> None:
-        """Fill the new devices that serve."""
+        """Fill the new devices that are in use."""
         if not self.replacing or not self._may_write():
             return
 
@@ -279,7 +280,7 @@ class RebalanceController:
         self.replacing.turn(
             seen, self.campaign, options.auto_expand_settle,
             lambda waiting, order: self._orders.change(waiting, seen, order,
-                                                       why='new devices serve'),
+                                                       why='new devices are in use'),
             catch)
 
     def _loose(self, osdmap: OsdMap) -> str:
@@ -298,7 +299,7 @@ class RebalanceController:
         assert self.campaign is not None
         if not self._pin_goals.refresh_raws(self.campaign, seen):
             return replace(
-                _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
+                _held(seen, 'computing where CRUSH places PGs with a pg_upmap entry'),
                 goals_fit=False)
         found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
         if found is not None:

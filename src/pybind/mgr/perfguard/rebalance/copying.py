@@ -4,8 +4,8 @@
 With the scheduler wpq an OSD sleeps after each object that it recovers or backfills, for
 osd_recovery_sleep_hdd, _hybrid (data on a rotating drive, metadata on flash) or _ssd, unless
 osd_recovery_sleep is not 0, which replaces all three (OSDService::get_osd_recovery_sleep). The
-sleep spaces the copies of all PGs that the OSD leads. With mclock the OSDs force the sleeps to 0,
-and their profile decides.
+sleep spaces the copies of all PGs of which the OSD is the primary. With mclock, OSDs set the sleeps
+to 0, and only their profile has an effect.
 
 The options are borrowed in the section `osd` of the configuration database. What others have set
 for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does the ceph.conf of an
@@ -87,13 +87,13 @@ class Reading:
 
 
 def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
-    """The step after a new reading (None: there is none). It slows down soon, and speeds up after a
-    while."""
+    """The step after a new reading (None: there is none). Copying is slowed soon, and accelerated
+    after a while."""
     if reading is None:
         return copying
     copying = replace(copying, idle=reading.idle)
     if not copying.changed:
-        # The first step lasts for the minimum duration as well.
+        # The first step also lasts for the minimum duration.
         copying = replace(copying, changed=now)
     passed = now - copying.changed
     # A clock that was set back must not keep the step for long.
@@ -135,8 +135,8 @@ def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
     wanted: Dict[str, str] = {}
     if WPQ in schedulers and _number(found.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
-            usual = _number(found[name]) if name in found else default
-            if (mode == ON or name not in found) and usual < copying.seconds:
+            now = _number(found[name]) if name in found else default
+            if (mode == ON or name not in found) and now < copying.seconds:
                 wanted[name] = '%g' % copying.seconds
     profile = found.get(PROFILE)
     if MCLOCK in schedulers and (profile is None or (

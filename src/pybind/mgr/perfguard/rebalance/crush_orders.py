@@ -3,8 +3,8 @@
 tools of Ceph.
 
 For a rollback the old weights, or the old CRUSH map, are sent with the pins of the PGs that have
-moved meanwhile, as in joining.py. The pins that this makes unnecessary are removed once it is read
-back: the mons may refuse a change of CRUSH and still remove the pins that are sent along with it.
+moved meanwhile, as in joining.py. The pins that this makes unnecessary are removed once the change
+is read back: the mons may refuse a change of CRUSH and still remove pins that are sent with it.
 """
 import base64
 import errno
@@ -209,14 +209,14 @@ class CrushOrders:
         return ''
 
     def forget_before(self) -> None:
-        """CRUSH changed before the campaign began: the map before that is unknown."""
+        """CRUSH changed before the campaign began: the earlier map is unknown."""
         self._store.remove(BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                        seen: Observation) -> Callable[[], Prepared]:
-        """As `preparing`: what a rollback changes, and what that will do.
+        """As `preparing`: the change of a rollback, and its effects.
 
-        Raises Refused at once where there is nothing to go back to.
+        Raises Refused at once if there is nothing to restore.
         """
         crush_map = self._before(seen)
         inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space())
@@ -297,10 +297,10 @@ class CrushOrders:
             self._put_drained({**records, **new})
 
     def forget_drains(self, seen: Observation, campaign: Optional[Campaign]) -> None:
-        """A record of a drain lives until the OSD is purged, since its id may be another disk's
-        then, or gets a weight, which `undrain` must not replace by the one from before.
+        """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
+        weight, which `undrain` must not replace by the earlier one.
 
-        `campaign`: the one that is open; what it is about to change is not looked at.
+        `campaign`: the open one; OSDs whose weight it is about to change are ignored.
         """
         records = self._records()
         if not records:
@@ -312,7 +312,7 @@ class CrushOrders:
             self._put_drained(left)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:
-        """CRUSH weights from before, of OSDs that were drained and got no weight since."""
+        """Earlier CRUSH weights of OSDs that were drained and have received no weight since."""
         weights, osds = seen.crush.weights(), seen.osdmap.osds
         return {osd: record.weight for osd, record in self._records().items()
                 if weights.get(osd, 1.0) <= DRAINED_WEIGHT
@@ -364,7 +364,7 @@ def _drained_of(raw: Any) -> 'Drained':
     """Earlier versions wrote the weight alone. Raises TypeError or ValueError."""
     weight, *uuid = raw if isinstance(raw, list) else [raw]
     if not math.isfinite(weight):
-        raise ValueError('%r is no weight' % (weight,))
+        raise ValueError('%r is not a weight' % (weight,))
     return Drained(float(weight), *map(str, uuid))
 
 

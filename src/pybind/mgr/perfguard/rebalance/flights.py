@@ -5,7 +5,7 @@ from typing import AbstractSet, Dict, List, Optional
 
 from ..cluster.types import pool_of
 from ..errors import Code
-from ..tables import pgs
+from ..tables import pgs, pgs_are
 from ..upmap.pins import INCOMPLETE, Pin, plan_pin, stays
 from .moves import move_between
 from .pinning import is_mixture
@@ -56,7 +56,8 @@ def follow_flights(turn: Turn) -> None:
     campaign = turn.campaign
     passed = _passed(turn)
     moving = campaign.in_flight or campaign.phase is Phase.RELEASING
-    # Holds also count for the remaining time; the hours outside the time window are known.
+    # Time without releases also counts for the remaining time; the hours outside the time window do
+    # not, since they are known.
     counts = moving or (campaign.phase is Phase.HOLDING
                         and campaign.limits.now != Code.WINDOW_CLOSED)
     if released > turn.campaign.released:
@@ -214,8 +215,8 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
             pinning[pgid] = Sent(turn.now)
     turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
     if stuck:
-        turn.event('unpinnable', 'PGs %s continue to their targets' % ', '.join(sorted(stuck)),
-                   'they cannot be pinned back')
+        turn.event('unpinnable', '%s still moving: %s' % (
+            pgs_are(len(stuck)), ', '.join(sorted(stuck))), 'cannot be pinned back')
     turn.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
                         if pgid not in back},
              pinning=pinning, pins_sent=turn.now, released=released)

@@ -2,7 +2,7 @@
 """The final OSDs and upmap entry of each PG of a campaign with target=balanced.
 
 Computed once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
-changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
+changed or further PGs were pinned. The goals are in the pin records, and so survive a restart.
 The preview shows the same for a change of CRUSH before it is made.
 """
 import hashlib
@@ -50,8 +50,8 @@ class Goals:
 
 def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
           balancing: Balancing = Balancing()) -> str:
-    """Words that change when the goals of PGs of these pools must be computed again: one for what
-    concerns all of them, and one for each pool."""
+    """Words that change when the goals of PGs of these pools must be computed again: one for all
+    pools, and one for each pool."""
     common = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
     return ' '.join([_digest(common, 16), *(
@@ -65,7 +65,7 @@ def _digest(seen: Tuple[object, ...], digits: int) -> str:
 
 
 def still_holds(known: str, now: str) -> bool:
-    """Whether the basis is unchanged. Pools without pins by now do not matter."""
+    """Whether the basis is unchanged. Pools that have no pins anymore do not matter."""
     return set(now.split()) <= set(known.split())
 
 
@@ -114,7 +114,7 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
 
 @dataclass(frozen=True)
 class Ground:
-    """The basis of goals: if it has changed meanwhile, they are discarded."""
+    """The basis of goals: if it has changed, they are discarded."""
     campaign: Campaign
     pins: Mapping[str, PinRecord]
     basis: str
@@ -130,7 +130,7 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if pool_of(pgid) in pools}
     remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items() if pool_of(pgid) in pools}
-    # Only the parts of the campaign that work_out reads: its times change in every turn.
+    # Only the parts of the campaign that `work_out` reads: its times change in every turn.
     return Ground(Campaign(campaign.id, campaign.phase, campaign.started,
                            in_flight=campaign.in_flight, goals=campaign.goals),
                   dict(pins), now, entries, remapped)
@@ -187,7 +187,7 @@ def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
 
 
 def is_adopted(pin: PinRecord) -> bool:
-    """A PG that CRUSH did not remap, and that moves for the sake of the balance."""
+    """Whether CRUSH did not remap the PG, which only moves for the balance."""
     return pin.before == pin.entry
 
 
@@ -202,7 +202,7 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
     worst = max((found.deviation for found in goals.balances.values()), default=0.0)
     return Event('plan', '%s will move, %s will stay as upmaps' % (
         pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')),
-        'then every OSD holds its share of %s to within %.2f PGs'
+        'then every OSD has its share of %s to within %.2f PGs'
         % (plural(len(goals.balances), 'pool'), worst))
 
 
@@ -268,7 +268,7 @@ class _PoolGoals:
         pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
         present = self._osdmap.entry(pgid)
         if raw is None:
-            # The balancing cannot place it. It may be on a drained OSD, so its pin is removed.
+            # The balancer cannot place it. It may be on a drained OSD, so its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
         final = self.balance.finals.get(pgid, up)
         if final != up and broken_rule(pool, final, self._crush, self._out):
@@ -288,9 +288,9 @@ class _PoolGoals:
 class Balanced:
     """Sums over pools."""
     moves: Tuple[Move, ...] = ()
-    #: Shards that go where CRUSH does not place them, for the balance alone.
+    #: Shards that move to where CRUSH does not place them, for the balance alone.
     extra: int = 0
-    #: Shards that may move in all (max_extra_movement), beside those that leave drained OSDs.
+    #: Shards that may move in total (max_extra_movement), besides those that leave drained OSDs.
     limit: int = 0
     #: Pins that stay as upmaps.
     kept: int = 0

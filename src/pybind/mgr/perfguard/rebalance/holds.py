@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags, balancer, autoscaler and options of the mons: hold them during a campaign, give them back
-after it.
+"""Flags, balancer, autoscaler and options of the mons: borrowed for a campaign, given back after
+it.
 
-What others have set is never touched. The rest is the rule of perfguard/holds.py.
+Settings of others are never changed. The rest follows the rule of perfguard/holds.py.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -26,8 +26,8 @@ NOTHING: Mapping[str, str] = {}
 #: A PG without objects is never degraded, so norebalance defers its backfill
 #: (PrimaryLogPG::start_recovery_ops). If it is undersized, its backfill has the priority of those
 #: of degraded PGs (PeeringState::get_backfill_priority), which wait until it gives its reservations
-#: back: as long as norebalance is set. After so many seconds norebalance gives way for some
-#: others: backfill without objects takes one. If that was not the cause, it is tried again later.
+#: back: as long as norebalance is set. After this time norebalance is cleared for some seconds:
+#: backfill without objects takes one. If that was not the cause, it is repeated later.
 BLOCKED_SECONDS = 15.0
 GIVE_WAY_SECONDS = 45.0
 GIVE_WAY_AGAIN_SECONDS = 600.0
@@ -44,7 +44,7 @@ class Reconciled:
 def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
               begin: bool, mon: Mapping[str, str] = NOTHING,
               pools: Optional[AbstractSet[int]] = None) -> Reconciled:
-    """One step towards what the campaign wants.
+    """One step towards the settings that the campaign needs.
 
     `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off; `begin`: they
     may be switched off now; later, others may have switched them on. `mon`: options that the mons
@@ -161,7 +161,7 @@ def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
 
 
 def _theirs(holds: Holds) -> Reconciled:
-    """Others have switched the balancer on during the campaign."""
+    """Others have switched on the balancer during the campaign."""
     options = {name: held for name, held in holds.options.items() if name != BALANCER}
     return Reconciled(
         replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
@@ -214,7 +214,7 @@ def waiting_text(settings: Settings, until: str) -> str:
     """Why a campaign waits for its borrowed settings."""
     if settings.balancer_busy:
         return 'waiting until the balancer has carried out its last plan; if its module has ' \
-            'failed ("ceph health detail"), "ceph mgr fail" ends that'
+            'failed ("ceph health detail"), run "ceph mgr fail"'
     return 'waiting until ' + until
 
 
@@ -251,17 +251,17 @@ def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, 
 
 #: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'
-#: With so many, a burst of hundreds of commands ends up in one epoch, if it is sent right after a
-#: commit: longer than that after one, the mons propose within paxos_min_wait (50 ms). The journal's
-#: writes, which come just before the burst, are such commits.
+#: With this interval, a burst of hundreds of commands ends up in one epoch if it is sent right
+#: after a commit: if the last commit is older than the interval, the mons propose within
+#: paxos_min_wait (50 ms). The journal's writes just before the burst are such commits.
 GATHER_SECONDS = '3'
-#: While PGs are released, which wait for several proposals each while they peer: (PGs of the
+#: While PGs are released, each of which waits for several proposals while it peers: (PGs of the
 #: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
-#: A stall is two or three of these long: 0.12 s for each release with 0.02 s, 0.33 s with 0.1 s
+#: A stall lasts two or three intervals: 0.12 s for each release with 0.02 s, 0.33 s with 0.1 s
 #: (Pacific, qa/bench/bench_release_stall.py).
 FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 << 20, '0.1'),
                   (25000, 512 << 20, '0.25'))
-#: Seconds that the mons wait for more before they propose, where the last commit was longer ago
+#: Seconds that the mons wait for more commands before they propose, if the last commit is older
 #: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
 MIN_WAIT = 'paxos_min_wait'
 FAST_WAITS = {'0.02': '0.005'}
@@ -272,16 +272,16 @@ CHANGE_SECONDS = '0.1'
 PREPARED_SECONDS = 3600.0
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
-#: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
+#: Seconds of CPU per PG that an epoch costs the mon, most of it for mapping all PGs again
 #: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
 MON_SECONDS_PER_PG = 12e-6
-#: About how many bytes of a full OSDMap are due to an OSD (300 of them its eight addresses; the
-#: bench has none), a pool, and an upmap entry or a pg_temp.
+#: Approximate bytes in a full OSDMap of an OSD (300 of them for its eight addresses, which the
+#: bench lacks), of a pool, and of an upmap entry or a pg_temp.
 OSD_BYTES, POOL_BYTES, PG_BYTES = 450, 400, 30
 
 
 class Epoch(NamedTuple):
-    """What one OSDMap epoch costs a cluster."""
+    """Costs of one OSDMap epoch."""
     pgs: int
     osds: int
     #: Of the full map, which each OSD stores beside the incremental one (OSD::handle_osd_map).
@@ -308,7 +308,7 @@ def epoch_of(osdmap: OsdMap) -> Epoch:
 
 
 def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
-    """Seconds between two proposals while PGs are released; None: as the operator has it."""
+    """Seconds between two proposals while PGs are released; None: unchanged."""
     if fast_peering == 'off':
         return None
     fitting = [seconds for most_pgs, most_bytes, seconds in FAST_PROPOSALS
@@ -350,8 +350,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
-    # Not for PGs in flight while the campaign is on hold or stuck: a single one would keep the
-    # interval short for days.
+    # Not while the campaign is HOLDING or stuck: a single PG in flight would disable scrubs for
+    # days.
     if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs \
             and campaign.idle_seconds(campaign.turned) < options.stalled_after:
         found[OSD_OPTION + MAX_SCRUBS] = '0'
@@ -377,8 +377,7 @@ def _fast_proposals(campaign: Campaign, releasing: bool, options: Options,
 
 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
-    """The mons did not accept these options. None of them is worth waiting for: the campaign
-    continues without them."""
+    """The mons did not accept these options. The campaign continues without them."""
     marks = [mark for name in sorted(names)
              for mark in (mon_option_mark(name), _refused_mark(name))]
     return replace(holds, given_up=holds.given_up + tuple(marks))
@@ -391,7 +390,7 @@ def can_be_missed(holds: Holds, name: str) -> bool:
 
 
 def refused_options(holds: Holds) -> List[str]:
-    """Options that the campaign continues without, in words."""
+    """Texts on the options that the campaign continues without."""
     return [option_text(mark[len(_REFUSED):]) for mark in holds.given_up
             if mark.startswith(_REFUSED)]
 
@@ -399,11 +398,10 @@ def refused_options(holds: Holds) -> List[str]:
 def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                           wanted: Mapping[str, str]
                           ) -> Tuple[Holds, List[Action], List[str]]:
-    """One step towards the wanted values; what is held and not wanted is given back.
+    """One step towards the wanted values; other borrowed options are given back.
 
-    `stored`: the database's options as Settings.mon has them; None: not read this time, then
-    nothing changes.
-    Returns the holds, what is to be sent, and what others have changed, in words.
+    `stored`: options of the database, as Settings.mon; None: not read this time, so nothing
+    changes. Returns the holds, the actions, and texts on options that others have changed.
     """
     if stored is None:
         return holds, [], []
@@ -437,7 +435,8 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
 
 def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
                         wanted: Mapping[str, str]) -> bool:
-    """Every option is seen as wanted, or belongs to others, and nothing else is held."""
+    """Whether every option is seen as wanted, or was changed by others, and no other one is
+    borrowed."""
     for name, value in wanted.items():
         held = holds.mon.get(name)
         if held is None:
@@ -482,8 +481,8 @@ def _refused_mark(name: str) -> str:
 
 def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, options: Options,
                          asked: bool) -> bool:
-    """Whether settings are about to be held or given back. `pinned`: pins of the campaign are
-    left; `asked`: operators ask for something."""
+    """Whether settings are about to be borrowed or given back. `pinned`: pins of the campaign are
+    left; `asked`: operators have requests."""
     if campaign.active and not campaign.prepared:
         return True
     mon = wanted_mon_options(campaign, options, osdmap)

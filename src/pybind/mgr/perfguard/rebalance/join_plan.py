@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread.
 
-The mons may commit the pins without the change, so an entry that is sent with it serves both
-mappings where it can.
+The mons may commit the pins without the change, so an entry that is sent with it fits both mappings
+if possible.
 """
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Union
@@ -38,16 +38,16 @@ class Join:
 
 
 def undersized(planned: Join, future: Future) -> int:
-    """How many PGs cannot be pinned because they lack an OSD: when it is back, or they have
-    recovered, they can."""
+    """How many PGs cannot be pinned because they lack an OSD. They can be pinned once it is back or
+    they have recovered."""
     return sum(1 for pg in map(future.pgs.__getitem__, planned.unpinnable)
                if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw))
 
 
 @dataclass(frozen=True)
 class PlannedFuture(Future):
-    """The mapping with the pins of the change, planned by the tool thread: on a large cluster that
-    takes a second, for which the loop would hold the GIL."""
+    """The mapping with the pins of the change, planned by the tool thread: on a large cluster this
+    takes a second, in which the loop would hold the GIL."""
     join: Join = field(default_factory=lambda: Join({}, {}, {}))
 
 
@@ -63,8 +63,8 @@ def renewed(future: Future, before: OsdMap, now: OsdMap,
             placement: Callable[[str], Optional[Placement]], change: Change) -> Future:
     """The mapping of the OSDMap `before`, for one that differs from it in pg_temp alone.
 
-    Where CRUSH will place a PG does not depend on pg_temp; where it is, and so its pin, does.
-    PGs recover and are remapped all the time elsewhere.
+    The future place of a PG does not depend on pg_temp; its present place, and so its pin, does.
+    Other PGs recover and are remapped all the time.
     """
     found = {pgid: (future.pgs[pgid], placement(pgid))
              for pgid in before.pg_temp.keys() | now.pg_temp.keys()

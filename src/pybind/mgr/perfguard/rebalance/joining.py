@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
 
-If the future mapping was not available for the preview of the order either, or if the burst is
-split over two epochs, the ordinary way remains: norebalance is set, and PGs that become remapped
-are pinned.
+If the future mapping is not available, as in the preview of the order, or if the burst is split
+over two epochs, the ordinary way remains: norebalance is set, and PGs that become remapped are
+pinned.
 """
 import zlib
 from dataclasses import replace
@@ -30,9 +30,9 @@ from .turn import Turn, has_own_crush
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
                     SetPoolPgs, SetPoolRule, SetWeight, ChangeStage)
 
-#: Bursts until the change counts as refused by the mons.
+#: Attempts after which the change counts as refused by the mons.
 SEND_TIMES = 3
-#: Maximum number of pins that are sent with a change: so many always fit into one proposal of the
+#: Maximum number of pins that are sent with a change, which always fit into one proposal of the
 #: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
 #: until they are pinned. If these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
@@ -76,14 +76,15 @@ def join(turn: Turn, ready: bool) -> None:
 
 
 def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
-    """Send it, once its pins are known and then the mons gather commands for longer than usual. All
-    other waits may take long, and meanwhile clients would wait for each proposal of the mons."""
+    """Send it once its pins are known and, last, the mons gather commands for longer than by
+    default. All other waits may be long, and clients would wait for each proposal of the mons."""
     outlook = turn.seen.outlook
     if (change.done or change.moves_first or change.pgs) and not change.pending \
             and _unsettled(turn, change):
         turn.set(change=replace(change, gathers=False))
-        turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
-                     % (len(change.done), len(change.weights)) if change.pool is None else
+        turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %s'
+                     % (len(change.done), plural(len(change.weights), 'OSD'))
+                     if change.pool is None else
                      'waiting until no PG of the pool is peering or waiting for its pin')
     elif not ready:
         turn.because(Code.SETTINGS, waiting_text(
@@ -92,7 +93,7 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
     elif outlook is None and change.needs_outlook:
         turn.set(change=replace(change, gathers=False))
         turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
-            turn.seen.outlook_failure and ' once more: ' + turn.seen.outlook_failure))
+            turn.seen.outlook_failure and ' again: ' + turn.seen.outlook_failure))
     elif isinstance(outlook, NoFuture) and not change.ordinary:
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
     elif change.moves_first and not change.pending and isinstance(outlook, Future) \
@@ -106,7 +107,7 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
 
 
 def _unsettled(turn: Turn, change: Change) -> bool:
-    """The last burst is not completely in force; PGs that it has missed are pinned here."""
+    """Whether the last burst is not completely in force; PGs that it has missed are pinned here."""
     left = pin_remapped(turn)
     peering = turn.seen.signals.counts.in_transition > 0
     if change.pgs is not None and turn.now - change.since <= turn.seen.stats_period + 1:
@@ -126,8 +127,8 @@ def _may_gather(turn: Turn, change: Change) -> bool:
 
 
 def _awaits_osds(turn: Turn, number: int) -> bool:
-    """More PGs lack an OSD than when the change was ordered. Without pins they would all be copied
-    to other OSDs at once, for an OSD that may have restarted."""
+    """Whether more PGs lack an OSD than when the change was ordered. Without pins, all of them
+    would be copied to other OSDs at once, although the OSD may only have restarted."""
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("rebalance acknowledge '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
@@ -207,7 +208,7 @@ def _expected(turn: Turn, change: Change) -> int:
 
 
 def _expected_crush(turn: Turn, change: Change) -> CrushRules:
-    """CRUSH whose tunables the change leaves in force: new weights leave them as they are."""
+    """CRUSH whose tunables are in force after the change; new weights do not change them."""
     outlook = turn.seen.outlook
     return outlook.crush if change.crush_map and isinstance(outlook, Future) else turn.seen.crush
 
@@ -252,7 +253,7 @@ def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> N
 
 def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
             actions: List[Action]) -> None:
-    """Send the entry of a pin that becomes unnecessary for the epoch of the change: usually none.
+    """Send the entry of a pin that becomes unnecessary for the epoch of the change, mostly none.
 
     The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
     stay until the change is read back, and `_unpin` removes them.
@@ -354,8 +355,8 @@ def _next_stage(turn: Turn, change: Change) -> None:
         done = tuple(sorted((*change.done, *change.chunk)))
         turn.set(change=replace(change, stage=ChangeStage.WANTED, done=done, times=0,
                                 since=turn.now))
-        turn.event('join', 'CRUSH weights of %d of %d OSDs are in force' % (
-            len(done), len(change.weights)), 'read back from the OSDMap')
+        turn.event('join', 'CRUSH weights of %d of %s are in force' % (
+            len(done), plural(len(change.weights), 'OSD')), 'read back from the OSDMap')
         return
     if change.rule is not None and change.then is not None:
         turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
@@ -392,7 +393,7 @@ def drop_refused(turn: Turn) -> None:
 
 
 def on_its_way(turn: Turn) -> bool:
-    """For a campaign that is being aborted: whether its change of CRUSH may still land."""
+    """For a campaign that is being aborted: whether its change of CRUSH may still take effect."""
     change = turn.campaign.change
     if change is None or not change.pending:
         return False
@@ -408,7 +409,8 @@ def on_its_way(turn: Turn) -> bool:
 
 
 def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
-    """The OSDMap would show a burst by now; without an answer from the mons it may still land."""
+    """Whether the OSDMap should show a burst by now; without an answer from the mons it may still
+    take effect."""
     change = campaign.change
     if change is None or not change.pending or (
             change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
@@ -419,7 +421,7 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
 
 
 def _unsent(turn: Turn, change: Change) -> None:
-    """The burst, or the part of it that changes CRUSH, did not arrive."""
+    """The burst, or the part of it that changes CRUSH, is not in force."""
     for pgid in turn.campaign.pinning:
         pin, present = turn.pin_of(pgid), turn.seen.osdmap.entry(pgid)
         if pin is None or present == pin.entry:
@@ -434,19 +436,19 @@ def _unsent(turn: Turn, change: Change) -> None:
 
 
 def _again(turn: Turn, change: Change) -> None:
-    """The records of the pins stay until the change is given up: the burst may land late."""
+    """The records of the pins stay until the change is given up: the burst may take effect late."""
     _claim(turn, change)
     if change.times < SEND_TIMES:
         turn.set(change=replace(change, stage=ChangeStage.WANTED))
         turn.event('join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
         return
     _unsent(turn, change)
-    turn.event('join', 'the CRUSH change is given up', 'the mons did not take it')
-    turn.enter(Phase.ABORTING, 'the mons did not take the change of CRUSH')
+    turn.event('join', 'the CRUSH change is given up', 'the mons did not accept it')
+    turn.enter(Phase.ABORTING, 'the mons did not accept the CRUSH change')
 
 
 def _pinned_again(turn: Turn) -> Dict[str, Sent]:
-    """Send the pins again that had to go with a change of CRUSH that is not in force."""
+    """Send pins again that were removed with a change of CRUSH that is not in force."""
     sent: Dict[str, Sent] = {}
     for pgid, pin in turn.pinned().items() if turn.campaign.removes_upmaps else ():
         present = turn.seen.osdmap.entry(pgid)

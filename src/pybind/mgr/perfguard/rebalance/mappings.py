@@ -31,7 +31,7 @@ IN_FORCE = ''
 
 
 def exported(osdmap: OsdMap) -> Json:
-    """All pg_upmap_items; `vectors`: PGs with a pg_upmap entry, which the format cannot hold."""
+    """All pg_upmap_items; `vectors`: PGs with a pg_upmap entry, which the format lacks."""
     return {'mappings': [{'pgid': pgid, 'mapping': {'from': source, 'to': target}}
                          for pgid, items in sorted(osdmap.upmap_items.items())
                          for source, target in items],
@@ -65,8 +65,8 @@ class Imported:
     def still_there(self, osdmap: OsdMap) -> 'Imported':
         """The import if no entry has changed meanwhile; raises Refused otherwise."""
         if any(osdmap.entry(pgid) != pin.entry for pgid, pin in self.pins.items()):
-            raise Refused(errno.EAGAIN, 'the upmaps have changed while the import was being worked '
-                          'out: try again')
+            raise Refused(errno.EAGAIN, 'the upmaps have changed during the computation of the '
+                          'import: try again')
         return self
 
     def as_json(self, campaign: Optional[int]) -> Json:
@@ -101,7 +101,7 @@ def parsed(given: bytes) -> Dict[str, List[Pair]]:
         raise Refused(errno.EINVAL, 'not a list of {"pgid": "1.1", "mapping": {"from": 100, "to": '
                       '42}}: %s' % error) from error
     if not pairs or len(pairs) > MOST_PAIRS:
-        raise Refused(errno.EINVAL, 'the file has %s (1 to %d are allowed)' % (
+        raise Refused(errno.EINVAL, 'the file has %s (must be 1 to %d)' % (
             plural(len(pairs), 'mapping'), MOST_PAIRS))
     return found
 

@@ -21,7 +21,7 @@ RELEASE_OVERHEAD_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Move:
-    """The way of one PG from its present to its future OSDs; the sets are empty if unknown."""
+    """The move of one PG from its present to its future OSDs; the sets are empty if unknown."""
     pgid: str
     sources: OsdSet
     targets: OsdSet
@@ -33,7 +33,7 @@ class Move:
     readers: OsdSet = ()
     #: False: the targets are unknown until the PG is released.
     known: bool = field(default=True, compare=False)
-    #: When the move was first known, to find those that have waited for long.
+    #: When the move was first known, to find those that have waited too long.
     since: float = field(default=0.0, compare=False)
     #: A source is nearly full.
     relieves: bool = field(default=False, compare=False)
@@ -441,14 +441,14 @@ def window(candidates: Sequence[Move], start: int) -> List[Move]:
 def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0) -> List[Move]:
     """The next batch, least loaded paths first; `load` is updated with it.
 
-    Among equals come first: those that relieve an OSD that is nearly full; those that leave the
-    OSD with most PGs to give or enter the one with most to get, that is the fullest and the
-    emptiest, or the last PGs would be left on a few OSDs and take their turns one by one; those
+    Among equals, the order is: moves that relieve an OSD that is nearly full; moves that leave the
+    OSD with the most PGs to give or enter the OSD with the most to receive, the fullest and the
+    emptiest one (otherwise the last PGs would be left on a few OSDs and move one by one); moves
     that keep their primary.
 
-    A PG that never fits, say since it needs many OSDs at once, would wait until all others are
-    done. After PATIENCE_SECONDS one such PG at a time has its path kept free; not one whose target
-    holds as many PGs as it may, since waiting makes no room there, and PGs that leave it do.
+    A PG that never fits, for example because it needs many OSDs at once, would wait until all
+    others have moved. After PATIENCE_SECONDS the path of one such PG at a time is kept free; not if
+    its target holds as many PGs as it may, since only PGs that leave the target make room there.
     """
     queue: Dict[int, int] = {}
     for move in candidates:

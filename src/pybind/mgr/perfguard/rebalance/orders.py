@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Changes of CRUSH that operators order: expand, drain, undrain and apply become a change, or are
+"""Changes of CRUSH that operators order (expand, drain, undrain, apply): converted to a change, or
 refused."""
 import errno
 import math
@@ -98,8 +98,8 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
 
     A disk that was emptied, also by others, must not be filled again unless it is named. An OSD
-    that ever led a PG has an up_thru in the OSDMap until it is purged, and one with a share of the
-    PGs leads some.
+    that was ever the primary of a PG has an up_thru in the OSDMap until it is purged, and an OSD
+    with a share of the PGs is the primary of some.
     """
     return {osd: _not_new(osd, inventory) for osd, weight in sorted(
         inventory.crush.weights().items()) if weight == 0 and serves(osd, inventory.osdmap)}
@@ -248,14 +248,14 @@ def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, 
                    for other, weight in crush.weights().items()
                    if weight > DRAINED_WEIGHT and crush.class_of(other) == name
                    and other in space and space[other].total_bytes > 0]
-        usual = median(per_tib) if per_tib else 1.0
-        if not 1 / MAX_WEIGHT_RATIO <= usual <= MAX_WEIGHT_RATIO:
+        typical = median(per_tib) if per_tib else 1.0
+        if not 1 / MAX_WEIGHT_RATIO <= typical <= MAX_WEIGHT_RATIO:
             found.append(
-                'new OSDs%s get their size in TiB as CRUSH weight, but other OSDs%s weigh %.3g for '
-                'each TiB: with "--weight %.4g", osd.%d would get as much data for its size as '
-                'they have%s' % (
-                    ' of class ' + name if name else '', ' of the class' if name else '', usual,
-                    usual * space[osd].total_bytes / TIB, osd,
+                'new OSDs%s get their size in TiB as CRUSH weight, but other OSDs%s have a weight '
+                'of %.3g per TiB; "--weight %.4g" gives osd.%d as much data per TiB as they have%s'
+                % (
+                    ' of class ' + name if name else '', ' of the class' if name else '', typical,
+                    typical * space[osd].total_bytes / TIB, osd,
                     ' (add the OSDs of each class on their own)' if len(new) > 1 else ''))
     return tuple(found)
 
@@ -281,7 +281,7 @@ def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[
             bare = digits == name and name.isascii() and name.isdigit() and len(name) < 10
             raise Refused(errno.ENOENT, 'no %s %r in CRUSH%s' % (
                 'OSD, host or rack' if hosts else 'OSD', name,
-                ' (an OSD is osd.%s)' % name if bare else ''))
+                ' (did you mean osd.%s?)' % name if bare else ''))
         found |= set(below)
     return found
 
@@ -320,7 +320,7 @@ def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -
 
 
 def _places_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> int:
-    """A rule may take several trees, or choose several OSDs in a bucket: each needs enough."""
+    """A rule may take several trees, or choose several OSDs in a bucket: each must have enough."""
     return inventory.crush.places(pool.crush_rule, pool.size,
                                   _osds_left(pool, gone, inventory))
 
@@ -360,7 +360,7 @@ def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
 
 
 def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
-    """Raise Refused where an OSD would be nearfull with its share, by CRUSH weight, of the data of
+    """Raise Refused if an OSD would be nearfull with its share, by CRUSH weight, of the data of
     drained OSDs."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
     gone = osds | {osd for osd, weight in inventory.crush.weights().items()

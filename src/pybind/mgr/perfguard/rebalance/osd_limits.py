@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs, hosts and failure domains whose own clients wait: no release touches them for a while.
+"""OSDs, hosts and failure domains with slow reads: they receive no release for a while.
 
-The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs, or is spoilt by
-one. So the reads of each OSD are compared with its own baseline, and with what the other OSDs need
-at the same instant: where all are slow, the pool shows it. Such an OSD does not count in the
+The throttle judges pools (throttle.py), and the mean of a pool hides a few slow OSDs, or is
+distorted by one. So the reads of each OSD are compared with its own baseline, and with those of the
+other OSDs at the same instant: if all are slow, the pool shows it. A slow OSD does not count in the
 latency of its pools, and gets no release once two readings in a row have shown it, whether PGs move
-there or not: of few reads, one that waits for a peering PG makes any OSD slow for one reading.
-Reads of replicated pools wait mostly for the OSD that serves them. Writes, and reads of
-erasure-coded pools, wait for others too.
+there or not: among few reads, one that waits for a peering PG makes any OSD slow for one reading.
+Reads of replicated pools depend mostly on the OSD that serves them. Writes, and reads of
+erasure-coded pools, also wait for others.
 
-A host may suffer as a whole, from its network or its CPU, with few reads on each of its OSDs. So
-the OSDs of each host and failure domain are judged together as well, by their median: one or two
-slow OSDs do not make a host slow.
+A whole host may be slow, because of its network or its CPU, with few reads on each of its OSDs. So
+the OSDs of each host and failure domain are also judged together, by their median: one or two slow
+OSDs do not make a host slow.
 """
 from math import log, sqrt
 from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence,
@@ -24,17 +24,17 @@ from ..tables import plural
 from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Stop
 from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, SPREAD_MAX,
-                      USUAL_SPREAD)
+                      TYPICAL_SPREAD)
 
 #: Seconds after the last reading over the limit until an OSD gets releases again.
 HOLD_SECONDS = 30.0
-#: Reads that are slow for so long after the last PG moved there are not slow because of that. An
-#: OSD is held for so long at most by readings that say nothing.
+#: Reads that are slow for this time after the last PG moved there are slow for another reason. An
+#: OSD gets no release for at most this time while readings are inconclusive.
 UNTOUCHED_SECONDS = 180.0
-#: Seconds for which the OSD then gets releases regardless of its latency.
+#: Time in which the OSD then gets releases regardless of its latency.
 EXEMPT_SECONDS = 3600.0
-#: Fewer reads of an OSD in one reading say nothing. An OSD that hardly answers has few; from so few
-#: only what is many times its limit is no chance.
+#: Minimum number of reads of an OSD in one reading. An OSD that hardly answers has few; of so few,
+#: only a latency of many times the limit is significant.
 LEAST_READS = 5
 #: Minimum share of slow OSDs that explains why all operations of a pool are slow.
 EXPLAINING_SHARE = 0.01
@@ -52,10 +52,11 @@ Places = Mapping[str, AbstractSet[int]]
 
 class OsdHold(NamedTuple):
     """An OSD whose reads were over their limit, or those of its host or failure domain."""
-    #: Its last reading over the limit, and when a PG in flight last burdened it, or it began.
+    #: Time of its last reading over the limit, and when it last took part in a move (or this
+    #: began).
     over: float
     touched: float
-    #: Until then its latency holds nothing.
+    #: Until then its latency stops no release.
     exempt_until: float = 0.0
     #: Based on one reading only, which later ones may contradict.
     single: bool = False
@@ -68,18 +69,18 @@ class OsdHold(NamedTuple):
         return now >= self.exempt_until and self.recent(now) and not self.single
 
     def is_slow(self, now: float) -> bool:
-        """Exempt or not."""
+        """Whether it is slow now, exempt or not."""
         return self.recent(now) and (not self.single or self.over == now)
 
     def recent(self, now: float) -> bool:
         return 0.0 <= now - max(self.over, self.assumed) < HOLD_SECONDS
 
     def has_been(self, now: float) -> bool:
-        """Slow, in the time that an alarm outlasts it."""
+        """Whether it was slow within the time that an alarm outlasts its cause."""
         return not self.single and 0.0 <= now - max(self.over, self.assumed) < ALARM_SECONDS
 
     def counts(self, now: float) -> bool:
-        """Whether a reading over the limit is one more of those that held it, or exempted it."""
+        """Whether a reading over the limit continues the present state."""
         return self.recent(now) or now < self.exempt_until
 
 
@@ -113,7 +114,7 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
             if (hold.counts(now) or hold.has_been(now))
             and not (hold.single and (osd in steady or hold.place in judged) and osd not in over)}
     for osd, hold in kept.items():
-        # What no reading denies is still so, for a while. Peering only adds to what reads take.
+        # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
         denied = osd in steady or hold.place in judged \
             or osd in every and every[osd].ratio <= every[osd].limit
         if hold.recent(now) and not (hold.single or denied) and osd in everything \
@@ -128,7 +129,7 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
 
 
 def _exempt(hold: OsdHold, now: float) -> OsdHold:
-    """Its reads are slow: not because of the movement, if there was none for long enough."""
+    """Its reads are slow, but not because of movement if there was none for long enough."""
     if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
         return hold._replace(exempt_until=now + EXEMPT_SECONDS)
     return hold
@@ -143,8 +144,8 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     names = ', '.join(slow[:NAMED_OSDS])
     if len(slow) > NAMED_OSDS:
         names += ' and %s' % plural(len(slow) - NAMED_OSDS, 'other')
-    return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, and that of the '
-                        'other OSDs is not; releases there continue %d s after it is back'
+    return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, unlike that of '
+                        'other OSDs; releases there resume %d s after it is within its limit'
                         % (names, HOLD_SECONDS)), frozenset(osds))]
 
 
@@ -161,38 +162,38 @@ def held_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
 
 
 def slow_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
-    """OSDs that are slow now, exempt or not. One that is exempt is remembered after it is back."""
+    """OSDs that are slow now, exempt or not."""
     return frozenset(osd for osd, hold in holds.items() if hold.is_slow(now))
 
 
 def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
-    """Whether the slow ones of so many OSDs may be why a whole pool is slow. Few of very many have
-    a part in few operations: then it is the moves elsewhere that clients wait for."""
+    """Whether slow OSDs may explain a slow pool; `osds`: number of all OSDs. A few of very many
+    take part in few operations: then other moves are the cause."""
     return len(slow_osds(holds, now)) > EXPLAINING_SHARE * osds
 
 
 def explains_alarm(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
-    """As `explains`, of an alarm, which such OSDs may have raised before they were back."""
+    """As `explains`, for an alarm, which OSDs may have raised that are no longer slow."""
     slow = [hold for hold in holds.values() if hold.is_slow(now) or hold.has_been(now)]
     return len(slow) > EXPLAINING_SHARE * osds
 
 
 def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
-    """OSDs whose reads are over their limit, and those of others are not."""
+    """OSDs whose reads are over their limit while those of others are not."""
     return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, every)]
 
 
 def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
              every: Mapping[int, _Reads]) -> bool:
-    # The others, which need at least 1, are looked at for few OSDs only.
+    # Computed for few OSDs only: the others need at least 1.
     return reads.certain > reads.limit and (
         reads.certain > reads.limit * _of_others(osds, steady, every))
 
 
 def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
                    every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
-    """Whether the reads of a host or failure domain are over their limit, and those of others are
-    not, of all that have OSDs enough."""
+    """Whether the reads of each host or failure domain with enough OSDs are over their limit while
+    those of others are not."""
     steady = {osd: each for osd, each in everything.items() if osd not in unsteady}
     found: Dict[str, bool] = {}
     for place, osds in places.items():
@@ -212,8 +213,8 @@ def _median(parts: Sequence[_Reads]) -> _Reads:
 
 def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
                every: Mapping[int, _Reads]) -> float:
-    """What the median of the other OSDs takes, in baselines; at least 1. Of those whose operations
-    wait for peering PGs as well, where there are too few others."""
+    """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
+    operations wait for peering PGs if there are too few others."""
     for reads in (steady, every):
         others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
         if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
@@ -222,7 +223,7 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
 
 
 def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """By OSD, of those that have a baseline and any reads."""
+    """The reads of OSDs that have a baseline."""
     rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
@@ -230,19 +231,19 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
                 or not pool.read_baseline_ms or pool.read_target_ms is None \
                 or not row.read.sane or not row.read.number:
             continue
-        usual_ns = 1e6 * pool.read_baseline_ms * norm
+        baseline_ns = 1e6 * pool.read_baseline_ms * norm
         rows.setdefault(row.osd, []).append((
-            row.read.sum_ns, row.read.number, usual_ns,
+            row.read.sum_ns, row.read.number, baseline_ns,
             # The floor of the limit in ms is the same for a fast OSD.
-            usual_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
-            pool.read_spread or USUAL_SPREAD))
+            baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
+            pool.read_spread or TYPICAL_SPREAD))
     return {osd: _together(parts) for osd, parts in rows.items()}
 
 
 def _together(parts: Sequence[Tuple[int, int, float, float, float]]) -> _Reads:
     """The pools of one OSD, each read against its own pool."""
     ops = sum(number for _, number, _, _, _ in parts)
-    usual = sum(number * usual_ns for _, number, usual_ns, _, _ in parts)
-    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / usual,
-                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / usual, ops,
+    baseline = sum(number * baseline_ns for _, number, baseline_ns, _, _ in parts)
+    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / baseline,
+                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / baseline, ops,
                   sqrt(sum(number * spread ** 2 for _, number, _, _, spread in parts) / ops))

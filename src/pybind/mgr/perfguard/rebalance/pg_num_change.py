@@ -9,7 +9,7 @@ Fewer PGs: those that will be merged are released to where the new pgp_num place
 the same for both of a pair. Then pgp_num is set and the upmaps are removed, and ceph-mgr merges one
 PG after the other.
 
-Each step follows from the numbers that the pool has, so a step that was interrupted is repeated.
+Each step follows from the present numbers of the pool, so an interrupted step is repeated.
 """
 import errno
 import re
@@ -18,6 +18,7 @@ from typing import Any, Dict, Optional, Tuple
 from ..cluster.ports import Future
 from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
 from ..errors import Refused
+from ..tables import pgs
 from .turn import Turn
 from .types import Change, ChangeStage, SetPoolPgs
 
@@ -46,8 +47,7 @@ def at_rest(pool: Pool) -> bool:
 
 
 def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
-    """The numbers that follow those of a pool at rest on its way to a pg_num; None: it has
-    arrived."""
+    """The numbers of the next step of a pool at rest towards a pg_num; None: it has arrived."""
     now = numbers_of(pool)
     if now.pg_num > pg_num:
         # Merges that have begun continue to their end.
@@ -93,7 +93,7 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     pg_num = int(number)
     _refuse_pool(pool, force)
     if next_step(osdmap, pool, pg_num) is None:
-        raise Refused(errno.EALREADY, 'pool %s already has %d PGs' % (name, pg_num))
+        raise Refused(errno.EALREADY, 'pool %s already has %s' % (name, pgs(pg_num)))
     _refuse_outside(pool, pg_num)
     if pg_num > max(pool.pg_num, pool_limit or pg_num):
         raise Refused(errno.ERANGE, 'pg_num %d is beyond mon_max_pool_pg_num (%d)'
@@ -106,8 +106,8 @@ def _refuse_pool(pool: Pool, force: bool) -> None:
     if NOPGCHANGE in pool.flags:
         raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set' % pool.name)
     if not at_rest(pool):
-        raise Refused(errno.EBUSY, 'pg_num of pool %s is changing (%s, target %s): set both to '
-                      'what they are with "ceph osd pool set", or wait' % (
+        raise Refused(errno.EBUSY, 'pg_num of pool %s is changing (%s, target %s): wait, or set '
+                      'both to their current values with "ceph osd pool set"' % (
                           pool.name, _text(numbers_of(pool)), _text(targets_of(pool))))
     if pool.autoscale_mode == 'on' and not force:
         raise Refused(errno.EPERM, 'the autoscaler of pool %s is on and may undo the change: "ceph '
@@ -131,9 +131,9 @@ def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> Non
     shards = sum(each.size * (pg_num if each.id == pool.id else each.pg_num)
                  for each in osdmap.pools.values())
     if limit and pg_num > pool.pg_num and shards > limit * osds:
-        raise Refused(errno.ERANGE, 'with %d PGs in pool %s, an OSD would have %d PGs on average '
+        raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD would have %s on average '
                       '(limit %d, mon_max_pg_per_osd)' % (
-                          pg_num, pool.name, shards // max(1, osds), limit))
+                          pgs(pg_num), pool.name, pgs(shards // max(1, osds)), limit))
 
 
 def _text(numbers: PoolPgs) -> str:
@@ -195,14 +195,14 @@ def step_now(turn: Turn, change: Change) -> Change:
 
 
 def _pool_at_hand(turn: Turn, change: Change) -> Optional[Pool]:
-    """The pool whose next step was not sent yet; None: another change, or it was sent."""
+    """The pool whose next step was not sent yet; None: another kind of change, or it was sent."""
     if change.pgs is None or change.stage is not ChangeStage.WANTED or change.pending:
         return None
     return turn.seen.osdmap.pools[change.pgs.pool]
 
 
 def has_numbers(turn: Turn, change: Change) -> bool:
-    """The OSDMap shows the numbers of the step."""
+    """Whether the OSDMap shows the numbers of the step."""
     assert change.pgs is not None
     pool = turn.seen.osdmap.pools.get(change.pgs.pool)
     return pool is not None and at_rest(pool) and numbers_of(pool) == change.pgs

@@ -68,8 +68,8 @@ def _limits(turn: Turn, before: Campaign) -> Limits:
 
 
 def _total(turn: Turn) -> int:
-    """The present, arrived and kept PGs of the campaign; changes by others may raise or lower the
-    number."""
+    """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
+    or lower the number."""
     campaign = turn.campaign
     return _held(turn) if campaign.active else campaign.released + campaign.kept_now
 
@@ -87,7 +87,7 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     begin = not turn.campaign.prepared
     lifted = norebalance and _lifted(turn)
     norebalance = norebalance and not lifted
-    # Only while the campaign wants its settings at all; at its end all of them are given back.
+    # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(turn.campaign, turn.options, turn.seen.osdmap) \
         if quiet else {}
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
@@ -99,7 +99,7 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
 
 
 def _lifted(turn: Turn) -> bool:
-    """Whether norebalance, if it is ours, is given back for a moment to let PGs recover."""
+    """Whether norebalance, if it is ours, is cleared for a while so that PGs can recover."""
     campaign = turn.campaign
     holds, flags = campaign.holds, turn.seen.osdmap.flags
     theirs = (NOREBALANCE in holds.given_up
@@ -107,17 +107,17 @@ def _lifted(turn: Turn) -> bool:
     if theirs or not gives_way(campaign.blocked, turn.now):
         return False
     waiting = pgs_are(turn.seen.signals.counts.degraded_waiting)
-    turn.because(Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects have the '
-                 'reservations, and norebalance defers these; it is cleared for at most %d s'
+    turn.because(Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
+                 'reservations, and norebalance defers these PGs; it is cleared for at most %d s'
                  % (waiting, GIVE_WAY_SECONDS))
     if NOREBALANCE in campaign.holds.flags and NOREBALANCE not in campaign.holds.returning:
-        turn.event('settings', 'norebalance gives way to recovery', waiting + ' degraded and '
-                   'waiting behind PGs without objects')
+        turn.event('settings', 'norebalance is cleared so that degraded PGs can recover',
+                   waiting + ' degraded and waiting behind PGs without objects')
     return True
 
 
 def _crush_is_ours(turn: Turn) -> None:
-    """Changes of CRUSH before the PGs are pinned belong to the campaign."""
+    """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
     campaign, version = turn.campaign, turn.seen.crush_version
     if campaign.change is not None or campaign.crush_own == version:
         return
@@ -230,7 +230,7 @@ def _pinned(turn: Turn) -> None:
 
 
 def _arriving(turn: Turn) -> List[Reason]:
-    """The OSDs of a new host come up one by one, and the first would get the PGs of all."""
+    """The OSDs of a new host start one by one, and the first would receive the PGs of all."""
     settle = turn.options.auto_expand_settle
     quiet = turn.now - turn.seen.osds_changed
     if turn.campaign.trigger != 'auto' or not 0.0 <= quiet < settle:
@@ -313,7 +313,7 @@ def _end_pause(turn: Turn) -> None:
     campaign = turn.campaign
     if campaign.paused and campaign.paused_until and turn.now >= campaign.paused_until:
         turn.set(paused=False, paused_until=0.0)
-        turn.event('pause', 'campaign %d continues' % campaign.id, 'the time of its pause is over')
+        turn.event('pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
 
 
 def _pause_left(turn: Turn) -> str:
@@ -451,7 +451,7 @@ def _keep_still(turn: Turn) -> bool:
 
 
 def _aborted(turn: Turn) -> None:
-    """An aborted campaign that still holds PGs where they are."""
+    """An aborted campaign that keeps PGs pinned."""
     unpinned = _moving_if_let(turn)
     if len(unpinned) < len(turn.campaign.unpinnable):
         turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in unpinned})
@@ -463,8 +463,8 @@ def _aborted(turn: Turn) -> None:
     else:
         back = way_back(turn.campaign.change, turn.seen.osdmap)
         turn.reasons.append(Reason(
-            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume" (%s)%s '
-            'or "rebalance finish --keep"' % (
+            Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s: "rebalance resume" '
+            '(%s)%s or "rebalance finish --keep"' % (
                 turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn),
                 _resume_does(turn), ', "%s"' % back if back else '')))
 

@@ -28,7 +28,7 @@ def audit(turn: Turn) -> None:
     """Compare the pins with the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     change = turn.campaign.change
     if change is not None and change.pending and turn.campaign.phase is not Phase.ABORTED:
-        return  # the pins are those of before or those of after: joining.py finds out which
+        return  # the pins are the earlier or the new ones: joining.py determines which
     _confirm(turn)
     if turn.seen.new_map:
         _find_lost(turn)
@@ -173,7 +173,7 @@ def pin_remapped(turn: Turn) -> int:
     """
     campaign, osdmap = turn.campaign, turn.seen.osdmap
     pinning = dict(campaign.pinning)
-    # A pin ends a PG's remapping and moves nothing, so many may peer at once; but not all.
+    # A pin ends the remapping of a PG and moves no data, so many may peer at once, but not all.
     room = turn.options.pin_batch - max(len(pinning), turn.in_transition)
     if room <= 0 and not pinning and turn.now - campaign.pins_sent > STUCK_SECONDS:
         room = turn.options.pin_batch
@@ -218,9 +218,9 @@ def is_still(turn: Turn) -> bool:
 
 
 def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
-    """It is known why the PG cannot be pinned, and this OSDMap changes nothing of that.
+    """Whether the reason why the PG cannot be pinned is known and has not changed.
 
-    OSDs come back and sets are filled again; what the mons have refused is refused again while
+    OSDs may return and complete a set; what the mons have refused, they refuse again as long as
     CRUSH is the same.
     """
     reason = turn.campaign.unpinnable.get(pgid, DEGRADED)
@@ -228,7 +228,7 @@ def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
         return False
     if reason == DROPPED_BY_MON or not turn.seen.new_map:
         return True
-    # A PG that moves after all must not do so unnoticed.
+    # A PG that can move after all must be noticed.
     return reason != INCOMPLETE and len(turn.campaign.unpinnable) > PLANNED_AGAIN
 
 
@@ -265,14 +265,14 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
             'once, regardless of the caps, when norebalance is cleared: "rebalance start" accepts '
-            'that; otherwise revert the CRUSH change first' % (
+            'that; otherwise revert the CRUSH change' % (
                 pgs(number), number + held, 100 * ratio))
 
 
 def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
-    caps; '' if it may. `pins`: PGs that are held back."""
+    caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
     if campaign is None or NOREBALANCE not in campaign.holds.flags:
         return ''
     number = sum(1 for pgid in osdmap.pg_temp

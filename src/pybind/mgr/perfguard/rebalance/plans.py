@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Plans: previews that were saved by name, to be carried out once they are approved.
+"""Plans: previews that are saved by name and carried out once they are approved.
 
-A plan is carried out as it was saved, or refused with what has changed since. One that is approved
-while a campaign is active waits until that is DONE, and is compared with the cluster once more.
-"""
+A plan is carried out as it was saved, or refused with a list of the changes since then. One that is
+approved while a campaign is active waits until that is DONE, and is compared with the cluster once
+more."""
 import base64
 import errno
 import logging
@@ -39,7 +39,7 @@ PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.
 MOST = 20
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
-#: Interval of trying an approved plan again while the cluster is not fit: each attempt runs the
+#: Interval of trying an approved plan again while the cluster is not ready: each attempt runs the
 #: tools of Ceph.
 QUEUE_SECONDS = 60.0
 #: Differences that a refusal names.
@@ -66,7 +66,7 @@ class WaitingOrder(Protocol):
     """An order whose command waits, and its job."""
     order: Any
     job: Optional[ToolJob[Any]]
-    #: The version of CRUSH that the job takes for granted.
+    #: The version of CRUSH that the job is based on.
     crush_version: int
 
 
@@ -135,9 +135,9 @@ class SavedPlan:
     ground: PlanGround
     #: As the preview of the order.
     preview: Json
-    #: When it was approved, while it waits for its turn; 0: not approved.
+    #: When it was approved, while it is queued; 0: not approved.
     approved: float = 0.0
-    #: Why it was refused when its turn came.
+    #: Why it was refused when the campaign before it had ended.
     refused: str = ''
     #: Differs from that of any other plan of its name; '': an earlier version saved it.
     token: str = ''
@@ -164,19 +164,18 @@ class SavedPlan:
                           '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
 
     def refuse_other(self, prepared: Prepared, order: Order) -> None:
-        """Raise Refused if the same order would now make another change. `order`: that of its
-        campaign."""
+        """Raise Refused if the order now makes another change. `order`: that of its campaign."""
         change = prepared.change
         if prepared.order != order:
-            raise Refused(errno.EAGAIN, 'plan %s was saved again while its change was being worked '
-                          'out: try again' % self.name)
+            raise Refused(errno.EAGAIN, 'plan %s was saved again during the computation: try '
+                          'again' % self.name)
         if prepared.ordinary:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
                           % (self.name, prepared.ordinary))
         if change == self.change:
             return
         rows = _other_change(self.change, change or Change())
-        raise Refused(errno.ESTALE, 'plan %s would make another change now: %s (save the plan '
+        raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
                       'again)' % (self.name, '; '.join(rows[:NAMED]) or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Json:
@@ -339,10 +338,10 @@ Unfold = Callable[[Order, Observation], Tuple[Order, Callable[[], None]]]
 class PlanQueue:
     """Saves and shows plans, and carries out those that are approved, one after the other.
 
-    1. `carry_out`: what operators ask for. A plan that is approved begins its campaign at once,
+    1. `carry_out`: orders of operators. A plan that is approved begins its campaign at once,
        or waits until the campaign that is active is DONE.
     2. `start_next`: once a turn; begins the campaign of the plan that was approved first. One that
-       is refused is withdrawn, or tried again later where only the cluster is not fit.
+       is refused is withdrawn, or tried again later if only the cluster is not ready.
     """
 
     def __init__(self, context: CampaignContext, campaigns: Campaigns, starter: CampaignStarter,
@@ -450,7 +449,7 @@ class PlanQueue:
             return self._store.interrupted
         last = self._campaigns.last_end()
         if last is None:
-            return 'it is not known how the campaign before it ended'
+            return 'the outcome of the previous campaign is not known'
         return '' if last[1] == Phase.DONE.value else 'campaign %d is %s' % last
 
     def _waits(self, plan: SavedPlan) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The computed effects of an order, which is then shown to the operator, refused, or executed.
 
-That includes what a change of CRUSH does to each OSD, how long it may take, and which settings it
+This includes the effects of a change of CRUSH on each OSD, its duration, and the settings that it
 borrows. Pure, for any thread.
 """
 import errno
@@ -30,8 +30,8 @@ from .types import Campaign, Change, Holds, Phase
 
 Json = Dict[str, Any]
 
-#: Factor of uncertainty of the time with the rates of earlier campaigns, and without: the assumed
-#: speed may be wrong by as much.
+#: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
+#: by ASSUMED_FACTOR.
 FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
 
 
@@ -69,7 +69,7 @@ class Effects:
         return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
 
     def refuse_crowded(self) -> None:
-        """Raise Refused for a change that ends with more PGs on an OSD than it may hold."""
+        """Raise Refused for a change after which an OSD has more PGs than it may hold."""
         if self.crowded:
             worst = self.crowded[0]
             raise Refused(errno.E2BIG, '%s would hold more PGs than mon_max_pg_per_osd (%d), such '
@@ -79,7 +79,7 @@ class Effects:
                               pgs(worst.pgs_after)))
 
     def refuse_overfull(self, nearfull_ratio: float) -> None:
-        """Raise Refused for a change that ends with more data on an OSD than nearfull."""
+        """Raise Refused for a change after which an OSD is fuller than nearfull."""
         found = [(after, row) for row in self.osds for after in (row.fill_after,)
                  if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)]
         if found:
@@ -259,8 +259,8 @@ class Prepared:
             self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
 
     def refuse_incomplete(self, order: Order) -> None:
-        """Raise Refused for a drain, or a map, with which CRUSH gives up on PGs. OSDs that get a
-        weight are filled all the same: for them it is a warning."""
+        """Raise Refused for a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs
+        get a weight, that is only a warning: they are filled in any case."""
         change = self.change
         if self.incomplete and change is not None and (change.drained or change.crush_map) \
                 and not order.force:
@@ -286,8 +286,7 @@ class Prepared:
             pins = self.rule['pins'] if self.rule and self.rule['pins'] else len(self.planned.pins)
             raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
                           '%d in the same epoch: apply the change in several steps, or override '
-                          'with --force, after which the PGs that are pinned an '
-                          'epoch later peer twice'
+                          'with --force; PGs pinned one epoch later then peer twice'
                           % (pins, MAX_BURST_PINS))
 
     def refuse_weaker(self, order: Order) -> None:
@@ -298,7 +297,7 @@ class Prepared:
             raise Refused(errno.EPERM, '%s, or override with --force' % weaker)
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
-        """Raise Refused for a change most of which would move at once, outside the caps."""
+        """Raise Refused if too many PGs would move at once, outside the caps, after a change."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items() if why != INCOMPLETE}
         number, pins = len(moving), len(self.planned.pins)
         most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))

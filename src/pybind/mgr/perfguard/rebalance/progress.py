@@ -3,16 +3,15 @@
 
 The time left is an interval, from the rate of this campaign.
 
-The rate changes: the throttle raises and lowers it, stop conditions hold it at nothing, the last
-batch was of small PGs. How much it changes is in the history itself, in which the bytes that have
-arrived are counted for equal lengths of time. Means over long lengths vary less than over short
-ones; by how much less is what batch means show (Law and Kelton, Simulation Modeling and Analysis:
-the variance of a mean over a time t tends to c / t, and c is the variance of batch means times
-their length, whatever the correlation inside a batch). The mean so far and the one to come are off
-by chance both.
+The rate changes: the throttle raises and lowers it, stop conditions reduce it to 0, the last batch
+was of small PGs. The history itself, in which arrived bytes are counted for equal lengths of time,
+shows by how much. Means over long times vary less than over short ones; batch means show by how
+much (Law and Kelton, Simulation Modeling and Analysis: the variance of a mean over a time t tends
+to c / t, and c is the variance of batch means times their length, whatever the correlation inside a
+batch). The mean so far and the future mean both vary by chance.
 
-Each turn has one limit: what keeps it from releasing more. Its seconds are counted by
-the code of its reason. The sums are part of the campaign, as small as the number of codes.
+Each turn has one limit, which prevents further releases. Its seconds are counted by the code of its
+reason. The sums, one for each code, are part of the campaign.
 """
 import math
 from dataclasses import dataclass, field
@@ -95,7 +94,7 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int) -> 
 
 def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> float:
     """Half the width of the interval, of the logarithm."""
-    # PGs arrive about as independently as they come: their number is known to its square root.
+    # PGs arrive nearly independently: their number varies by its square root.
     by_number = NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
     by_rate = [_of_batches(progress, seconds, number) for number in BATCHES]
     # Two causes that are independent of each other.
@@ -103,7 +102,7 @@ def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> 
 
 
 def _of_batches(progress: Progress, seconds: float, number: int) -> float:
-    """Its part by the variance of so many batches, or of fewer while there are not so many."""
+    """The part of the variance of `number` batches, or of fewer if there are not enough blocks."""
     size = max(1, len(progress.blocks) // number)
     number = min(number, len(progress.blocks) // size)
     if number < 2:
@@ -136,16 +135,16 @@ def progress_from_json(raw: Sequence[Any]) -> Progress:
 
 # ---- limits
 
-#: Maximum time that counts for one turn: longer intervals mean that the loop rested, or another mgr
-#: was active.
+#: Maximum time that counts for one turn: in longer intervals the loop rested, or another mgr was
+#: active.
 LONGEST_TURN_SECONDS = 30.0
 #: Maximum number of separate codes; the seconds of others count for Code.OTHER.
 MOST_CODES = 24
-#: Reasons of a turn that has released what it could, the last of which says why not more.
+#: Reasons of a turn that has released all it could; the last of them is its limit.
 _LAST = frozenset({
     Code.PEERING, Code.STALL_SHARE, Code.CAP_BACKFILLS, Code.BATCH, Code.NO_GOALS, Code.SETTINGS,
     Code.UNCLEAN, Code.REPORTS, Code.CONFIRMING})
-#: Without any of these, what keeps the PGs that are left from being candidates.
+#: Without any of these: reasons for which the remaining PGs are not candidates.
 _BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.PG_LIMIT, Code.BACKFILL_TOOFULL, Code.DEGRADED)
 
 
@@ -191,7 +190,7 @@ def shares(limits: Limits) -> Dict[str, float]:
 
 
 def in_minutes(limits: Limits) -> Limits:
-    """To whole minutes in all: another value once a minute, which is often enough to be stored."""
+    """Only the total in whole minutes, so that it is stored once a minute."""
     return Limits({'': float(int(sum(limits.seconds.values()) // 60))})
 
 

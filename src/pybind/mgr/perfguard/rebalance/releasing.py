@@ -7,7 +7,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
-from ..tables import pgs, plural
+from ..tables import are, pgs, plural
 from ..upmap.pins import released_up
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text, stop_conditions
 from . import osd_limits
@@ -22,8 +22,8 @@ from .throttle import limit
 from .turn import Turn
 from .types import Flight, PinRecord, SetEntry
 
-BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
-                     '"ceph balancer off" continues')
+BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; run '
+                     '"ceph balancer off" to continue')
 
 
 def stops_of(turn: Turn) -> List[Stop]:
@@ -55,8 +55,8 @@ def _scoped(turn: Turn, reasons: Sequence[Reason]) -> List[Stop]:
 
 
 def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
-    """The single OSDs that make a pool slow, where clients of the other OSDs are within their
-    limits; None: not known. An OSD that was slow while nothing moved there holds nothing."""
+    """The single OSDs that make a pool slow, if clients of the other OSDs are within their limits;
+    None: not known. An OSD that was slow while nothing moved there stops no release."""
     pace, now = turn.campaign.pace, turn.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
             and osd_limits.explains_alarm(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
@@ -76,8 +76,8 @@ def _against_us(turn: Turn) -> List[Reason]:
     stops: List[Reason] = []
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
-        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard; no data can move '
-                            'until "ceph osd unset %s"' % (flag, flag)))
+        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard, and no data can '
+                            'move; run "ceph osd unset %s" to continue' % (flag, flag)))
     if balancer_of_others(turn):
         stops.append(BALANCER_ON)
     return stops
@@ -94,8 +94,8 @@ def balancer_of_others(turn: Turn) -> bool:
 def recovering(turn: Turn) -> List[OwnPg]:
     """PGs that may be degraded because they were released.
 
-    The new OSD of a PG that holds little is brought up to date from the PG's log: the PG is never
-    remapped, and degraded for a moment, which the reports show until after it has arrived.
+    The new OSD of a small PG is brought up to date from the PG's log: the PG is never remapped, and
+    degraded for a moment, which reports show until after it has arrived.
     """
     seen, campaign = turn.seen, turn.campaign
     pgids = {*campaign.in_flight, *(change.pgid for change in campaign.stalls.changes)}
@@ -115,14 +115,15 @@ def is_held(turn: Turn, move: Move) -> bool:
 def concerns(stop: Stop, move: Move) -> bool:
     osds = (*path_osds(move),)
     if stop.reason.code == Code.OSD_LATENCY:
-        # A PG that peers with it stalls its clients for longer, also where no data moves there.
+        # A PG that peers with a slow OSD stalls its clients for longer, even if no data moves
+        # there.
         osds += move.staying
     return stop.concerns(osds, (pool_of(move.pgid),))
 
 
 def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:
-    """The stop conditions of some OSDs and pools that hold every release between them, or one of
-    the `loose` PGs: only norebalance holds those, and it holds everything."""
+    """The stop conditions of some OSDs and pools that together stop every release, or one of the
+    `loose` PGs: only norebalance stops those, and it stops everything."""
     if turn.moves and turn.stops and all(is_held(turn, move) for move in turn.moves.values()):
         return [stop.reason for stop in turn.stops]
     return [stop.reason for stop in turn.stops
@@ -141,7 +142,7 @@ EC_OPTIMIZATIONS = 'ec_optimizations'
 def loose_moves(turn: Turn) -> Dict[str, Move]:
     """PGs that are remapped, cannot be pinned, and are not counted as in flight yet.
 
-    Only norebalance keeps them where they are. A PG that gains no OSD does not move.
+    Only norebalance keeps them where they are. A PG without a new OSD does not move.
     """
     found: Dict[str, Move] = {}
     for pgid in turn.campaign.unpinnable:
@@ -269,14 +270,14 @@ def release_more(turn: Turn) -> None:
 
 def _deleting(turn: Turn) -> str:
     number = len(turn.seen.removing)
-    return '; %s deleting PGs that have moved away, which count as well' % (
-        '1 OSD is' if number == 1 else '%d OSDs are' % number) if number else ''
+    return '; PGs that %s still deleting also count' % are(number, 'OSD') if number else ''
 
 
 def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
-    """Whether to release so many PGs now; at most `most` may be in flight. `spread`: only the
-    budget of stalls prevents more, so with no PG in flight there is nothing to wait for. Nor is
-    there without active clients. PGs in flight whose OSDs are held may not arrive soon."""
+    """Whether to release this number of PGs now; at most `most` may be in flight. `spread`: only
+    the budget of stalls prevents more, so with no PG in flight there is nothing to wait for. The
+    same holds without active clients. PGs in flight on OSDs with a stop condition may arrive
+    late."""
     flights = turn.campaign.in_flight
     waiting = turn.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
@@ -285,7 +286,7 @@ def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
     if number >= min(batch_pgs(turn.seen.commit_seconds), waiting, most - stuck) \
             or not 0.0 <= turn.now - turn.campaign.stalls.released < seconds:
         return True
-    # Slow mons are spared also where no client would notice.
+    # Slow mons are also spared if no client would notice.
     return seconds <= BATCH_SECONDS and (
         not (spread or flights) or turn.campaign.pace.code == Code.NO_CLIENTS)
 
@@ -293,8 +294,8 @@ def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
 def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
     """Moves of PGs that are known not to be degraded.
 
-    Degraded PGs that are reported hold what they concern; those whose OSD has just gone down are
-    not reported yet. A waiver, or a mute, is for the sake of the other PGs.
+    Reported degraded PGs are a stop condition; those whose OSD has just gone down are not reported
+    yet. If it is waived or muted, other PGs are released.
     """
     reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
                     'released after recovery')
@@ -319,7 +320,7 @@ def _may_be_degraded(turn: Turn, move: Move) -> bool:
 
 
 def _prime(turn: Turn, move: Move, pin: PinRecord) -> OsdSet:
-    """Who serves the PG until its data has moved, if any does; (): leave it to the OSDs."""
+    """The acting set of the PG until its data has moved; (): the OSDs determine it."""
     osdmap = turn.seen.osdmap
     pool, place = osdmap.pools.get(pool_of(move.pgid)), turn.seen.placement(move.pgid)
     if (pool is None or place is None or place.up != place.acting or not move.targets
@@ -341,7 +342,8 @@ def _is_primed(turn: Turn, move: Move) -> bool:
 
 def _afforded(turn: Turn, stalls: Stalls,
               moves: Sequence[Move]) -> Tuple[List[Move], Stalls]:
-    """The first moves of each pool, as many as its budget of stalls allows, and what is left."""
+    """The first moves of each pool, as many as its budget of stalls allows, and the stalls after
+    them."""
     found: List[Move] = []
     for move in moves:
         if affords(stalls, pool_of(move.pgid)):
@@ -388,7 +390,7 @@ def full_osds(turn: Turn) -> FrozenSet[int]:
 def receives(turn: Turn) -> Mapping[int, int]:
     """OSD -> PGs that it may receive until it holds as many as mon_max_pg_per_osd allows.
 
-    What has arrived since the last reading of the OSDs may count twice: no more than that.
+    PGs that have arrived since the last reading of the OSDs may count twice.
     """
     seen, campaign = turn.seen, turn.campaign
     if not seen.pg_limit or not seen.osd_counts or Code.PG_LIMIT in campaign.acknowledged:
@@ -410,7 +412,7 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
     if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
         return False
     if not move.known and campaign.in_flight:
-        return False  # it may burden any OSD, so it is released alone
+        return False  # it may concern any OSD, so it is released alone
     for osd in move.targets:
         if osd in full or osd not in osds or not osds[osd].up:
             return False

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Devices that are replaced under the same OSD ids: `replace`, and the list of drains.
 
-An ordinary drain empties the OSD, or recovery does where it is down or out. An operator destroys
-it and creates it again on another device, which an ordinary undrain fills. A replacement is only a
-record of the OSD and the device that it had: its phase follows from the OSDMap and from CRUSH, so
-that nothing else has to survive a failover.
+An ordinary drain empties the OSD, or recovery does if it is down or out. An operator destroys it
+and creates it again on another device, which an ordinary undrain fills. A replacement is only a
+record of the OSD and its old device: its phase follows from the OSDMap and from CRUSH, so nothing
+else has to survive a failover.
 """
 import enum
 import errno
@@ -39,8 +39,8 @@ KIND = 'replace'
 NO_UUID = '00000000-0000-0000-0000-000000000000'
 #: A new device whose size differs by less than this share receives the weight of the old one.
 SAME_SIZE = 0.01
-#: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; and
-#: the same while all replacements wait for operators.
+#: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; the
+#: second, while all replacements wait for operators.
 LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
 #: Seconds until a refused fill is tried again: doubled each time, up to the maximum.
 MOST_SECONDS = 3600.0
@@ -53,9 +53,9 @@ class ReplacePhase(str, enum.Enum):
     RECOVERING = 'RECOVERING'
     #: The operator may destroy it.
     EMPTY = 'EMPTY'
-    #: It is destroyed, or its new device does not serve yet.
+    #: It is destroyed, or its new device is not in use yet.
     WAITING = 'WAITING'
-    #: The new device serves; a campaign is about to fill it.
+    #: The new device is in use; a campaign is about to fill it.
     READY = 'READY'
     FILLING = 'FILLING'
 
@@ -112,7 +112,7 @@ def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign]
 
 
 def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
-    """OSDs to which remapped PGs go. PGs that have nowhere to move are remapped for ever."""
+    """OSDs to which remapped PGs move. PGs that have nowhere to move remain remapped."""
     for pgid in pgids:
         pool, place = seen.osdmap.pools.get(pool_of(pgid)), seen.placement(pgid)
         if pool is not None and place is not None and not stays(pool, place.up, place.acting):
@@ -143,21 +143,21 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
 
 
 def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
-    """Why a replacement is over; '' while it is not."""
+    """Why a replacement has ended; '' while it has not."""
     row = facts.orders.osdmap.osds.get(osd)
     if row is None or not row.exists:
         return 'the OSD was purged ("expand" fills a new one)'
     if facts.active or facts.weight(osd) <= DRAINED_WEIGHT or not serves(osd, facts.orders.osdmap):
         return ''
     if row.uuid == record.uuid:
-        return 'it serves again with the same device'
+        return 'it is in use again with the same device'
     serving = bool(facts.holds(osd)) and osd not in facts.entering
-    return 'the new device serves with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
+    return 'the new device is in use with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
 
 
 def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
-    """Why no other campaign fills a new device: the one that does is being aborted, by the operator
-    or for a reason that lasts; '' to go on."""
+    """Why no other campaign fills a new device: its campaign is being aborted, by the operator or
+    for a lasting reason; '' to continue."""
     campaign = facts.campaign
     if campaign is None or campaign.phase is not Phase.ABORTING \
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
@@ -179,7 +179,7 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
         held = facts.campaign is not None and facts.campaign.held
         return ('campaign %d is aborted: "rebalance resume" continues' % facts.campaign.id
                 if held and facts.campaign is not None else
-                'no campaign empties it: "undrain osd.%d", then order it again' % osd
+                'no campaign is draining it: run "undrain osd.%d", then repeat the command' % osd
                 if facts.holds(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
@@ -193,7 +193,7 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
         return ('the new device is out: "ceph osd in %d"' % osd if up_but_out else
                 'waiting for the new device: create osd.%d on it and start it' % osd)
     if phase is ReplacePhase.READY:
-        return 'a campaign fills it next'
+        return 'waiting for a campaign to fill it'
     return '"rebalance status" shows the progress'
 
 
@@ -237,7 +237,7 @@ def record_of(osd: int, facts: ReplaceFacts, now: float) -> Replacement:
 
 @dataclass
 class _Fill:
-    """The undrain of the devices that are ready, until its campaign has begun."""
+    """The undrain of the devices that are ready, until its campaign begins."""
     osds: Tuple[int, ...] = ()
     since: float = 0.0
     due: float = 0.0
@@ -248,7 +248,7 @@ class _Fill:
 
 
 class Replacing:
-    """Keeps the records, and orders what their phases ask for: in each turn at most one change."""
+    """Keeps the records, and orders the changes for their phases: at most one in each turn."""
 
     def __init__(self, store: Store, crush_orders: CrushOrders,
                  note: Callable[[Event], None]) -> None:
@@ -257,7 +257,7 @@ class Replacing:
         self._note = note
         self._known: Dict[int, Replacement] = {}
         self._phases: Dict[int, ReplacePhase] = {}
-        #: Since when new devices seem to serve.
+        #: Since when new devices seem to be in use.
         self._serving: Dict[int, float] = {}
         self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
@@ -294,7 +294,7 @@ class Replacing:
         for osd in osds:
             self._phases.pop(osd, None)
             self._serving.pop(osd, None)
-            self._note(Event(KIND, 'the replacement of osd.%d is over' % osd, why))
+            self._note(Event(KIND, 'the replacement of osd.%d has ended' % osd, why))
 
     def cancel_all(self, why: str) -> None:
         """Fill no more devices."""
@@ -307,8 +307,8 @@ class Replacing:
     def carry_out(self, order: Order, seen: Observation, campaign: Optional[Campaign],
                   change: Callable[[Order, Callable[[], None]], Optional[Json]]
                   ) -> Optional[Json]:
-        """None: not yet; raises Refused. `change`: begins a campaign for an order, after it has
-        called what it is given."""
+        """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
+        its second argument."""
         facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
@@ -329,7 +329,7 @@ class Replacing:
 
     def _ordered(self, order: Order, facts: ReplaceFacts,
                  now: float) -> Tuple[Dict[int, Replacement], Optional[Order]]:
-        """New records, and the drain of what serves, if any. Raises Refused."""
+        """New records, and the drain of OSDs that are in use, if any. Raises Refused."""
         osds = to_replace(order, self._known, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
         return {osd: record_of(osd, facts, now) for osd in osds}, Order(
@@ -337,12 +337,12 @@ class Replacing:
 
     def draining(self, order: Order, seen: Observation,
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
-        """For a plan: the drain that a replacement begins with, and what journals the rest of it.
+        """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
         facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
         records, drain = self._ordered(order, facts, seen.now)
         if drain is None:
-            raise Refused(errno.EINVAL, 'no campaign empties %s: "replace" without a plan'
+            raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
                           % ', '.join(order.names))
 
         def keep() -> None:
@@ -415,8 +415,8 @@ class Replacing:
             self._go_on(seen, facts, phases, settle, fill, catch)
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
-        """A new device has served for a moment only: its PGs may not be remapped yet, and what it
-        holds may be a report of the old device."""
+        """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,
+        and its report may be that of the old device."""
         if osd not in facts.orders.osdmap.osds \
                 or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
             self._serving.pop(osd, None)
@@ -424,7 +424,7 @@ class Replacing:
         return 0.0 <= now - self._serving.setdefault(osd, now) < REMAP_SECONDS
 
     def _looked(self, seen: Observation) -> OrderFacts:
-        """Read the PGs that OSDs store at intervals."""
+        """The facts, with the PGs that OSDs store, which are read at intervals."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
         wait = IDLE_SECONDS if idle else LOOK_SECONDS
         if self._space is not None and 0.0 <= seen.now - self._read < wait:
@@ -455,7 +455,7 @@ class Replacing:
             self._fill = _Fill(waits=why)
             return
         if filling:
-            catch('a new device of osd.%d serves' % filling[0])
+            catch('the new device of osd.%d is in use' % filling[0])
             return
         if ready != self._fill.osds:
             self._fill = _Fill(ready, seen.now)
@@ -465,13 +465,14 @@ class Replacing:
         if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
         elif not 0.0 <= waited < max(LOOK_SECONDS, 2 * seen.stats_period):
-            # By now it reports its own size, and not that of the old device.
+            # By now the report is that of the new device.
             self._begin_fill(ready, seen, fill)
 
     @staticmethod
     def _waits_for_host(ready: Sequence[int], facts: ReplaceFacts,
                         phases: Mapping[int, ReplacePhase]) -> bool:
-        """Another device of the same host is about to serve: the first would receive its PGs."""
+        """Whether another device of the same host will be in use soon: the first would receive
+        its PGs."""
         host_of = facts.orders.crush.host_of
         hosts = {host_of(osd) for osd in ready}
         return any(phase is ReplacePhase.WAITING and host_of(osd) in hosts
@@ -488,7 +489,7 @@ class Replacing:
         except Refused as refused:
             self._wait(seen.now, str(refused))
         except Exception as error:
-            # No operator waits for it, and it must not fail every later turn.
+            # No operator waits for this, and it must not fail every later turn.
             log.exception('%s failed', order)
             self._wait(seen.now, 'failed: %r' % error)
 
@@ -496,7 +497,7 @@ class Replacing:
         fill = self._fill
         if not fill.refused:
             self._note(Event('refused', 'filling of %s' % osds_text(fill.osds),
-                             why + ' (it is tried again)'))
+                             why + '; perfguard will retry'))
         pause = min(MOST_SECONDS, QUEUE_SECONDS * 2 ** fill.refused)
         self._fill = _Fill(fill.osds, fill.since, now + pause, why, min(fill.refused + 1, 10))
 

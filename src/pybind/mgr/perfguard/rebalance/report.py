@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands, metrics and the page see of a campaign: typed, and as the JSON that they print.
+"""The campaign for commands, metrics and the page: typed, and as JSON.
 
 The forecast of where releases lead is kept from turn to turn, since each pin costs time.
 """
@@ -93,7 +93,7 @@ class Rebalanced:
     plan: ReleasePlan = ReleasePlan()
     #: Stored summaries of finished campaigns.
     history: Tuple[Json, ...] = ()
-    #: PGs held back.
+    #: PGs that are pinned and not in flight.
     pins: int = 0
     unhealthy: Tuple[Reason, ...] = ()
     #: Why no campaign can begin, even if forced; '' if one may.
@@ -249,7 +249,7 @@ def summary(campaign: Campaign) -> Json:
 def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
     """`campaign`: the last one, if this mgr knows it; `remapped`: as Forecast.moving."""
     if remapped:
-        return [Reason(Code.REMAPPED, '%s remapped and no campaign holds them: '
+        return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
     if campaign is not None:
         return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
@@ -290,8 +290,8 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
             and change.rule.pool in osdmap.pools:
         name = osdmap.pools[change.rule.pool].name
         rows.append(Row('crush_rule of pool ' + name, change.found_rule, change.via, since,
-                        _restore(SetPoolRule(name, change.found_rule)) + ': moves the PGs that '
-                        'have moved back, at once'))
+                        _restore(SetPoolRule(name, change.found_rule)) + ': all PGs that have '
+                        'moved return at once'))
     if change is not None and change.pgs is not None and is_begun(change, osdmap):
         name = osdmap.pools[change.pgs.pool].name
         rows.append(Row('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
@@ -323,7 +323,7 @@ def to_check(seen: Observation) -> List[str]:
     lines += ['%s may be set: %s' % (option_text(name), _restore(set_option(name, None)))
               for name in (PROPOSE_INTERVAL, MIN_WAIT,
                            *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS)))]
-    return ['if perfguard and not an operator changed it: ' + line for line in lines]
+    return ['if perfguard, and not an operator, changed it: ' + line for line in lines]
 
 
 #: Maximum number of remapped PGs without a campaign that are previewed, as this is costly.

@@ -24,8 +24,8 @@ class Request:
     verb: str
     force: bool = False
     keep: bool = False
-    #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only one
-    #: that may follow on an aborted one with an intermediate rule.
+    #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only
+    #: campaign that may follow an aborted one with an intermediate rule.
     sure: bool = False
     #: The code of the acknowledged stop condition.
     code: str = ''
@@ -94,7 +94,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
           unhealthy: Sequence[Reason], unfit: str = '', loose: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
 
-    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
+    `pins`: PGs kept pinned; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
     begin, even if forced; `loose`: why norebalance must not be given back.
     """
     verb = request.verb
@@ -110,13 +110,13 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
         if unfit:
             raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
         if unhealthy and not request.force:
-            raise Refused(errno.EPERM, 'the cluster is not fit for a campaign '
+            raise Refused(errno.EPERM, 'the cluster is not ready for a campaign '
                           '(--force overrides): %s'
                           % '; '.join(texts(unhealthy)), not_fit=True)
         return
     if not running and not _decides(campaign, verb):
         if campaign is not None and campaign.held:
-            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and holds PGs in place: "rebalance '
+            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: "rebalance '
                           'resume", "rebalance rollback" or "rebalance finish --keep"'
                           % campaign.id)
         if campaign is not None and campaign.phase is not Phase.IDLE:
@@ -163,7 +163,7 @@ _PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
 
 
 def _decides(campaign: Optional[Campaign], verb: str) -> bool:
-    """Whether the verb is a decision on PGs that an aborted campaign holds back."""
+    """Whether the verb is a decision on PGs that an aborted campaign keeps pinned."""
     return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
@@ -327,14 +327,14 @@ _TYPES: Dict[str, Callable[[str], Any]] = {'uint': int, 'float': _finite, 'str':
 
 
 def overridden(options: Options, settings: Mapping[str, str]) -> Options:
-    """The options with a campaign's settings; without those that this version does not take."""
+    """The options with a campaign's settings, except those that are invalid in this version."""
     values = {}
     for name, text in settings.items():
         try:
             if name in SETTABLE:
                 values[name] = parsed(name, text)
         except Refused:
-            continue  # set under a version with other bounds
+            continue  # set in a version with other bounds
     return replace(options, **values) if values else options
 
 

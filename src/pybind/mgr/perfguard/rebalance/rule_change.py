@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another CRUSH rule for a pool. Pure.
 
-Where the new rule allows every PG to stay where it is, the rule is changed first and the PGs are
+If the new rule allows every PG to stay where it is, the rule is changed first and the PGs are
 pinned in the same epoch, as with any change of CRUSH. Otherwise the mons would cancel the pins:
 
 1. The pool gets an intermediate rule, under which a PG may be where it is and where the new rule
-   places it. All PGs are pinned in the same epoch. Where the old rule allows both, it serves.
+   places it. All PGs are pinned in the same epoch. If the old rule allows both, it is kept.
 2. Each PG is released to where the new rule places it, by an upmap that the intermediate rule
    allows.
 3. Once all PGs are there, the rule is changed. No PG is remapped, and the upmaps are removed.
 
-Each step follows from the OSDMap, so a step that was interrupted is repeated for what is left.
+Each step follows from the OSDMap, so an interrupted step is repeated for the remaining PGs.
 """
 import errno
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from .types import Change, ChangeStage, PinRecord
 #: Share of a pool's PGs that may be remapped when its rule is changed.
 MOST_REMAPPED = 0.005
 #: Maximum number of passes that move PGs to where the new rule places them. More than one pass is
-#: needed where CRUSH is changed, or OSDs fail, while PGs move.
+#: needed if CRUSH is changed, or OSDs fail, while PGs move.
 MOST_PASSES = 5
 
 
@@ -112,8 +112,8 @@ def _common_domain(pool: Pool, ordered: int, crush: CrushRules) -> str:
 
 
 def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
-    """How an intermediate rule protects the data less than the present rule and the ordered one;
-    '' if it does not."""
+    """Text on an intermediate rule that protects the data less than the present rule and the
+    ordered one; '' if it does not."""
     domain, common = crush.separation(via, pool.size), _common_domain(pool, ordered, crush)
     if crush.type_rank(domain) >= crush.type_rank(common):
         return ''
@@ -188,7 +188,7 @@ def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],
 # ---- In a campaign
 
 def other_rule(change: Change, crush: CrushRules) -> str:
-    """Why the ordered rule is no longer the one with its id; '' if it is."""
+    """Why the rule with the id of the ordered one is another; '' if it is not."""
     assert change.rule is not None
     number = change.rule.rule if change.then is None else change.then
     if change.rule_name in ('', crush.rule_name(number)):
@@ -197,8 +197,7 @@ def other_rule(change: Change, crush: CrushRules) -> str:
 
 
 def move_first(turn: Turn, change: Change, future: Future) -> bool:
-    """Note where the PGs go that are to be moved before the rule is changed; False: none is left.
-    """
+    """Note the goals of the PGs that move before the rule is changed; False: none is left."""
     assert change.pool is not None
     pool = turn.seen.osdmap.pools[change.pool]
     if change.passes >= MOST_PASSES:
@@ -215,7 +214,7 @@ def move_first(turn: Turn, change: Change, future: Future) -> bool:
     turn.set(change=replace(change, passes=change.passes + 1))
     turn.event('plan', '%s of pool %s will move before its %s is changed' % (
         pgs(len(found.pins)), pool.name, 'pgp_num' if change.rule is None else 'CRUSH rule'),
-        'the present rule allows them where the change places them')
+        'the current rule allows their new places')
     return True
 
 
@@ -233,8 +232,8 @@ def too_early(turn: Turn, change: Change, unpinnable: Mapping[str, str]) -> str:
 
 
 def upmaps_to_remove(turn: Turn, future: Future) -> Dict[str, UpmapEntry]:
-    """PG -> the entry that it needs once the pool is changed: none. What each has is noted as a
-    pin, so that it is removed once the change has been read back, and not before."""
+    """PG -> the entry that it needs once the pool is changed: none. The present one is noted as a
+    pin, so that it is removed when the change has been read back, and not before."""
     osdmap = turn.seen.osdmap
     found = [pgid for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} if pgid in future.pgs]
     for pgid in found:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Interval stalls: the cost to clients of peering of released PGs, measured and budgeted.
+"""Interval stalls: the cost of peering of released PGs for clients, measured and limited.
 
-Each release takes its PG through interval changes, in which its operations stand still, however
-little data moves. The share of operations that this hits is about
+Each release takes its PG through interval changes, in which its operations wait, however little
+data moves. The share of operations that wait is about
 
     releases per second x seconds of stall / PGs of the pool
 
-and is kept under an option. The stall itself is measured on the clients' own operations: while a
-PG with r operations a second stalls for s seconds, r x s operations wait s / 2 on average, which
-is r x s^2 / 2 seconds of latency on top of what the OSD's other operations have.
+and an option limits it. The stall itself is measured on the clients' operations: while a PG with r
+operations per second stalls for s seconds, r x s operations wait s / 2 on average. This adds
+r x s^2 / 2 seconds to the latency of the OSD's operations.
 """
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
@@ -18,12 +18,12 @@ from ..cluster.types import ClientOps, Ops, OsdSet
 from ..observation import Clients, PoolClients
 from .clients import LEAST_OPS
 
-#: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. Where
-#: the primary has to ask for its pg_temp there is one more.
+#: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. There
+#: is one more if the primary has to request its pg_temp.
 CHANGES_PER_RELEASE = 2
 #: Seconds of stall of one interval change until it is measured: medians on Pacific with the mon's
 #: paxos_propose_interval at 1 s and at 0.1 s.
-USUAL_SECONDS = 1.6
+DEFAULT_SECONDS = 1.6
 FAST_SECONDS = 0.25
 #: Lower bound of an interval change: the shortest proposal interval.
 SHORTEST_SECONDS = 0.02
@@ -34,24 +34,23 @@ MEMORY = 0.9
 #: Minimum expected number of stalled operations for a measurement.
 LEAST_STALLED = 5.0
 #: Each release, and each arrival, takes two OSDMap epochs: a new interval, and the up_thru of the
-#: PG's primary. PGs that are released together share theirs. So releases wait for one another
-#: until there are so many, or for so long after the last ones.
-#: With 8 s instead of 5 s the same expansion took 344 s instead of 240 s, and p99 was not lower
-#: (3.4 and 3.1 times that at rest; Pacific, qa/bench/expansion, one run each).
-#: Arrivals are not gathered: only the mons' paxos_min_wait would do that, and the up_thru of a
-#: primary that learns late of its new interval waits for it as well. With 1 s and an interval of
-#: 0.2 s a PG took 1.4 epochs instead of 2.4, but a stall 0.2 s instead of 0.05 s, and p99.9 was
-#: 22 times that at rest instead of 11 times.
+#: PG's primary. PGs that are released together share them. So releases wait until there is this
+#: number of them, or this time after the last ones. With 8 s instead of 5 s the same expansion took
+#: 344 s instead of 240 s, and p99 was not lower (3.4 and 3.1 times that at rest; Pacific,
+#: qa/bench/expansion, one run each). Arrivals are not batched: only the mons' paxos_min_wait would
+#: do that, and the up_thru of a primary that is notified late of its new interval waits for it as
+#: well. With 1 s and an interval of 0.2 s a PG took 1.4 epochs instead of 2.4, but a stall 0.2 s
+#: instead of 0.05 s, and p99.9 was 22 times that at rest instead of 11 times.
 BATCH_PGS = 8
 BATCH_SECONDS = 5.0
-#: Maximum share of time in which the mons commit releases: an OSDMap epoch takes them seconds where
-#: there are tens of thousands of PGs and upmaps. Until the answer they also gather commands, by
-#: default for up to a second, so up to that the pause stays as it is.
+#: Maximum share of time in which the mons commit releases: an OSDMap epoch takes them seconds with
+#: tens of thousands of PGs and upmaps. Before the answer they also gather commands, by default for
+#: up to a second, which does not lengthen the pause.
 COMMIT_SHARE = 0.2
 #: Maximum pause between two batches.
 LONGEST_BATCH_SECONDS = 60.0
-#: Maximum of unused releases, in pauses between two batches at the allowed rate.
-BURST_BATCHES = 1.6
+#: Maximum of saved releases, in pauses between two batches at the allowed rate.
+SAVED_BATCHES = 1.6
 #: Maximum interval of turns that counts; the loop rested during longer ones.
 LONGEST_TURN_SECONDS = 60.0
 
@@ -71,7 +70,7 @@ class Stalls:
     changes: Tuple[IntervalChange, ...] = ()
     #: The reading that was last measured.
     measured: float = 0.0
-    #: Sums over the last readings: seconds of latency on top, and operations a second of the
+    #: Sums over the last readings: seconds of added latency, and operations per second of the
     #: changed PGs.
     excess: float = 0.0
     rates: float = 0.0
@@ -113,8 +112,8 @@ def measure(stalls: Stalls, clients: Clients) -> Stalls:
         number = sum(row.read.number + row.write.number for row in rows)
         over = _excess_seconds(rows, shaky, pool)
         if over is not None and clients.seconds > 0.0:
-            # Operations that stalled in one reading may end in the next one: so the latency on
-            # top counts also in readings without a change.
+            # Operations that stalled in one reading may end in the next one, so added latency
+            # also counts in readings without a change.
             excess += over
             rates += count * number / clients.seconds / max(1, pool.pg_num)
     excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
@@ -128,15 +127,15 @@ def _measured_seconds(excess: float, rates: float) -> Optional[float]:
     if rates <= 0.0:
         return None
     seconds = float((2.0 * max(0.0, excess) / rates) ** 0.5)
-    # Where next to nothing stalls, many operations on many PGs say so as well.
+    # If hardly anything stalls, many operations on many PGs are evidence too.
     return seconds if rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
 
 
 def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
                     pool: PoolClients) -> Optional[float]:
-    """Latency of the shaky OSDs' operations on top of what it is elsewhere, in seconds.
+    """Latency of the unsteady OSDs' operations beyond that of other OSDs, in seconds.
 
-    Where PGs of all OSDs peer, the baseline stands for elsewhere.
+    If PGs of all OSDs peer, the baseline replaces the latency of other OSDs.
     """
     total = 0.0
     for kind, baseline_ms in (('read', pool.read_baseline_ms), ('write', pool.write_baseline_ms)):
@@ -145,15 +144,15 @@ def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
         if not rest.number:
             continue
         if steady.number >= LEAST_OPS:
-            usual_ns = steady.sum_ns / steady.number
+            baseline_ns = steady.sum_ns / steady.number
             if baseline_ms is not None:
                 # A slow OSD among the others must not hide a stall.
-                usual_ns = min(usual_ns, 1e6 * baseline_ms)
+                baseline_ns = min(baseline_ns, 1e6 * baseline_ms)
         elif baseline_ms is not None:
-            usual_ns = 1e6 * baseline_ms
+            baseline_ns = 1e6 * baseline_ms
         else:
             return None
-        total += (rest.sum_ns - rest.number * usual_ns) / 1e9
+        total += (rest.sum_ns - rest.number * baseline_ns) / 1e9
     return total
 
 
@@ -166,7 +165,7 @@ def _sum(parts: Iterable[Ops]) -> Ops:
 
 
 def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:
-    """Releases a second that the budget allows a pool with clients at work."""
+    """Releases per second that the budget allows in a pool with active clients."""
     return share * pg_num / max(0.001, CHANGES_PER_RELEASE * _seconds(stalls, fast))
 
 
@@ -179,16 +178,17 @@ def mean_stall_ms(stalls: Stalls, share: float, fast: bool) -> float:
 def _seconds(stalls: Stalls, fast: bool) -> float:
     if stalls.seconds is not None:
         return max(SHORTEST_SECONDS, stalls.seconds)
-    return FAST_SECONDS if fast else USUAL_SECONDS
+    return FAST_SECONDS if fast else DEFAULT_SECONDS
 
 
 def batch_seconds(commit_seconds: float) -> float:
-    """Pause between two batches of releases, for mons that answer a burst after that time."""
+    """Pause between two batches of releases, for mons that answer a batch after
+    `commit_seconds`."""
     return min(LONGEST_BATCH_SECONDS, max(BATCH_SECONDS, commit_seconds / COMMIT_SHARE))
 
 
 def batch_pgs(commit_seconds: float) -> int:
-    """PGs for which a batch does not wait any longer: in proportion to the pause."""
+    """Number of PGs with which a batch is released at once: in proportion to the pause."""
     return int(BATCH_PGS * batch_seconds(commit_seconds) / BATCH_SECONDS)
 
 
@@ -196,15 +196,15 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
            commit_seconds: float = 0.0) -> Stalls:
     """Add the budget of the time since the last turn. Pools without clients have no entry."""
     passed = now - stalls.credited
-    burst_seconds = BURST_BATCHES * batch_seconds(commit_seconds)
+    saved_seconds = SAVED_BATCHES * batch_seconds(commit_seconds)
     if not 0.0 <= passed <= LONGEST_TURN_SECONDS:
-        passed = burst_seconds
+        passed = saved_seconds
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():
         if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
             # Fractions of a release are kept.
-            most = 1.0 + rate * max(burst_seconds, passed)
+            most = 1.0 + rate * max(saved_seconds, passed)
             credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)
     return replace(stalls, credits=credits, credited=now)
 

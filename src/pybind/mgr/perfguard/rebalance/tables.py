@@ -2,7 +2,7 @@
 """Campaigns, orders and plans as tables for people."""
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, reason_lines,
+from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, plural, reason_lines,
                       seconds_text, table, time_text)
 
 #: Number of limits in `rebalance status`; those with a smaller share of the time are "other".
@@ -81,11 +81,11 @@ def adoption(data: Json) -> str:
         'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
     lines.append(pairs([
         ('upmaps to take over', data['pgs']),
-        ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
+        ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
         ('upmaps left alone', data['left_out_pgs'])]))
-    # All of them: one that was emptied by hand must not be overlooked among many new ones.
+    # All OSDs: one that was emptied by hand must not be overlooked among many new ones.
     lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
         (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
@@ -129,7 +129,7 @@ def plan(data: Json) -> str:
 
 
 def _loads(osds: Sequence[Json]) -> str:
-    """What moves to and from OSDs."""
+    """PGs and bytes to and from OSDs."""
     return table(('OSD', 'PGs in', 'bytes in', 'PGs out', 'bytes out'), [
         (row['osd'], row['pgs_in'], bytes_text(row['bytes_in']), row['pgs_out'],
          bytes_text(row['bytes_out'])) for row in osds])
@@ -157,9 +157,9 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
     """The movement with target=balanced."""
     if found is None:
         return []
-    return [('moved with target=balanced', '%d shards, %s; for the balance alone %d (limit of all '
-             'movement %d)' % (found['shards'], bytes_text(found['bytes']), found['extra_shards'],
-                               found['limit_shards'])),
+    return [('moved with target=balanced', '%s, %s; %d only for the balance (limit %d in total)' % (
+        plural(found['shards'], 'shard'), bytes_text(found['bytes']), found['extra_shards'],
+        found['limit_shards'])),
             ('pins that stay as upmaps', str(found['kept']))]
 
 
@@ -186,7 +186,7 @@ def _effects(data: Json) -> List[Tuple[str, str]]:
 
 
 def drains(data: Json) -> str:
-    """Drained OSDs and replacements, and what happens next with each."""
+    """Drained OSDs and replacements, with the next step of each."""
     if not data['drains']:
         return 'no drained OSDs'
     columns = ('OSD', 'host', 'phase', 'replace', 'weight before', 'PGs', 'fill', 'next')
@@ -198,7 +198,7 @@ def drains(data: Json) -> str:
 
 
 def replacement(data: Json) -> str:
-    """What `replace` has begun or would do: the drain, if there is one, and the OSDs."""
+    """The effects of `replace`: the drain, if there is one, and the OSDs."""
     return '\n\n'.join([*([order(data)] if 'weights' in data else []), drains(data)])
 
 
@@ -244,7 +244,8 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
         return []
     rows = [('CRUSH rule of pool %s' % data['pool'], '%s -> %s' % (data['from'], data['to']))]
     if data['via']:
-        rows.append(('intermediate CRUSH rule', '%s (%d PGs to pin)' % (data['via'], data['pins'])))
+        rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
+            data['via'], pgs(data['pins']))))
     return rows
 
 
@@ -272,7 +273,7 @@ def order(data: Json) -> str:
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:
-        rows.append(('...', '%d OSDs in total' % len(data['weights'])))
+        rows.append(('...', '%s in total' % plural(len(data['weights']), 'OSD')))
     if not data['one_epoch']:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([pairs(rows)] if rows else []), *remarks,
@@ -282,7 +283,8 @@ def order(data: Json) -> str:
              ('PGs to move first', str(data['pgs'])) if moves_first else
              ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
-             ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
+             ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'),
+                                         bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
     rows += _effects(data)

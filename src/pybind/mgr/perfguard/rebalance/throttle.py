@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The throttle: limits the PGs in flight by feedback on client latency.
 
-Additive increase while clients are well below their target, multiplicative decrease above it (Chiu
-and Jain, 1989: of the linear rules the one that is stable and fair), no change in between or where
-the evidence is thin. If latency exceeds its limit although at most one PG is in flight, all
-movement is halted until latency is within its limit again.
+Additive increase while latency is well below its limit, multiplicative decrease above it (Chiu and
+Jain, 1989: the linear rule that is stable and fair), no change in between or if the evidence is
+thin. If latency exceeds its limit although at most one PG is in flight, all movement is halted
+until latency is within its limit again.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
@@ -27,35 +27,36 @@ from .stalls import credit, mean_stall_ms, measure, unsteady
 from .turn import Turn, flight_osds
 from .types import Pace
 
-#: Cap where max_pgs_in_flight is 0 and the cluster is small: the caps by OSD and host
-#: hold before it does.
+#: Cap if max_pgs_in_flight is 0 and the cluster is small; the caps by OSD and host are reached
+#: first.
 LEAST_PGS = 32
-#: Share of the cap with which a campaign begins, as its effect on clients is unknown, and share
-#: that is added at a time: it reaches the cap in 75 s.
+#: Share of the cap with which a campaign begins, as its effect on clients is unknown, and share of
+#: each increase: the cap is reached in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
 #: Maximum increase at a time, as a share of the limit.
 STEP_MAX = 0.25
-#: Factor of the limit when latency exceeds its target.
+#: Factor of the limit of PGs in flight when latency exceeds its limit.
 DECREASE = 0.5
-#: Pressure (latency / target) up to which the limit is raised; between this and 1 it is kept.
+#: Pressure (latency / its limit) up to which the PGs in flight are raised; between this and 1 they
+#: are kept.
 COMFORT = 0.8
-#: Readings over the target with one PG in flight until movement is halted, and readings below
-#: it until it goes on.
+#: Readings over the limit of latency with one PG in flight after which movement is halted, and
+#: readings below it until it resumes.
 HALT_READINGS = 3
-#: Seconds after the last evidence for which a reading with too few operations changes nothing; then
-#: the last minute is judged.
+#: Time after the last evidence in which a reading with too few operations changes nothing; after
+#: it, the last minute is judged.
 MINUTE_SECONDS = 60.0
-#: Readings after that without evidence, until a halt ends or a lowered limit is raised (90 s).
+#: Further readings without evidence until a halt ends or a lowered limit is raised (90 s).
 BLIND_READINGS = 18
-#: Number of readings over the target while nothing can move (3 min) which show that movement is not
-#: the cause.
+#: Number of readings over the limit of latency while nothing can move (3 min) after which movement
+#: is not the cause.
 NEW_BASELINE_READINGS = 36
 #: Minimum time until a level is raised again, so that levels do not follow every rise of latency.
 #: Without an end of this time, a load that grows twice would halt a campaign forever.
 NEW_BASELINE_SECONDS = 3600.0
 #: Readings in a row with all pools together over their limits, each of which chance may explain,
-#: that count like one that it does not explain (1 min).
+#: that count like one that chance does not explain (1 min).
 LASTING_READINGS = 12
 #: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
 SLOW_SHARE = 0.25
@@ -131,12 +132,12 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     # Many consecutive readings prove what a single one cannot.
     pace = replace(pace, above=pace.above + 1 if strained > 1.0 else 0)
     worst = max(seen, key=lambda each: each.pressure)
-    # To continue after a halt, latency must be within its limit without allowing for chance.
+    # To resume after a halt, latency must be within its limit without allowing for chance.
     pressure = max(worst.pressure, strained) if pace.halted else worst.pressure
     if pace.halted and pressure > 1.0 and pace.over >= NEW_BASELINE_READINGS \
             and nothing_moves and _may_rise(pace, seen, options):
         return _with_new_baseline(pace, seen)
-    # A small PG may move between two readings: its OSDs show that it did.
+    # A small PG may move between two readings: its OSDs show that.
     used = max(in_flight, 1 if unsteady else 0)
     if pressure > 1.0:
         return _lower(pace, worst, used, nothing_moves, readings)
@@ -144,15 +145,15 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
                        code=Code.LATENCY, why='%s: for %s' % (
                            _latency(worst).text, plural(LASTING_READINGS, 'period')))
-    # A halt ends once latency is within its limit, as no movement raises it.
+    # A halt ends as soon as latency is within its limit, as no movement raises it.
     if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap, readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
 def _most_load(options: Options) -> float:
-    """Maximum multiple of the baseline to which the load may raise a target: beyond it, the cluster
-    is in trouble regardless of the cause, and movement yields."""
+    """Maximum multiple of the baseline to which the load may raise a limit: beyond it, the cluster
+    has a problem regardless of the cause, and movement is slowed."""
     return min(options.latency_alarm_factor, LOAD_BASELINES_MAX)
 
 
@@ -205,7 +206,8 @@ def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool
 
 
 def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
-    """Latency stayed high although nothing moved: the load has changed, and is the new baseline."""
+    """Latency stayed high although nothing moved: the load has changed, and this latency is the new
+    baseline."""
     levels = {_name(each): each.ms for each in seen if each.ms > each.target_ms}
     worst = max(seen, key=lambda each: each.pressure)
     return replace(pace, pgs=1.0, over=0, under=0, halted=False, acquitted=pace.decided,
@@ -257,15 +259,14 @@ def _latency(worst: PoolLatency) -> Reason:
     if worst.pressure > 1.0:
         return Reason(Code.LATENCY, text)
     if worst.ms > worst.target_ms:
-        text += ': chance explains as much with %s' % plural(int(worst.ops), 'operation')
+        text += ', within the variation of %s' % plural(int(worst.ops), 'operation')
     return Reason(Code.LATENCY_OK, text)
 
 
 def _thin(clients: Clients) -> Reason:
     if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
-        return Reason(Code.NO_READINGS, 'no latency yet: client operations must be '
-                      'counted for %d s first'
-                      % IDLE_SECONDS)
+        return Reason(Code.NO_READINGS, 'client latency is not known yet: it takes %d s of '
+                      'measurements' % IDLE_SECONDS)
     unknown = [pool.name for pool in clients.pools.values()
                if not clients.idle(pool)
                and pool.read_target_ms is None and pool.write_target_ms is None]
@@ -309,11 +310,11 @@ def set_pace(turn: Turn) -> None:
 
 
 def _judged_clients(turn: Turn, pace: Pace) -> Clients:
-    """The reading without OSDs that are slow one by one: they get no release (osd_limits.py), and
-    the others must not wait for them. Many of those in one reading are the campaign's doing; of
-    few reads, each may find another OSD that is slow for a moment. Where they are few of very
-    many, what others serve counts in full: else writes and erasure codes of a large cluster, where
-    some OSD is always slow, would never count."""
+    """The reading without single slow OSDs: they get no release (osd_limits.py), and releases to
+    others must not wait for them. Many of them in one reading are caused by the campaign; with few
+    reads, each reading may find another OSD that is slow for a moment. If they are few of very
+    many, the operations of others count in full: otherwise writes and erasure codes of a large
+    cluster, in which some OSD is always slow, would never count."""
     clients, slow = turn.seen.clients, osd_limits.slow_osds(pace.osd_holds, turn.now)
     together = [osd for osd in slow if pace.osd_holds[osd].over == turn.now]
     if len(together) > SLOW_SHARE * len({row.osd for row in clients.rows}):
@@ -334,15 +335,15 @@ def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
     now = _with_wanted(turn, now)
     if now.wanted != campaign.copying.wanted:
         turn.event('throttle', copying.in_force(now) if now.wanted else
-                   'copying has the speed that others have set' if now.basis else
+                   'the copying speed is as set outside perfguard' if now.basis else
                    'copying continues at full speed', pace.why)
     turn.set(copying=now)
 
 
 def _with_wanted(turn: Turn, now: copying.Copying) -> copying.Copying:
-    """With the options as the configuration database has them now.
+    """With the present options of the configuration database.
 
-    What is not held yet, or was given back during a pause, others may have set meanwhile.
+    Others may have set options that are not borrowed yet, or were given back during a pause.
     """
     holds, seen = turn.campaign.holds, turn.seen
     held = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
@@ -429,7 +430,7 @@ def out_of_hours(turn: Turn) -> List[Reason]:
 
 
 def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
-    """Limits of pools that were deleted or renamed since the campaign began."""
+    """Texts on limits of pools that were deleted or renamed since the campaign began."""
     # An OSDMap without pools may be the initial, empty one.
     pools = {pool.name for pool in osdmap.pools.values()} or None
     try:
@@ -442,7 +443,7 @@ def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
 def maps_to_trim(turn: Turn) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
-    PGs that are unclean for other reasons, or mons that keep more epochs, would hold a campaign
+    PGs that are unclean for other reasons, or mons that keep more epochs, must not stop a campaign
     forever.
     """
     epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
@@ -457,8 +458,8 @@ def maps_to_trim(turn: Turn) -> List[Reason]:
 
 
 class FlightCap:
-    """The number, computed again if CRUSH, the rules of the pools or the other caps have
-    changed."""
+    """max_pgs_in_flight if it is 0, computed again if CRUSH, the rules of the pools or the other
+    caps have changed."""
 
     def __init__(self) -> None:
         self._basis: Optional[Tuple[object, ...]] = None
@@ -476,9 +477,9 @@ class FlightCap:
 
 
 def pgs_in_flight(options: Options, osdmap: OsdMap, crush: CrushRules) -> int:
-    """As many PGs as the caps by OSD, host and failure domain let move on the whole cluster.
+    """The number of PGs that may move under the caps by OSD, host and failure domain.
 
-    Each PG leaves an OSD and enters another one, in another host and failure domain as a rule.
+    Each PG leaves an OSD and enters another one, mostly in another host and failure domain.
     """
     osds = [osd for osd, weight in crush.weights().items() if weight > 0.0]
     hosts = {crush.host_of(osd) for osd in osds} - {None}
@@ -493,7 +494,7 @@ def pgs_in_flight(options: Options, osdmap: OsdMap, crush: CrushRules) -> int:
 
 
 def _domains(rule: int, osds: Sequence[int], crush: CrushRules) -> Optional[int]:
-    """Failure domains of a rule; None: OSDs, which have caps of their own."""
+    """Number of failure domains of a rule; None: OSDs, which have caps of their own."""
     kind = crush.failure_domain(rule)
     if kind is None or kind == 'osd':
         return None

@@ -110,7 +110,7 @@ class Turn:
 
     @functools.cached_property
     def lost(self) -> bool:
-        """Whether an OSD is down whose PGs have no other OSD in its place yet."""
+        """Whether an OSD is down and not replaced by others in its PGs yet."""
         return any(osd.is_down_but_in for osd in self.seen.osdmap.osds.values())
 
     def stays(self, pool: Pool, place: Placement) -> bool:
@@ -119,8 +119,8 @@ class Turn:
 
     @functools.cached_property
     def in_transition(self) -> int:
-        """PGs between two intervals, without unreported PGs of other pools, which may stay in that
-        state forever, for example if their OSDs are lost."""
+        """PGs between two intervals, without unreported PGs of other pools, which may remain so,
+        for example if their OSDs are lost."""
         counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
@@ -134,7 +134,7 @@ class Turn:
     def peering_room(self) -> int:
         """PGs that may be sent through an interval change now.
 
-        Counts what the statistics show and the flights that they do not show yet.
+        Counts the peering PGs of the statistics, and flights that these do not show yet.
         """
         counts = self.seen.signals.counts
         allowed = max(8, int(self.options.max_transition_ratio * counts.total))

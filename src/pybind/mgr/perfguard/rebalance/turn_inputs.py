@@ -19,11 +19,11 @@ from .joining import overdue, wants_outlook
 from .report import Forecast
 from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase
 
-#: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
-#: then says that it is busy. If it is switched off in between, it makes and executes the plan all
-#: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
+#: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
+#: then reports that it is busy. If it is switched off in between, it still makes and executes the
+#: plan (balancer/module.py, serve). It rests once it has been off and idle for this time.
 BALANCER_REST_SECONDS = 2.0
-#: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
+#: Seconds until Ceph's tools compute again what CRUSH chooses, after they failed.
 RAW_SECONDS = 60.0
 #: Number of times that a preview is computed until it counts as failed, and the seconds before it
 #: is computed again: the mons may be electing a leader, or a tool was killed for lack of memory.
@@ -101,11 +101,11 @@ class TurnInputs:
 
 
 def same_placement(one: Observation, other: Observation) -> bool:
-    """A mapping worked out for one OSDMap holds for the other, too, apart from where PGs are: see
-    join_plan.renewed.
+    """Whether a mapping computed for one OSDMap is valid for the other, except for where PGs are:
+    see join_plan.renewed.
 
-    How full OSDs and pools are, quotas and the autoscaler change all the time elsewhere, and place
-    no PG.
+    The fullness of OSDs and pools, quotas and the autoscaler change all the time, and have no
+    effect on placement.
     """
     def parts(seen: Observation) -> Tuple[object, ...]:
         osdmap = seen.osdmap
@@ -193,7 +193,7 @@ class ChangePreviews:
 class PinGoals:
     """Keeps the goals of the pins, and the raw sets behind pins that are vectors, up to date.
 
-    Both rest on the OSDMap and CRUSH. The tool thread computes them again when these change, and
+    Both depend on the OSDMap and CRUSH. The tool thread computes them again when these change, and
     they are stored in the pins before they are used.
     """
 
@@ -217,10 +217,10 @@ class PinGoals:
         self.fit = False
 
     def refresh_raws(self, campaign: Campaign, seen: Observation) -> bool:
-        """Learn what CRUSH chooses behind the pins that are vectors, once it chooses anew.
+        """Compute the raw sets behind pins that are vectors again when CRUSH has changed.
 
-        Ceph's tools show it. Without them it is unknown, and such PGs are released one by one.
-        Returns whether it is known by now.
+        Ceph's tools show them. Without them they are unknown, and such PGs are released one by one.
+        Returns whether the computation is complete.
         """
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors

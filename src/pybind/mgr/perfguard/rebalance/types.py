@@ -41,10 +41,10 @@ class Change:
     times: int = 0
     pins: int = 0
     vectors: int = 0
-    #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
-    #: ordered, then when it was sent: the new map replaces that version only. What differs in
-    #: tunables alone has the same fingerprint. With weights: a number for the rest of CRUSH when
-    #: they were sent.
+    #: CrushRules.fingerprint of the whole new map, and the version of CRUSH when it was ordered,
+    #: then when it was sent: the new map replaces that version only. Maps that differ in tunables
+    #: alone have the same fingerprint. With weights: a checksum of the rest of CRUSH when they were
+    #: sent.
     fingerprint: int = 0
     #: CrushRules.tunables with the change; 0: unknown.
     tunables: int = 0
@@ -52,16 +52,16 @@ class Change:
     #: CrushRules.identity of that version, which the mons also give new versions; 0: not known,
     #: or that of the new map as well.
     crush_identity: int = 0
-    #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
+    #: OSDs whose weights are in force, and the number of OSDs in one burst (0: all that are left).
     done: OsdSet = ()
     burst: int = 0
-    #: The mons gather commands for longer than usual: all that the next burst requires is known.
+    #: The mons gather commands for longer than by default: all data for the next burst is known.
     gathers: bool = False
     #: Another rule for a pool instead, and the rule that follows once this one is in force.
     rule: Optional[PoolRule] = None
     then: Optional[int] = None
-    #: The PGs are moved to where the rule places them before it is changed, and how often they
-    #: were looked for. The upmaps that took them there are removed.
+    #: The PGs are moved to where the rule places them before it is changed, and the number of
+    #: passes so far. The upmaps that moved them are removed afterwards.
     moves_first: bool = False
     passes: int = 0
     #: Names: of that rule, since its id may be given to another one meanwhile; of the rule that
@@ -122,8 +122,8 @@ class Pace:
     pgs: float = 0.0
     #: The reading that was last judged.
     decided: float = 0.0
-    #: Readings in a row over the target, and well below it; `under` also counts readings without
-    #: evidence after which a halt ends or a lowered limit is raised.
+    #: Readings in a row over the limit of latency, and well below it; `under` also counts readings
+    #: without evidence after which a halt ends or a lowered limit is raised.
     over: int = 0
     under: int = 0
     #: Lowering the limit to one PG was not enough.
@@ -142,7 +142,7 @@ class Pace:
     #: Hosts with recent movement -> when; only known to this mgr.
     burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
     seen_since: float = field(default=0.0, compare=False)
-    #: OSDs whose own clients wait; only known to this mgr.
+    #: OSDs with slow reads; only known to this mgr.
     osd_holds: Mapping[int, OsdHold] = field(default_factory=dict, compare=False)
     #: The last reading with enough operations, or after such a minute; only known to this mgr.
     judged: float = field(default=0.0, compare=False)
@@ -172,7 +172,7 @@ RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
 
 @dataclass(frozen=True)
 class PinRecord:
-    """One PG that perfguard holds back.
+    """One PG that perfguard keeps pinned.
 
     ``before`` is the PG's upmap entry from before the campaign; ``entry`` is ours. ``raw`` is the
     set CRUSH chose when the PG was pinned, if it was known. ``goal`` is what a release puts in
@@ -317,14 +317,14 @@ class Campaign:
     phase_since: float = 0.0
     pins_sent: float = 0.0
     turned: float = 0.0
-    #: When a PG last was released or arrived, when a stop condition last held.
+    #: When a PG was last released or arrived, and when a stop condition last held.
     progressed: float = 0.0
     stopped: float = 0.0
     #: PGs of this campaign in all, arrived at their target, left as upmaps.
     total: int = 0
     released: int = 0
     kept: int = 0
-    #: "number:basis" of the goals in the pins; empty: none were worked out.
+    #: "number:basis" of the goals in the pins; empty: none were computed.
     goals: str = ''
     #: The last of what `kept` counts: the goals whose stayers were kept, or KEPT_ALL.
     kept_mark: str = ''

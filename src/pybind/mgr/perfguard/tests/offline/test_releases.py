@@ -104,7 +104,7 @@ def test_a_vector_is_released_where_the_placement_by_crush_is_known() -> None:
     raw: OsdSet = tuple(cluster.pg[pgid].mon.raw)
     cluster.pg[pgid].mon.stored = Stored([], list(cluster.pg[pgid].data))
     cluster.epoch += 1
-    assert 'vector' in found(cluster).left[pgid]
+    assert 'pg_upmap entry' in found(cluster).left[pgid]
     plan = found(cluster, raws={pgid: raw})
     assert plan.entries([pgid]) == {pgid: UpmapEntry()}
     move, = (move for move in plan.moves if move.pgid == pgid)

@@ -252,7 +252,7 @@ def test_what_others_change_meanwhile_is_not_taken_over() -> None:
 
 def test_nothing_to_adopt_is_refused_with_the_reason() -> None:
     cluster = StrawCluster(hosts=8, pgs=64)
-    with pytest.raises(Refused, match='no upmap keeps data off') as refused:
+    with pytest.raises(Refused, match='no upmap keeps data away') as refused:
         Driver(cluster, BALANCING).order('adopt')
     assert refused.value.errno == errno.ENOENT
     number = len(put_balance(cluster))

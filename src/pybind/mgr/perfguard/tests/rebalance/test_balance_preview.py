@@ -37,7 +37,7 @@ def test_the_preview_is_what_the_campaign_plans(options: Any) -> None:
     assert found['shards'] == plan['shards'] and found['bytes'] == plan['bytes']
     assert found['shards'] <= found['limit_shards']
     assert 0 < found['extra_shards'] < found['shards']
-    assert 'for the balance alone %d' % found['extra_shards'] in tables.order(preview)
+    assert '%d only for the balance' % found['extra_shards'] in tables.order(preview)
 
 
 def test_movement_for_the_balance_is_bounded() -> None:

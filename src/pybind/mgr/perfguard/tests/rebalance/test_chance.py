@@ -11,7 +11,7 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import clients as clients_module
-from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, judged,
+from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD, Path, judged,
                                          load_factors, pool_latencies)
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.types import Pace
@@ -83,7 +83,7 @@ def test_chance_is_less_where_there_are_more_operations() -> None:
         return found.chance
 
     assert chance(LEAST_OPS, 9.0) == CHANCE_MAX
-    assert chance(10000) == pytest.approx(3.72 * USUAL_SPREAD / 100, rel=0.01)
+    assert chance(10000) == pytest.approx(3.72 * TYPICAL_SPREAD / 100, rel=0.01)
     assert chance(10000, 0.5) == pytest.approx(3.72 * 0.5 / 100, rel=0.01)
 
 

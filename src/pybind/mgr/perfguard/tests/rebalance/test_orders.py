@@ -67,11 +67,11 @@ def warned(there: OrderFacts, **kwargs: Any) -> Tuple[str, ...]:
 
 def test_expand_warns_where_weights_are_not_sizes() -> None:
     assert warned(inventory()) == (
-        'new OSDs get their size in TiB as CRUSH weight, but other OSDs weigh 10.2 for each TiB: '
-        'with "--weight 1", osd.8 would get as much data for its size as they have',)
+        'new OSDs get their size in TiB as CRUSH weight, but other OSDs have a weight of 10.2 '
+        'per TiB; "--weight 1" gives osd.8 as much data per TiB as they have',)
     assert not warned(inventory(), weight='1')
     assert not warned(inventory(dict.fromkeys(range(8), 0.11)))
-    assert 'weigh 0.102 for' in warned(inventory(dict.fromkeys(range(8), 0.01)))[0]
+    assert 'have a weight of 0.102 per' in warned(inventory(dict.fromkeys(range(8), 0.01)))[0]
 
 
 def test_weights_are_those_of_the_same_device_class() -> None:
@@ -87,8 +87,8 @@ def test_weights_are_those_of_the_same_device_class() -> None:
     for new in (('ssd', 'ssd'), ('hdd', 'ssd')):
         assert of(*new) == (
             'new OSDs of class ssd get their size in TiB as CRUSH weight, but other OSDs of the '
-            'class weigh 10.2 for each TiB: with "--weight 1", osd.%d would get as much data for '
-            'its size as they have%s' % (
+            'class have a weight of 10.2 per TiB; "--weight 1" gives osd.%d as much data per TiB '
+            'as they have%s' % (
                 (8, '') if new[0] == 'ssd' else (9, ' (add the OSDs of each class on their own)')),)
 
 
@@ -289,7 +289,7 @@ def test_drain_twice_and_of_nothing() -> None:
     there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
     assert 'already drained: h0' in refusal(Order('drain', ('h0',)), there)
     assert "no OSD, host or rack 'x'" in refusal(Order('drain', ('x',)), there)
-    assert refusal(Order('drain', ('3',)), there).endswith("'3' in CRUSH (an OSD is osd.3)")
+    assert refusal(Order('drain', ('3',)), there).endswith("'3' in CRUSH (did you mean osd.3?)")
 
 
 def test_undrain_gives_back_what_is_remembered() -> None:

@@ -167,7 +167,7 @@ def test_a_replacement_that_needs_no_campaign_is_not_saved() -> None:
     driver = filled()
     driver.cluster.take_down(8)
     driver.run(3)
-    with pytest.raises(Refused, match='no campaign empties osd.8'):
+    with pytest.raises(Refused, match='osd.8: no drain is needed'):
         save(driver, REPLACE, 'osd.8')
 
 

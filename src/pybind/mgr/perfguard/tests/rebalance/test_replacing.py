@@ -174,7 +174,7 @@ def test_a_failed_device_is_left_to_recovery_and_its_successor_is_filled_by_a_ca
     assert phases(driver) == {8: 'WAITING'}
     driver.cluster.create_again(8)
     driver.run_until(lambda: driver.status['id'] == 2)
-    assert 'a new device of osd.8 serves' in [
+    assert 'the new device of osd.8 is in use' in [
         event['why'] for event in driver.loop.published.events]
     driver.run_to('DONE')
     settle(driver)
@@ -207,7 +207,7 @@ def test_an_abort_keeps_the_data_and_undrain_ends_the_replacement() -> None:
     driver.run_until(lambda: driver.phase == 'DONE')
     settle(driver)
     assert phases(driver) == {} and driver.cluster.toys[8].crush_weight == 1.0
-    assert 'the replacement of osd.8 is over' in kinds(driver, 'replace')
+    assert 'the replacement of osd.8 has ended' in kinds(driver, 'replace')
 
 
 @pytest.mark.parametrize('how', ['cancel', 'undrain', 'purge', 'shutdown'])

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Clients, PoolClients
-from perfguard.rebalance.stalls import (BATCH_SECONDS, BURST_BATCHES, FAST_SECONDS, USUAL_SECONDS,
+from perfguard.rebalance.stalls import (BATCH_SECONDS, DEFAULT_SECONDS, FAST_SECONDS, SAVED_BATCHES,
                                         IntervalChange, Stalls, credit, measure, note,
                                         release_rate, spend, stalls_from_json, stalls_to_json,
                                         unsteady)
@@ -129,7 +129,7 @@ def test_osds_are_unsteady_for_a_while() -> None:
 
 def test_the_rate_keeps_to_the_share() -> None:
     share = 0.003
-    for fast, seconds in ((True, FAST_SECONDS), (False, USUAL_SECONDS)):
+    for fast, seconds in ((True, FAST_SECONDS), (False, DEFAULT_SECONDS)):
         rate = release_rate(Stalls(), 128, share, fast)
         assert rate * 2 * seconds / 128 == pytest.approx(share)
     assert release_rate(Stalls(seconds=1.0), 128, share, True) == pytest.approx(share * 128 / 2.0)
@@ -166,7 +166,7 @@ def test_rest_saves_up_no_more_than_a_moment() -> None:
     clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)}, 60.0)
     stalls = credit(Stalls(), clients, 1e6, 0.003, True)
     rate = release_rate(Stalls(), 128, 0.003, True)
-    assert stalls.credits[1] <= 1.0 + BURST_BATCHES * BATCH_SECONDS * rate
+    assert stalls.credits[1] <= 1.0 + SAVED_BATCHES * BATCH_SECONDS * rate
 
 
 def test_pools_without_clients_have_no_budget_to_keep() -> None:

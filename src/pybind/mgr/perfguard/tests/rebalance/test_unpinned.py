@@ -122,7 +122,7 @@ def test_norebalance_gives_way_only_for_a_while_and_seldom() -> None:
         machine.turn()
         (set_seconds if 'norebalance' in cluster.flags else cleared_seconds).append(cluster.now)
     assert cluster.report_now().degraded and 60 < len(cleared_seconds) < 110
-    assert len([event for event in machine.events if 'gives way' in event.what]) == 2
+    assert len([event for event in machine.events if 'norebalance is cleared' in event.what]) == 2
 
 
 def test_norebalance_of_others_is_left_to_them_while_recovery_waits() -> None:
