@@ -3,7 +3,7 @@
 import errno
 import logging
 from dataclasses import replace
-from typing import Dict, FrozenSet, Mapping, Optional
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Tuple
 
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Reader, View
@@ -37,9 +37,11 @@ class Advising:
     3. Apply the rules and publish what they find.
     """
 
-    def __init__(self, cluster: Reader, store: Store) -> None:
+    def __init__(self, cluster: Reader, store: Store,
+                 store_iops: Callable[[], Mapping[int, Tuple[int, float]]]) -> None:
         self._cluster = cluster
         self._store = store
+        self._store_iops = store_iops
         self._muted: FrozenSet[str] = frozenset()
         self._due: Optional[float] = None
         #: The inventory and the time of reading it, while answers of OSDs are pending.
@@ -90,7 +92,8 @@ class Advising:
         shown: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
-        facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown)
+        facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown,
+                      self._store_iops())
         self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,
                              (NO_CONFIG,) if inventory.config is None else ())
         self.checks = report.standby_checks(inventory.standbys, inventory.version)

@@ -30,6 +30,8 @@ class Facts:
     campaign: bool = False
     #: Options in force on some OSDs: OSD -> option -> value.
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    #: OSD -> the newest probe of its store, and the 4 KiB writes per second that it measured.
+    store_iops: Mapping[int, Tuple[int, float]] = field(default_factory=dict)
 
 
 class Seen(NamedTuple):

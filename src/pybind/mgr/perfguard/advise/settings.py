@@ -172,18 +172,25 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
         for osd, iops in sorted(found.items()):
             if not least <= iops <= most or middle is not None and not (
                     middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
-                return _wrong_capacity(osd, option, iops, (least, most), middle)
+                return _wrong_capacity(osd, option, iops, (least, most), middle,
+                                       facts.store_iops.get(osd))
     return None
 
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
-                    middle: Optional[float]) -> Seen:
-    peers = '' if middle is None else ', median of the other OSDs %d' % middle
+                    middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
+    """`probed`: the last probe of the store, which measures as OSDs do when they start. A cache
+    may have deceived it as well."""
+    notes = '' if middle is None else ', median of the other OSDs %d' % middle
+    value = middle
+    if probed is not None:
+        notes += ', probe %d measured %d' % probed
+        if limits[0] <= probed[1] <= limits[1]:
+            value = probed[1]
     return Seen(
-        '%s of osd.%d is %d (plausible: %d to %d%s)' % (option, osd, iops, *limits, peers),
-        ('ceph config set osd.%d %s %d' % (osd, option, middle)) if middle is not None else
-        'ceph perfguard probe run --store --osd %d --rw randwrite --bs 4k; '
-        'ceph config set osd.%d %s <measured IOPS>' % (osd, osd, option))
+        '%s of osd.%d is %d (plausible: %d to %d%s)' % (option, osd, iops, *limits, notes),
+        ('ceph config set osd.%d %s %d' % (osd, option, value)) if value is not None else
+        'ceph perfguard probe run --store --osd %d' % osd)
 
 
 def mclock_ignores(facts: Facts) -> Optional[Seen]:

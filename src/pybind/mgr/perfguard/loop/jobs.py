@@ -13,6 +13,7 @@ from ..mitigation.rescuing import Rescuing
 from ..options import Options
 from ..probe.archive import Archive, Database
 from ..probe.controller import Probing
+from ..probe.osd_bench import capacities
 from ..rebalance.campaigns import CampaignContext
 from ..rebalance.controller import RebalanceController
 from ..requests import Leaving, Requests
@@ -41,7 +42,8 @@ class Jobs:
         self.rescuing = Rescuing(cluster, store, note, self.kept)
         self.explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept)
-        self.advising = Advising(cluster, store)
+        self.advising = Advising(cluster, store,
+                                 lambda: capacities(self.probing.probed.records))
 
     def options(self) -> Options:
         """The options, with those that were set for the active campaign."""

@@ -4,39 +4,73 @@
 It needs no pool, user or worker and leaves nothing: an OSD removes what it wrote.
 """
 import logging
+from statistics import median
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Commander, View
 from ..cluster.types import Signals
 from .limits import Budget, disturbances
-from .records import ABORTED, FAILED, RUNNING
+from .records import ABORTED, FAILED, RUNNING, RunRecord
+from .stats import measured
 from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
 
 log = logging.getLogger(__name__)
 
 BENCH = 'probe bench'
+RANDOM = 'randwrite'
 #: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration).
 BENCH_SECONDS = 45.0
 
 
 class Bench(NamedTuple):
-    """Arguments of `bench`: bytes in all, and of one operation."""
+    """Arguments of `bench`: bytes in all, and of one operation.
+
+    With objects, they are written first and then overwritten at random places; otherwise each
+    operation writes a new object.
+    """
     total_bytes: int
     block_bytes: int
+    object_bytes: int = 0
+    objects: int = 0
+
+    @property
+    def prefill_bytes(self) -> int:
+        return self.object_bytes * self.objects
+
+    @property
+    def stored_bytes(self) -> int:
+        """Space that it takes until the OSD removes the objects."""
+        return self.prefill_bytes or self.total_bytes
 
 
 #: At 4 KiB an OSD allows 30 s x 100 operations/s = 12,288,000 bytes (osd_bench_small_size_max_iops
-#: and osd_bench_duration); with 4 MiB up to 100 MiB/s (osd_bench_large_size_max_throughput).
-BENCHES = (Bench(12288000, 4096), Bench(128 << 20, 4 << 20))
+#: and osd_bench_duration); with 4 MiB up to 100 MiB/s (osd_bench_large_size_max_throughput). The
+#: first one is how OSDs measure their capacity for mclock (Ceph documentation, mClock
+#: configuration).
+BENCHES = (Bench(12288000, 4096, 4 << 20, 100), Bench(128 << 20, 4 << 20))
 #: Expected duration of one bench.
 USUAL_SECONDS = 10.0
 
 
 def store_budget(osds: int, repeat: int) -> Budget:
     """The budget of a bench of this number of OSDs; each removes what it wrote."""
-    count = sum(bench.total_bytes for bench in BENCHES)
-    return Budget(USUAL_SECONDS * len(BENCHES) * osds * repeat, 0,
-                  max(bench.total_bytes for bench in BENCHES), count * osds * repeat, 0)
+    runs = osds * repeat
+    return Budget(USUAL_SECONDS * len(BENCHES) * runs,
+                  runs * sum(bench.prefill_bytes for bench in BENCHES),
+                  max(bench.stored_bytes for bench in BENCHES),
+                  runs * sum(bench.total_bytes for bench in BENCHES), 0)
+
+
+def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
+    """OSD -> the newest run that measured its store, and the 4 KiB writes per second; `records`:
+    oldest first."""
+    found: Dict[int, Tuple[int, float]] = {}
+    for record in records:
+        if record.target.kind == 'store' and record.ended_well:
+            for key, repetitions in measured(record.done).items():
+                if key.osd is not None and (key.job.rw, key.job.bs) == (RANDOM, BENCHES[0][1]):
+                    found[key.osd] = record.id, median(each.iops for each in repetitions)
+    return found
 
 
 class StoreRun:
@@ -108,8 +142,10 @@ class StoreRun:
                 self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
         self._asked_at, self._waiting = now, True
-        self._cluster.ask(BENCH, [osd], {'prefix': 'bench', 'count': bench.total_bytes,
-                                         'size': bench.block_bytes})
+        self._cluster.ask(BENCH, [osd], {
+            'prefix': 'bench', 'count': bench.total_bytes, 'size': bench.block_bytes,
+            **({'object_size': bench.object_bytes, 'object_num': bench.objects}
+               if bench.objects else {})})
 
     # ---- results
 
@@ -144,9 +180,10 @@ def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
     runtime_ns = int(float(found['elapsed_sec']) * 1e9)
     if not 0 < runtime_ns < 1 << 63:
         raise ValueError('%d ns' % runtime_ns)
-    total, block = bench
+    total, block = bench.total_bytes, bench.block_bytes
     # Without a runtime, so that the job does not depend on how long it took.
-    job = Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
+    job = Job('bench-%d' % block, RANDOM, block, 1, bench.prefill_bytes, bench.objects, 0.0) \
+        if bench.objects else Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, runtime_ns)
     return (JobStep(job, (Stream(name, (), osd),), repetition),
             StepResult((StreamResult(name, write=done),), engine='osd bench'))

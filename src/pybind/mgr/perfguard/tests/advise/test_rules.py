@@ -125,6 +125,23 @@ def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> N
     assert found.seen and not found.muted
 
 
+@pytest.mark.parametrize('entries, probed, fix', [
+    ((), {}, 'ceph perfguard probe run --store --osd 3'),
+    ((), {3: (7, 9000.4)}, 'ceph config set osd.3 %s 9000' % SSD),
+    # It is the capacity of this OSD.
+    (SANE, {3: (7, 9000.4)}, 'ceph config set osd.3 %s 9000' % SSD),
+    # Of another OSD, and of a cache.
+    (SANE, {4: (7, 9000.4)}, 'ceph config set osd.3 %s 20000' % SSD),
+    (SANE, {3: (7, 300000.0)}, 'ceph config set osd.3 %s 20000' % SSD),
+    ((), {3: (7, 300000.0)}, 'ceph perfguard probe run --store --osd 3')])
+def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
+        entries: Tuple[ConfigEntry, ...], probed: Dict[int, Tuple[int, float]], fix: str) -> None:
+    others = [entry for entry in entries if entry.section != 'osd.3']
+    found, = findings(replace(facts(*others, config(SSD, '250000', 'osd.3')), store_iops=probed))
+    assert found.fix == fix
+    assert ('probe 7 measured' in found.seen) == (3 in probed)
+
+
 def test_a_well_configured_cluster_has_no_finding() -> None:
     assert findings(GOOD) == ()
 

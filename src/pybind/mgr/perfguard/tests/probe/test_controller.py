@@ -13,6 +13,7 @@ from perfguard.probe import plan
 from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
+from perfguard.probe.osd_bench import capacities
 from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 
@@ -419,6 +420,7 @@ class Benching(ProbeCluster):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.benches: List[Any] = []
+        self.commands: List[Any] = []
         self.open: Dict[int, Any] = {}
         self.silent: Dict[int, bool] = {}
         self.slow = 1
@@ -426,6 +428,7 @@ class Benching(ProbeCluster):
     def ask(self, topic: str, osds: Any, command: Any) -> None:
         for osd in osds:
             self.benches.append((osd, command['size']))
+            self.commands.append(command)
             self.open[osd] = (self.now + 3.0, command)
 
     def asked(self, topic: str) -> Any:
@@ -449,6 +452,10 @@ def test_stores_are_ranked_and_compared_with_each_other_and_with_baselines() -> 
     driver = ProbeDriver(cluster)
     first = ran_long(driver, STORE)
     assert cluster.benches[:4] == [(0, 4096), (0, 4 << 20), (1, 4096), (1, 4 << 20)]
+    # The first one is that of OSDs themselves: "bench 12288000 4096 4194304 100".
+    assert cluster.commands[:2] == [
+        {'prefix': 'bench', 'count': 12288000, 'size': 4096, 'object_size': 4 << 20,
+         'object_num': 100}, {'prefix': 'bench', 'count': 128 << 20, 'size': 4 << 20}]
     found = driver.loop.probed().details(first)
     assert [row['osd'] for row in found['osds'] if row['outlier']] == [1, 1]
     assert {len(job['repetitions']) for job in found['jobs']} == {5}
@@ -463,6 +470,20 @@ def test_stores_are_ranked_and_compared_with_each_other_and_with_baselines() -> 
     assert lines['bench-4096 write osd.1'] == 'faster'
     assert CHECK in driver.cluster.checks
     assert driver.cluster.is_untouched() and not driver.cluster.workers
+
+
+def test_the_capacity_of_a_store_is_that_of_its_last_probe() -> None:
+    cluster = Benching()
+    driver = ProbeDriver(cluster)
+    first = ran_long(driver, replace(STORE, osd='0,1'))
+    cluster.slow = 0
+    second = ran_long(driver, replace(STORE, osd='0', repeat='1'))
+    cluster.silent[0] = True
+    driver.give(replace(STORE, osd='0', repeat='1'))
+    driver.finish(600)
+    fast = 12288000 / 4096 / 2.0
+    assert capacities(driver.loop.probed().records) == {
+        0: (second, fast / 3), 1: (first, fast / 3)}
 
 
 def ran_long(driver: ProbeDriver, order: RunOrder) -> int:

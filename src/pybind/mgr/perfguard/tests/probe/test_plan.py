@@ -193,5 +193,7 @@ def test_what_is_told_before() -> None:
     assert given.preview['stored_bytes'] == 3 * given.preview['prefill_bytes']
     assert given.target.key == 'cluster:x3' and given.pg_num == 64
     store = drafted(RunOrder(store=True, osd='0,1', repeat='2'))
-    assert store.preview['repeat'] == 2 and store.budget.prefill_bytes == 0
+    assert store.preview['repeat'] == 2
+    # 100 objects of each OSD, twice; one bench at a time.
+    assert (store.budget.prefill_bytes, store.budget.stored_bytes) == (1600 << 20, 400 << 20)
     assert store.budget.seconds == 80.0
