@@ -20,7 +20,7 @@ from .jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, pro
 from .limits import Budget, budget_of, limit_seconds
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
-from .types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
+from .types import NAMESPACE, PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv as worker_argv
 from .worker.protocol import Failed
@@ -39,6 +39,9 @@ UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAIL
           'PG_DEGRADED', 'PG_RECOVERY_FULL', 'PG_BACKFILL_FULL', 'SLOW_OPS')
 #: Exit status for missing or invalid input; argparse uses it, too.
 BAD_INPUT = 2
+#: Only the removal of their pool certainly removes images, and this program creates no pools.
+NO_IMAGES = ('ioengine=rbd is not available here, because images need a pool of their own: run '
+             '"ceph perfguard probe run --ioengine rbd", or on this host fio with ioengine=rbd')
 #: As a shell reports a process that SIGINT has ended.
 INTERRUPTED = 130
 
@@ -188,6 +191,8 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
     words = {word: getattr(args, word) for word in WORDS if getattr(args, word) is not None}
     job_file = _read(args.job_file) if args.job_file else None
     jobs = parse_jobs(args.profile, words, job_file)
+    if jobs[0].ioengine == RBD:
+        raise BadArguments(NO_IMAGES)
     profile = profile_of(args.profile, words, job_file)
     repeat = args.repeat if args.repeat is not None else default_repeat(profile)
     if not 1 <= repeat <= MAX_REPEAT:

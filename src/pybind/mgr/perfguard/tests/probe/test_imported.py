@@ -236,6 +236,13 @@ def test_an_interrupt_before_the_measurement_is_one_line(
     assert capsys.readouterr().err == 'perfguard-probe: interrupted\n' and not FakeChild.requests
 
 
+def test_images_are_measured_by_the_mgr_or_by_fio(argv: List[str], capsys: Any) -> None:
+    assert client.main([*argv, '--rw', 'randread', '--ioengine', 'rbd']) == client.BAD_INPUT
+    error = capsys.readouterr().err
+    assert 'probe run --ioengine rbd' in error and 'fio' in error and '--pool' not in error
+    assert not FakeChild.requests
+
+
 @pytest.mark.parametrize('words', [
     ['--rw', 'erase'], ['nosuch'], ['--repeat', '0'], ['--keyring', '/nonesuch'],
     ['--name', 'client.other'], ['--job-file', '/nonesuch'], ['--rw', 'read', '--ioengine', 'rbd']])
