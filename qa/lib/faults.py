@@ -105,16 +105,26 @@ def cpu_throttle(cluster: Cluster, osd: int, share: float) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def throttled_writes(cluster: Cluster, osd: int, iops: int) -> Iterator[None]:
+def throttled_writes(cluster: Cluster, osd: int,
+                     iops: int) -> 'contextlib.AbstractContextManager[None]':
     """The writes per second of the disk of a bluestore OSD are limited; reads are not.
 
     bluestore bypasses the page cache, so the kernel delays threads of the OSD.
     """
+    return _throttled(cluster, osd, 'blkio.throttle.write_iops_device', iops)
+
+
+def narrow_disk(cluster: Cluster, osd: int,
+                bytes_per_second: int) -> 'contextlib.AbstractContextManager[None]':
+    """As `throttled_writes`, but the bytes per second are limited."""
+    return _throttled(cluster, osd, 'blkio.throttle.write_bps_device', bytes_per_second)
+
+
+@contextlib.contextmanager
+def _throttled(cluster: Cluster, osd: int, limit: str, value: int) -> Iterator[None]:
     disk = os.stat(cluster.directory / 'data' / f'osd.{osd}' / 'block').st_dev
     with _cgroup('blkio', cluster, osd) as group:
-        _write(group / 'blkio.throttle.write_iops_device',
-               f'{os.major(disk)}:{os.minor(disk)} {iops}')
+        _write(group / limit, f'{os.major(disk)}:{os.minor(disk)} {value}')
         _write(group / 'cgroup.procs', _pid(cluster, osd))
         yield
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Type
 
@@ -22,7 +23,7 @@ from qa.cluster.errors import ClusterError
 
 #: Networks 10.203.0.0/24 to 10.203.63.0/24: one for each test that runs.
 NETWORKS = 64
-PROGRAMS = ('ip', 'nsenter')
+PROGRAMS = ('ip', 'nsenter', 'tc')
 
 
 class Network:
@@ -72,6 +73,28 @@ class Network:
         finally:
             self._plug()
 
+    def traffic(self) -> int:
+        """Bytes that have passed the cable, of the direction in which there were more."""
+        statistics = Path('/sys/class/net') / self._cable / 'statistics'
+        return max(int((statistics / ('%s_bytes' % way)).read_text()) for way in ('rx', 'tx'))
+
+    @contextlib.contextmanager
+    def narrow(self, bytes_per_second: int) -> Iterator[None]:
+        """During the block, the cable carries no more in each direction, and packets wait."""
+        ends = (('-n', self.namespace), 'eth0'), ((), self._cable)
+        limit = ('rate', '%dbps' % bytes_per_second, 'burst', '2k', 'cburst', '2k')
+        try:
+            for where, device in ends:
+                _run('tc', *where, 'qdisc', 'add', 'dev', device, 'root', 'handle', '1:', 'htb',
+                     'default', '1')
+                _run('tc', *where, 'class', 'add', 'dev', device, 'parent', '1:', 'classid', '1:1',
+                     'htb', *limit)
+            yield
+        finally:
+            for where, device in ends:
+                with contextlib.suppress(ClusterError):
+                    _run('tc', *where, 'qdisc', 'del', 'dev', device, 'root')
+
     def _plug(self) -> None:
         _ip('link', 'set', self._cable, 'master', self._bridge, 'up')
 
@@ -102,10 +125,14 @@ def why_impossible() -> str:
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(['ip', *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    _run('ip', *words)
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, universal_newlines=True, timeout=30)
     if done.returncode != 0:
-        raise ClusterError('ip %s: %s' % (' '.join(words), done.stdout.strip()))
+        raise ClusterError('%s: %s' % (' '.join(words), done.stdout.strip()))
 
 
 def _claim() -> Tuple[socket.socket, int]:

@@ -6,16 +6,21 @@ does to the cluster. test_intermittent.py has a slow host and a heavy client.
 """
 import contextlib
 import json
+import os
+import random
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
 import rados
 
 from qa.cluster import Cluster
-from qa.lib.faults import cpu_throttle, dispatch_delay, missing_controllers, throttled_writes
+from qa.cluster.connection import Connection
+from qa.lib.faults import (cpu_throttle, dispatch_delay, missing_controllers, narrow_disk,
+                           throttled_writes)
 from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.network import Network, why_impossible
 
 ClusterFactory = Callable[..., Cluster]
 Json = Dict[str, Any]
@@ -26,19 +31,44 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(600),
 POOL = 'p'
 VICTIM = 2
 DELAY_SECONDS = 0.015
+#: Otherwise the page cache writes what a compaction writes, and journals of the file system wait.
+CONF = {**FAST_CONF, 'osd': {'bluefs_buffered_io': 'false'}}
 OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5'}
 #: Heartbeats are averages over a minute, which OSDs report at its end.
 NAMED_SECONDS, CLEARED_SECONDS = 180.0, 90.0
 QUIET_PING_MS = 5.0
-#: An object on which one client works, so many operations at a time.
+#: An object on which one client works, and how many operations there are at a time in all.
 HOT, HOT_DEPTH = 'hot', 16
+#: A pool with one PG, and its objects.
+BUSY, BUSY_OBJECTS = 'busy', ['busy-%d' % number for number in range(64)]
+#: Objects with a snapshot. Their removal takes the suspect so long for each two of them.
+SNAPS, SNAP_OBJECTS, TRIM_SECONDS = 'snaps', 800, 5.0
+#: Keys of objects in RocksDB, in all 60 MB; how many of them are overwritten at a time, and the
+#: bytes per second of the disk, which nothing but a compaction writes.
+OMAP, OMAP_OBJECTS, OMAP_KEYS, OMAP_BYTES = 'omap', 30, 2000, 1024
+OMAP_CHANGES, OMAP_PAUSE_SECONDS = 10, 0.05
+DISK_BYTES_PER_SECOND = 8_000_000
+#: Traffic of a host before its cable becomes narrow, as a share of what that carries.
+CABLE_SHARE, CABLE_SECONDS = 0.75, 10.0
 #: Of half a second, an OSD hangs for so long, again and again.
 HICCUP_SECONDS, AWAKE_SECONDS = 0.3, 0.2
 
 
 @pytest.fixture(scope='module')
-def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
-    cluster = cluster_factory(release, osds=8, hosts=4, store='bluestore', conf=FAST_CONF)
+def network() -> Iterator[Optional[Network]]:
+    """Of the OSD that is made slow; None: not possible on this machine."""
+    if why_impossible():
+        yield None
+    else:
+        with Network() as network:
+            yield network
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, network: Optional[Network],
+           cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    options = {'conf': CONF} if network is None else network.options([VICTIM], CONF)
+    cluster = cluster_factory(release, osds=8, hosts=4, store='bluestore', **options)
     cluster.pool_create(POOL, 64)
     cluster.wait_clean(60)
     guard = Guard(cluster, OPTIONS)
@@ -73,7 +103,7 @@ def wait_cause(guard: Guard, *codes: str, osd: int = VICTIM) -> Json:
 
     def named() -> bool:
         seen[:] = [cause for cause in why(guard, osd) if cause['code'] != 'NOT_SLOW']
-        assert guard.slow_osds() <= {VICTIM}, guard.slow_osds()
+        assert guard.slow_osds() <= {osd}, guard.slow_osds()
         return bool(seen) and seen[0]['code'] in codes
 
     begin = time.monotonic()
@@ -86,25 +116,67 @@ def wait_cause(guard: Guard, *codes: str, osd: int = VICTIM) -> Json:
 
 
 @contextlib.contextmanager
-def hot_object(cluster: Cluster) -> Iterator[int]:
-    """One client reads and writes one object all the time; its primary is given."""
+def readers(cluster: Cluster, pool: str, objects: Sequence[str], clients: int) -> Iterator[int]:
+    """So many clients read some objects all the time; the primary of the first one is given."""
     over = threading.Event()
 
-    def work(ioctx: rados.Ioctx) -> None:
-        while not over.is_set():
-            ioctx.read(HOT, 4096)
+    def work(handle: rados.Rados) -> None:
+        with handle.open_ioctx(pool) as ioctx:
+            while not over.is_set():
+                ioctx.read(random.choice(objects), 4096)
 
-    with cluster.rados().open_ioctx(POOL) as ioctx:
-        ioctx.write_full(HOT, b'x' * 4096)
-        threads = [threading.Thread(target=work, args=(ioctx,)) for _ in range(HOT_DEPTH)]
+    cluster.write(pool, objects, 4096)
+    connections = [Connection(cluster.conf_path) for _ in range(clients)]
+    threads = [threading.Thread(target=work, args=(connections[number % clients].rados(),))
+               for number in range(HOT_DEPTH)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield primary_of(cluster, pool, objects[0])
+    finally:
+        over.set()
         for thread in threads:
-            thread.start()
+            thread.join(30)
+        for connection in connections:
+            connection.close()
+
+
+def primary_of(cluster: Cluster, pool: str, name: str) -> int:
+    return int(cluster.mon('osd map', pool=pool, object=name)['acting_primary'])
+
+
+@contextlib.contextmanager
+def own_pool(cluster: Cluster, name: str, pg_num: int, size: int = 3) -> Iterator[rados.Ioctx]:
+    cluster.pool_create(name, pg_num, size=size)
+    try:
+        cluster.wait_clean(60)
+        with cluster.rados().open_ioctx(name) as ioctx:
+            yield ioctx
+    finally:
+        cluster.mon('osd pool rm', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+
+
+@contextlib.contextmanager
+def repeated(act: Callable[[], None], pause_seconds: float = 0.0) -> Iterator[None]:
+    """During the block, a thread does this again and again."""
+    over, problems = threading.Event(), []
+
+    def work() -> None:
         try:
-            yield int(cluster.mon('osd map', pool=POOL, object=HOT)['acting_primary'])
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join(30)
+            while not over.is_set():
+                act()
+                over.wait(pause_seconds)
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(120)
+    assert not thread.is_alive() and not problems, problems
 
 
 @contextlib.contextmanager
@@ -145,11 +217,67 @@ def hiccups(cluster: Cluster, osd: int) -> Iterator[None]:
 
 
 def test_a_hot_object_is_named_and_no_osd_is_slow(guard: Guard) -> None:
-    with hot_object(guard.cluster) as primary:
+    with readers(guard.cluster, POOL, [HOT], 1) as primary:
         cause = wait_cause(guard, 'object', osd=primary)
         assert (cause['evidence']['object'], cause['evidence']['pool']) == (HOT, POOL)
         assert cause['evidence']['load_ratio'] >= 1.5 and cause['evidence']['share'] >= 0.5
         assert not guard.slow_osds() and 'PERFGUARD_SLOW_OSD' not in guard.checks()
+
+
+@pytest.mark.parametrize('clients, code', [(1, 'client'), (3, 'pool')])
+def test_a_busy_client_or_pool_is_named_and_no_osd_is_slow(
+        clients: int, code: str, guard: Guard) -> None:
+    """Its objects have one primary, which others use as well."""
+    cluster = guard.cluster
+    with own_pool(cluster, BUSY, 1), readers(cluster, BUSY, BUSY_OBJECTS, clients) as primary:
+        evidence = wait_cause(guard, code, osd=primary)['evidence']
+        assert evidence['load_ratio'] >= 1.5 and evidence['share'] >= 0.5
+        assert evidence['pool'] == BUSY if code == 'pool' else \
+            evidence['client'].startswith('client.')
+        assert not guard.slow_osds() and 'PERFGUARD_SLOW_OSD' not in guard.checks()
+
+
+def test_the_removal_of_a_snapshot(guard: Guard) -> None:
+    cluster, names = guard.cluster, ['snap-%d' % number for number in range(SNAP_OBJECTS)]
+    with own_pool(cluster, SNAPS, 32) as ioctx:
+        cluster.write(SNAPS, names, 4096)
+        ioctx.create_snap('s')
+        cluster.write(SNAPS, names, 4096)
+        with set_of(cluster, VICTIM, osd_snap_trim_sleep=TRIM_SECONDS), \
+                dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            ioctx.remove_snap('s')
+            assert wait_cause(guard, 'snaptrim')['evidence']['pgs'] >= 1
+
+
+@pytest.mark.skipif('blkio' in missing_controllers(), reason='no cgroup (v1) blkio to write to')
+def test_a_compaction(guard: Guard) -> None:
+    """It rewrites the whole database, on a disk that has nothing else to do."""
+    cluster = guard.cluster
+    with own_pool(cluster, OMAP, 1, size=1) as ioctx:
+        def write(number: int, keys: Sequence[int]) -> None:
+            with rados.WriteOpCtx() as op:
+                ioctx.set_omap(op, tuple('%05d' % key for key in keys),
+                               tuple(os.urandom(OMAP_BYTES) for _ in keys))
+                ioctx.operate_write_op(op, 'omap-%d' % number)
+
+        def change() -> None:
+            write(random.randrange(OMAP_OBJECTS), random.sample(range(OMAP_KEYS), OMAP_CHANGES))
+
+        for number in range(OMAP_OBJECTS):
+            write(number, range(OMAP_KEYS))
+        osd = primary_of(cluster, OMAP, 'omap-0')
+        with narrow_disk(cluster, osd, DISK_BYTES_PER_SECOND), \
+                repeated(change, OMAP_PAUSE_SECONDS):
+            with repeated(lambda: compact(cluster, osd)):
+                evidence = wait_cause(guard, 'compaction', osd=osd)['evidence']
+            print(evidence)
+            assert evidence['sst_bytes_per_second'] > 2 * evidence['peers_sst_bytes_per_second']
+            # Without it, the same disk is fast enough.
+            cluster.wait(lambda: not guard.slow_osds(), CLEARED_SECONDS, 'no slow OSD')
+
+
+def compact(cluster: Cluster, osd: int) -> None:
+    cluster.ceph('tell', 'osd.%d' % osd, 'compact')
 
 
 def test_a_deep_scrub(guard: Guard) -> None:
@@ -195,3 +323,17 @@ def test_too_little_cpu(guard: Guard) -> None:
 def test_a_slow_drive(guard: Guard) -> None:
     with throttled_writes(guard.cluster, VICTIM, 60):
         wait_cause(guard, 'drive')
+
+
+def test_a_narrow_network(network: Optional[Network], guard: Guard) -> None:
+    """Of one OSD."""
+    if network is None:
+        pytest.skip('no OSD has its own network on this machine: ' + why_impossible())
+    before = network.traffic()
+    time.sleep(CABLE_SECONDS)
+    used = (network.traffic() - before) / CABLE_SECONDS
+    with network.narrow(round(used / CABLE_SHARE)):
+        evidence = wait_cause(guard, 'network')['evidence']
+    print('of %.0f kB/s, %.0f %% are used: %s' % (
+        used / CABLE_SHARE / 1000, 100 * CABLE_SHARE, evidence))
+    assert evidence['ping_ms'] > 5 * evidence['median_ping_ms']
