@@ -9,7 +9,7 @@ from typing import Any, Iterator
 from qa.bench.expansion.settings import parse_option
 
 from . import report
-from .cluster import Wrong
+from .caps import Wrong
 from .controllers import CONTROLLERS
 from .physics import HARDWARE
 from .run import Settings, chance, run
@@ -49,7 +49,7 @@ def settings_of(args: argparse.Namespace, seed: int, scenario: str,
                 controller: str) -> Settings:
     return Settings(
         osds=args.osds, added=args.added, osds_per_host=args.osds_per_host,
-        hosts_per_rack=args.hosts_per_rack,
+        hosts_per_rack=args.hosts_per_rack, domain=args.domain, target=args.target,
         pools=tuple(int(number) for number in args.pgs.split(',')),
         pg_bytes=args.pg_mib * (1 << 20), hardware=args.hardware, controller=controller,
         scenario=scenario, seed=seed, rest=args.rest, backfills=args.backfills,
@@ -72,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
     add('--added', type=int, default=4, help='of these, OSDs that join')
     add('--osds-per-host', type=int, default=2)
     add('--hosts-per-rack', type=int, default=1000)
+    add('--domain', default='host', choices=['host', 'rack'], help='failure domain of the pools')
+    add('--target', default='crush', choices=['crush', 'balanced'], help='the option of perfguard')
     add('--pgs', default='192', help='PGs of each pool, separated by commas')
     add('--pg-mib', type=float, default=1.0, help='data of a PG on one OSD')
     add('--hardware', default='bench', choices=sorted(HARDWARE))

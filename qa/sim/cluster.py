@@ -8,25 +8,23 @@ of a million PGs costs what moves in it.
 import functools
 import heapq
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from perfguard.cluster.types import UpmapEntry
 
+from .caps import InFlight
 from .crush import Tree
 from .physics import Hardware, Stall, Usage
 
 SIZE = 3
-STOPS_BACKFILL = frozenset({'norebalance', 'nobackfill'})
 #: Seconds for which an OSD that is back brings its PGs up to date from their logs.
 RECOVERY_SECONDS = 20.0
 #: Seconds until an OSD that hangs counts as down: its PGs serve nothing (osd_heartbeat_grace).
 GRACE_SECONDS = 20.0
-
-
-class Wrong(AssertionError):
-    """A rule that holds at every instant was broken."""
+#: paxos_min_wait
+MIN_WAIT = 0.05
 
 
 @dataclass
@@ -38,6 +36,7 @@ class Moving:
     temp: bool = False
     #: peering, waiting, copying or copied.
     state: str = 'peering'
+    #: Bytes to be copied; 0: it only peers.
     left: float = 0.0
     rate: float = 0.0
     #: Events of an earlier interval, or speed, are void.
@@ -45,14 +44,8 @@ class Moving:
     since: float = 0.0
     #: OSDs that read and write it, while it is copied.
     osds: Tuple[int, ...] = ()
-
-
-class Caps(NamedTuple):
-    """What may move at a time, as the operator has set it; 0: any number."""
-    source: int = 0
-    target: int = 0
-    primary: int = 0
-    host: int = 0
+    #: Reservations that it holds.
+    slots: Tuple[Tuple[str, int], ...] = ()
 
 
 @dataclass
@@ -62,27 +55,31 @@ class Model:
     pools: Sequence[int]
     hardware: Hardware
     weights: np.ndarray
+    #: Of one PG on one OSD.
     pg_bytes: float
     random: np.random.Generator
     #: osd_max_backfills
     backfills: int = 1
-    caps: Caps = Caps()
 
     now: float = 1000.0
     epoch: int = 100
     flags: Set[str] = field(default_factory=set)
     propose_seconds: float = 1.0
+    min_wait: float = MIN_WAIT
     #: osd_recovery_sleep
     sleep: float = 0.0
     entries: Dict[int, UpmapEntry] = field(default_factory=dict)
     moving: Dict[int, Moving] = field(default_factory=dict)
     down: Set[int] = field(default_factory=set)
+    out: Set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.pgs = sum(self.pools)
         self.pool_of = np.repeat(np.arange(1, len(self.pools) + 1), self.pools)
-        self.raw = self.tree.place(0, self.pgs, SIZE, self.weights)
+        self.raw = self.tree.place(np.arange(self.pgs), SIZE, self.weights)
         self.up = self.raw.copy()
+        #: Where the data of each PG is.
+        self.data = self.raw.copy()
         osds = self.tree.osds
         #: PGs that an OSD leads, by pool, and that it holds.
         self.led = np.zeros((len(self.pools), osds), dtype=np.int64)
@@ -92,22 +89,28 @@ class Model:
         self.slowness = np.ones(osds)
         self.load = 1.0
         self.recovering: Dict[int, float] = {}
-        #: What has moved how often; shards copied in all.
+        self.in_flight = InFlight(self.tree)
+        #: What has moved how often; shards copied in all; PGs that had to move because an OSD was
+        #: out; PGs that a change of CRUSH has remapped.
         self.moved: Dict[int, int] = {}
         self.shards = 0
+        self.forced: Set[int] = set()
+        self.remapped_by_crush = 0
+        #: PGs whose entries have changed since the last OSDMap was read.
+        self.changed_entries: Set[int] = set()
+        self.peering = 0
         self._queue: List[Tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._pending: Optional[List[Callable[[], None]]] = None
+        self._committed = self.now
         self._used: Dict[Tuple[str, int], int] = {}
         self._waiting: Dict[int, Dict[int, None]] = {}
         self._copying: Dict[int, Set[int]] = {}
-        self._busy: Dict[Tuple[str, int], int] = {}
         self._stalls: List[Stall] = []
         self._bytes = np.zeros(osds)
         self._begun = self._counted = self.now
         self._streams = self._stream_seconds = 0.0
         self._first_epoch = self.epoch
-        self.peering = 0
 
     # ---- time
 
@@ -124,47 +127,84 @@ class Model:
                 return
         self.now = until
 
-    def propose(self, change: Callable[[], None]) -> None:
-        """In the next OSDMap: the mons gather what arrives within their interval."""
+    def propose(self, change: Callable[[], None]) -> float:
+        """In the next OSDMap: the mons gather what arrives within their interval. Returns when."""
         if self._pending is None:
             self._pending = []
-            self.at(self.now + self.propose_seconds, self._commit)
+            # PaxosService::should_propose
+            self._due = max(self.now + self.min_wait, self._committed + self.propose_seconds)
+            self.at(self._due, self._commit)
         self._pending.append(change)
+        return self._due
 
     def _commit(self) -> None:
         pending, self._pending = self._pending or [], None
         self.epoch += 1
+        self._committed = self.now
         for change in pending:
             change()
 
     # ---- what operators and hardware do
 
-    def set_raw(self, raw: np.ndarray) -> None:
-        """CRUSH has changed; entries that come along are in `entries` already."""
-        changed = np.nonzero((raw != self.raw).any(axis=1))[0]
-        self.raw = raw
-        self.place({*changed.tolist(), *self.entries})
+    def raw_under(self, raw: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """`raw`, in which the OSDs that are out get no PGs."""
+        if not self.out:
+            return raw
+        out = sorted(self.out)
+        pgs = np.nonzero(np.isin(raw, out).any(axis=1))[0]
+        without = weights.copy()
+        without[out] = 0.0
+        found = raw.copy()
+        found[pgs] = self.tree.place(pgs, SIZE, without)
+        return found
 
-    def place(self, pgs: Iterable[int]) -> None:
-        """New up sets, after upmaps or CRUSH have changed."""
+    def set_raw(self, raw: np.ndarray, forced: bool = False) -> None:
+        """CRUSH has changed; entries that come along are in `entries` already. `forced`: because
+        of an OSD that is out, or no longer."""
+        changed = np.nonzero((raw != self.raw).any(axis=1))[0].tolist()
+        self.raw = raw
+        self.place(changed, released=False)
+        if forced:
+            self.forced.update(changed)
+
+    def place(self, pgs: Iterable[int], released: bool = True) -> None:
+        """New up sets, after upmaps or CRUSH have changed. `released`: by a command."""
         for pg in pgs:
             up = self._placed(pg)
             if up != tuple(self.up[pg].tolist()):
-                self._change_up(pg, up)
+                self._change_up(pg, up, released)
 
     def _placed(self, pg: int) -> Tuple[int, ...]:
+        """The up set, with the part of the entry that the mons keep (OSDMap::check_pg_upmaps)."""
         raw = self.raw[pg].tolist()
         entry = self.entries.get(pg)
         if entry is None:
             return tuple(raw)
-        placed = list(raw if entry.vector is None else entry.vector)
+        vector = entry.vector
+        placed = list(raw if vector is None or self.out.intersection(vector) else vector)
         for old, new in entry.items:
-            if new not in placed and old in placed:
+            if new not in placed and old in placed and new not in self.out:
                 placed[placed.index(old)] = new
-        if len({self.tree.host(osd) for osd in placed}) < SIZE:
-            del self.entries[pg]  # the mons keep no upmap that breaks the rule
-            return tuple(raw)
+        if len(set(map(self.tree.domain_of, placed))) < SIZE \
+                or any(not self.weights[osd] for osd in placed):
+            return self._keep(pg, UpmapEntry(), raw)
+        kept = tuple([(old, new) for old, new in entry.items
+                      if old in raw and new not in self.out])
+        if entry.items and not kept or vector is not None and (
+                list(vector) == raw or self.out.intersection(vector)):
+            return self._keep(pg, UpmapEntry(), raw)
+        if kept != entry.items:
+            self._keep(pg, UpmapEntry(kept, vector), raw)
         return tuple(placed)
+
+    def _keep(self, pg: int, entry: UpmapEntry, raw: List[int]) -> Tuple[int, ...]:
+        """The mons keep only this of the PG's entry."""
+        self.changed_entries.add(pg)
+        if entry:
+            self.entries[pg] = entry
+        else:
+            del self.entries[pg]
+        return tuple(raw)
 
     def fail(self, osd: int) -> None:
         """An OSD hangs and is marked down."""
@@ -172,13 +212,19 @@ class Model:
         self.epoch += 1
         self._stop_all_on(osd)
         self._stall_led(osd, GRACE_SECONDS)
+        self.kick()
 
     def revive(self, osd: int) -> None:
         self.down.discard(osd)
         self.epoch += 1
         self.recovering[osd] = self.now + RECOVERY_SECONDS
         self._stall_led(osd, self.stall_seconds())
+        self.kick()
         self._start_waiting((osd,))
+
+    def set_flag(self, flag: str, on: bool) -> None:
+        (self.flags.add if on else self.flags.discard)(flag)
+        self.kick()
 
     def _stall_led(self, osd: int, seconds: float) -> None:
         for pool, pgs in enumerate(self.led[:, osd].tolist()):
@@ -186,11 +232,18 @@ class Model:
                 rate = pgs * self._pg_rate()
                 self._stalls.append(Stall(pool + 1, osd, rate * seconds, seconds))
 
-    def degraded(self) -> int:
-        """PGs with an OSD that is down, or that is being brought up to date."""
+    def degraded_osds(self) -> FrozenSet[int]:
+        """OSDs that are down, or that are being brought up to date."""
         self.recovering = {osd: until for osd, until in self.recovering.items()
                            if until > self.now}
-        return int(sum(self.holds[osd] for osd in {*self.down, *self.recovering}))
+        return frozenset({*self.down, *self.recovering})
+
+    def degraded(self) -> np.ndarray:
+        """Numbers of PGs with data on such an OSD."""
+        osds = sorted(self.degraded_osds())
+        if not osds:
+            return np.zeros(0, dtype=np.int64)
+        return np.nonzero(np.isin(self.data, osds).any(axis=1))[0]
 
     # ---- intervals
 
@@ -198,16 +251,19 @@ class Model:
         moving = self.moving.get(pg)
         return moving.data if moving is not None and moving.temp else tuple(self.up[pg].tolist())
 
-    def _change_up(self, pg: int, up: Tuple[int, ...]) -> None:
+    def _change_up(self, pg: int, up: Tuple[int, ...], released: bool) -> None:
         moving = self.moving.get(pg)
         if moving is None:
-            moving = self.moving[pg] = Moving(self.acting(pg))
-        else:
-            self._leave(pg, moving)
-            self._uncount(pg, moving)
+            moving = self.moving[pg] = Moving(tuple(self.data[pg].tolist()))
+        elif moving.state == 'copying':
+            self._stop(pg, moving)
+        self.in_flight.drop(pg)
         self.up[pg] = up
         moving.left = self.pg_bytes * len(set(up) - set(moving.data))
-        self._count(pg, moving)
+        if moving.left and released:
+            self.in_flight.add(pg, moving.data, up, moving.left)
+        elif moving.left:
+            self.remapped_by_crush += 1
         self._peer(pg, moving)
 
     def _peer(self, pg: int, moving: Moving) -> None:
@@ -234,9 +290,10 @@ class Model:
             return
         self.peering -= 1
         if not moving.left:
-            self._uncount(pg, moving)
-            self._lead(pg, moving.data[0], int(self.up[pg, 0]))
+            self._settle(pg, moving.data, tuple(self.up[pg].tolist()))
             del self.moving[pg]
+            if moving.temp:
+                self.propose(lambda: None)  # the mons remove it
             return
         moving.state = 'waiting'
         if not moving.temp:
@@ -254,30 +311,35 @@ class Model:
     # ---- copying
 
     def kick(self) -> None:
-        """After flags were cleared or set."""
+        """After flags were cleared or set, or an OSD has gone down."""
         for pg, moving in list(self.moving.items()):
-            if self.flags & STOPS_BACKFILL:
-                if moving.state == 'copying':
-                    self._stop(pg, moving)
+            if moving.state == 'copying' and self._is_stopped(moving):
+                self._stop(pg, moving)
             elif moving.state == 'waiting':
                 self._start(pg, moving)
 
-    def _slots(self, pg: int, moving: Moving) -> List[Tuple[str, int]]:
+    def _is_stopped(self, moving: Moving) -> bool:
+        """norebalance stops no PG that is degraded."""
+        return 'nobackfill' in self.flags or (
+            'norebalance' in self.flags and self.down.isdisjoint(moving.data))
+
+    def _slots(self, pg: int, moving: Moving) -> Tuple[Tuple[str, int], ...]:
+        primary = next((osd for osd in moving.data if osd not in self.down), moving.data[0])
         targets = set(self.up[pg].tolist()) - set(moving.data)
-        return [('local', moving.data[0]), *(('remote', osd) for osd in sorted(targets))]
+        return (('local', primary), *(('remote', osd) for osd in sorted(targets)))
 
     def _start(self, pg: int, moving: Moving) -> None:
         """Copy, once the primary and all targets have a reservation free."""
         slots = self._slots(pg, moving)
         full = [osd for role, osd in slots if self._used.get((role, osd), 0) >= self.backfills
                 or osd in self.down]
-        if full or self.flags & STOPS_BACKFILL:
+        if full or self._is_stopped(moving):
             for osd in full:
                 self._waiting.setdefault(osd, {})[pg] = None
             return
         for slot in slots:
             self._used[slot] = self._used.get(slot, 0) + 1
-        moving.state, moving.since = 'copying', self.now
+        moving.state, moving.since, moving.slots = 'copying', self.now, slots
         moving.osds = tuple(osd for _, osd in slots)
         self._count_streams(1)
         for osd in moving.osds:
@@ -288,9 +350,9 @@ class Model:
         """Give the reservations back."""
         self._progress(moving)
         moving.state, moving.rate, moving.version = 'waiting', 0.0, moving.version + 1
-        for slot in self._slots(pg, moving):
+        for slot in moving.slots:
             self._used[slot] -= 1
-        osds, moving.osds = moving.osds, ()
+        osds, moving.osds, moving.slots = moving.osds, (), ()
         self._count_streams(-1)
         for osd in osds:
             self._copying[osd].discard(pg)
@@ -298,20 +360,28 @@ class Model:
         self._start_waiting(osds)
 
     def _start_waiting(self, osds: Iterable[int]) -> None:
+        """The first ones that wait for these OSDs, until these have no reservation left."""
         for osd in osds:
-            for pg in list(self._waiting.pop(osd, ())):
+            queue = list(self._waiting.pop(osd, ()))
+            for place, pg in enumerate(queue):
+                if min(self._used.get((role, osd), 0) for role in ('local', 'remote')) \
+                        >= self.backfills:
+                    self._waiting[osd] = {**dict.fromkeys(queue[place:]),
+                                          **self._waiting.get(osd, {})}
+                    break
                 moving = self.moving.get(pg)
                 if moving is not None and moving.state == 'waiting':
                     self._start(pg, moving)
 
     def _stop_all_on(self, osd: int) -> None:
-        for pg in list(self._copying.get(osd, ())):
+        for pg in sorted(self._copying.get(osd, ())):
             moving = self.moving[pg]
-            self._stop(pg, moving)
-            self._start(pg, moving)
+            if moving.state == 'copying':
+                self._stop(pg, moving)
+                self._start(pg, moving)
 
     def _respeed(self, osds: Iterable[int]) -> None:
-        for pg in {pg for osd in osds for pg in self._copying.get(osd, ())}:
+        for pg in sorted({pg for osd in osds for pg in self._copying.get(osd, ())}):
             moving = self.moving[pg]
             self._progress(moving)
             moving.rate = self._rate(moving)
@@ -331,7 +401,8 @@ class Model:
         moving.left -= copied
         moving.since = self.now
         if copied:
-            self._bytes[list(moving.osds)] += copied
+            for osd in moving.osds:
+                self._bytes[osd] += copied
 
     def _copied(self, pg: int, version: int) -> None:
         moving = self.moving.get(pg)
@@ -348,45 +419,23 @@ class Model:
         if moving is None or moving.version != version:
             return
         up = tuple(self.up[pg].tolist())
-        self._lead(pg, moving.data[0], up[0])
-        self._uncount(pg, moving)
-        self.holds[list(set(moving.data) - set(up))] -= 1
-        self.holds[list(set(up) - set(moving.data))] += 1
+        self.in_flight.drop(pg)
         self.moved[pg] = self.moved.get(pg, 0) + 1
         self.shards += len(set(up) - set(moving.data))
+        self._settle(pg, moving.data, up)
         moving.data, moving.temp = up, False
         self._peer(pg, moving)
 
-    def _lead(self, pg: int, before: int, after: int) -> None:
+    def _settle(self, pg: int, data: Tuple[int, ...], up: Tuple[int, ...]) -> None:
+        """The data of a PG is on its up set, in this order."""
         pool = int(self.pool_of[pg]) - 1
-        self.led[pool, before] -= 1
-        self.led[pool, after] += 1
-
-    def _leave(self, pg: int, moving: Moving) -> None:
-        """The end of an interval by a new up set."""
-        if moving.state == 'copying':
-            self._stop(pg, moving)
-
-    # ---- what is counted: caps at each event
-
-    def _places(self, pg: int, moving: Moving) -> List[Tuple[str, int]]:
-        up, data = set(self.up[pg].tolist()), set(moving.data)
-        if up == data:
-            return []
-        hosts = {self.tree.host(osd) for osd in up ^ data}
-        return [*(('source', osd) for osd in data - up), *(('target', osd) for osd in up - data),
-                ('primary', moving.data[0]), *(('host', host) for host in hosts)]
-
-    def _count(self, pg: int, moving: Moving) -> None:
-        for kind, number in self._places(pg, moving):
-            count = self._busy[kind, number] = self._busy.get((kind, number), 0) + 1
-            cap = getattr(self.caps, kind)
-            if cap and count > cap and not self.flags & STOPS_BACKFILL:
-                raise Wrong('%d PGs move at %s %d (limit %d)' % (count, kind, number, cap))
-
-    def _uncount(self, pg: int, moving: Moving) -> None:
-        for place in self._places(pg, moving):
-            self._busy[place] -= 1
+        self.led[pool, data[0]] -= 1
+        self.led[pool, up[0]] += 1
+        for osd in set(data) - set(up):
+            self.holds[osd] -= 1
+        for osd in set(up) - set(data):
+            self.holds[osd] += 1
+        self.data[pg] = up
 
     @property
     def remapped(self) -> int:

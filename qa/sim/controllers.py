@@ -7,7 +7,8 @@ import numpy as np
 
 from perfguard.cluster.types import ClientOps, UpmapEntry
 
-from .cluster import SIZE, Wrong
+from .caps import Wrong
+from .cluster import SIZE
 from .port import STATS_SECONDS, SimCluster
 
 #: Of mean latency, against what it was before, for the plain controller.
@@ -31,6 +32,7 @@ class Plain:
             for pg in changed.tolist():
                 model.entries[pg] = UpmapEntry((), tuple(model.up[pg].tolist()))
             self._left = self.model.random.permutation(changed).tolist()
+        model.changed_entries.update(model.entries)
         model.epoch += 1
         model.weights = weights
         model.set_raw(raw)
@@ -50,6 +52,7 @@ class Plain:
         pgs = [self._left.pop() for _ in range(min(number, len(self._left)))]
         for pg in pgs:
             del self.model.entries[pg]
+        self.model.changed_entries.update(pgs)
         self.model.epoch += bool(pgs)
         self.model.place(pgs)
         for pg in pgs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Racks, hosts and OSDs, and where a rule over hosts places PGs: straw2 draws, in numpy.
+"""Racks, hosts and OSDs, and where a rule over hosts or racks places PGs: straw2 draws, in numpy.
 
 Not Ceph's own hash, but its properties: each position of a PG is drawn by weight, and new weights
 move as little as possible.
@@ -23,6 +23,8 @@ class Tree:
     osds: int
     osds_per_host: int
     hosts_per_rack: int
+    #: Failure domain of the rule: host or rack.
+    domain: str = 'host'
 
     @property
     def hosts(self) -> int:
@@ -35,14 +37,23 @@ class Tree:
     def host(self, osd: int) -> int:
         return osd // self.osds_per_host
 
-    def place(self, first: int, pgs: int, size: int, weights: np.ndarray) -> np.ndarray:
-        """The raw sets of PGs by number, as an array of `pgs` rows; `weights` by OSD."""
+    def domain_of(self, osd: int) -> int:
+        """The failure domain of an OSD."""
+        return osd // self.osds_per_domain
+
+    @property
+    def osds_per_domain(self) -> int:
+        return self.osds_per_host * (self.hosts_per_rack if self.domain == 'rack' else 1)
+
+    def place(self, pgs: np.ndarray, size: int, weights: np.ndarray) -> np.ndarray:
+        """The raw sets of PGs by number, one row each; `weights` by OSD."""
         padded = np.zeros(self.racks * self.hosts_per_rack * self.osds_per_host)
         padded[:self.osds] = weights
         below = padded.reshape(self.racks, self.hosts_per_rack, self.osds_per_host)
+        hosts = self.osds_per_domain // self.osds_per_host
         return np.concatenate([
-            _placed(np.arange(begin, min(begin + CHUNK, first + pgs), dtype=np.uint64), size, below)
-            for begin in range(first, first + pgs, CHUNK)])
+            _placed(pgs[begin:begin + CHUNK].astype(np.uint64), size, below, hosts)
+            for begin in range(0, len(pgs), CHUNK)] or [np.zeros((0, size), dtype=np.int32)])
 
     def dump(self, weights: np.ndarray) -> Dict[str, Any]:
         """As ``ceph osd crush dump``."""
@@ -60,7 +71,7 @@ class Tree:
                 'tunables': {},
                 'rules': [{'rule_id': 0, 'rule_name': 'replicated', 'type': 1, 'steps': [
                     {'op': 'take', 'item': -1, 'item_name': 'default'},
-                    {'op': 'chooseleaf_firstn', 'num': 0, 'type': 'host'}, {'op': 'emit'}]}]}
+                    {'op': 'chooseleaf_firstn', 'num': 0, 'type': self.domain}, {'op': 'emit'}]}]}
 
 
 def _bucket(number: int, name: str, type_id: int, type_name: str, items: Any,
@@ -70,16 +81,17 @@ def _bucket(number: int, name: str, type_id: int, type_name: str, items: Any,
                       for item in items]}
 
 
-def _placed(pgs: np.ndarray, size: int, below: np.ndarray) -> np.ndarray:
-    """`below`: weights by rack, host and OSD."""
+def _placed(pgs: np.ndarray, size: int, below: np.ndarray, hosts: int) -> np.ndarray:
+    """`below`: weights by rack, host and OSD; `hosts`: of a failure domain."""
     found = np.full((len(pgs), size), -1, dtype=np.int64)
-    hosts = np.full((len(pgs), size), -1, dtype=np.int64)
+    domains = np.full((len(pgs), size), -1, dtype=np.int64)
     for position in range(size):
         left = np.arange(len(pgs))
         for attempt in range(TRIES):
             host, osd = _drawn(pgs[left], position + size * attempt, below)
-            fits = (hosts[left] != host[:, None]).all(axis=1)
-            hosts[left[fits], position], found[left[fits], position] = host[fits], osd[fits]
+            domain = host // hosts
+            fits = (domains[left] != domain[:, None]).all(axis=1)
+            domains[left[fits], position], found[left[fits], position] = domain[fits], osd[fits]
             left = left[~fits]
             if not len(left):
                 break

@@ -12,9 +12,10 @@ from perfguard.cluster.tool_thread import Result, ToolJob, ToolThread
 from perfguard.loop.loop import Loop
 from perfguard.options import Options
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.throttle import FlightCap, limit
 from perfguard.store import Store
 
-from .cluster import Wrong
+from .caps import Wrong
 from .port import SimCluster
 
 #: Turns of the loop while it waits for the answer to an order.
@@ -72,14 +73,34 @@ class Driver:
         self.options, self._rest = options, rest
         self._tools = TimedTools(cluster)
         self.costs = Costs(jobs=self._tools.seconds)
-        self.loop = Loop(cluster, Store(cluster.kv), lambda: options,
+        self._flying = 0
+        self._cap = FlightCap()
+        self._load()
+
+    def _load(self) -> None:
+        self.loop = Loop(self.cluster, Store(self.cluster.kv), lambda: self.options,
                          clock=lambda: self.model.now, tools=self._tools)
+        # Turns run in the thread of the commands.
+        self.loop.requests.confirm_seconds = 0.0
         self.loop.load()
+
+    def fail_over(self, seconds: float) -> None:
+        """Another mgr becomes active after `seconds`: nothing is left but the store and the
+        cluster."""
+        self.model.advance(self.model.now + seconds)
+        self._load()
+        self.turn()
 
     @property
     def phase(self) -> str:
         status = self.loop.published.rebalanced.status
         return str(status.phase.value)
+
+    @property
+    def ended(self) -> str:
+        """The phase in which the last campaign has ended, also if another mgr was active then."""
+        last = self.loop.rebalance.campaigns.last_end()
+        return last[1] if last is not None else ''
 
     def turn(self) -> None:
         phase = self.phase
@@ -89,10 +110,29 @@ class Driver:
         took = time.process_time() - began - self.cluster.seconds - self._tools.inside
         self.costs.turns.append(took)
         self.costs.phases.setdefault(phase, []).append(took)
-        failed = self.loop.failed_turns.check()
+        failed = self.loop.failed_turns.check() or self.loop.published.watched.failure
         if failed:
             raise Wrong(str(failed))
+        self._check_limit()
         self._wait()
+
+    def _check_limit(self) -> None:
+        """No release exceeds the limit of the throttle, which may be below the number in flight."""
+        campaign = self.loop.rebalance.campaign
+        if campaign is None:
+            return
+        # PGs that could not be pinned move regardless of every limit.
+        released = sum(flight.pin is not None for flight in campaign.in_flight.values())
+        most = limit(campaign.pace, self.resolved()).caps.pgs
+        if released > max(self._flying, most):
+            raise Wrong('%d PGs are in flight (limit %d)' % (released, most))
+        self._flying = released
+
+    def resolved(self) -> Options:
+        """The options, with the cap on PGs in flight that follows from the other caps."""
+        view = self.cluster.map_view()
+        return self._cap.resolve(self.options, view.osdmap, self.cluster.crush(view.crush_version),
+                                 view.crush_version)
 
     def _wait(self) -> None:
         begin, epoch = self.model.now, self.model.epoch

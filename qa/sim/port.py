@@ -13,18 +13,18 @@ import numpy as np
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
-from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Items, Ops, Osd,
+from perfguard.cluster.types import (NO_ENTRY, AuditEntry, Balancing, ConfigEntry, Items, Ops, Osd,
                                      OsdCounters, OsdMap, OsdPlace, OsdSet, PgCounts, Placement,
                                      Pool, PoolChange, PoolSpace, Question, Readings, Reply,
                                      Signals, Space, UpmapEntry, pool_of, seed_of)
-
 from perfguard.observation import BALANCER
 
+from .cluster import MIN_WAIT as DEFAULT_MIN_WAIT
 from .cluster import SIZE, Model
 from .physics import Latencies, reading
 
 STATS_SECONDS = 5.0
-PROPOSE = 'paxos_propose_interval'
+PROPOSE, MIN_WAIT = 'paxos_propose_interval', 'paxos_min_wait'
 OSD_BYTES = 8 << 40
 
 
@@ -59,8 +59,13 @@ class SimView:
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
         begin, end = self.cluster.span(pool_id)
-        rows = self.cluster.model.up[begin:end].tolist()
-        return dict(zip(self.cluster.names[begin:end], map(tuple, rows)))
+        model = self.cluster.model
+        found: Dict[str, OsdSet] = dict(zip(self.cluster.names[begin:end],
+                                            map(tuple, model.up[begin:end].tolist())))
+        if model.down:
+            found = {pgid: tuple(osd for osd in up if osd not in model.down)
+                     for pgid, up in found.items()}
+        return found
 
     def leads(self, pool_id: int) -> Mapping[str, int]:
         begin, end = self.cluster.span(pool_id)
@@ -79,8 +84,11 @@ class SimCluster:
                       for seed in range(number)]
         self._begins = np.concatenate([[0], np.cumsum(model.pools)]).tolist()
         #: Where the PGs are before and after the expansion, and the weights of that.
-        self._ends = (model.raw.copy(), model.tree.place(0, model.pgs, SIZE, future_weights))
-        self._future_weights, self.before = future_weights, model.weights.copy()
+        self._ends = (model.raw.copy(),
+                      model.tree.place(np.arange(model.pgs), SIZE, future_weights))
+        #: The last weights, and OSDs that were out, and where the PGs are then.
+        self._placed: Tuple[bytes, np.ndarray] = (b'', model.raw)
+        self.future_weights, self.before = future_weights, model.weights.copy()
         self.crush_version_ = 1
         self.config: Dict[str, Dict[str, str]] = {'mgr': {BALANCER: 'true'}, 'mon': {}, 'osd': {}}
         self.modes = {pool + 1: 'off' for pool in range(len(model.pools))}
@@ -88,11 +96,17 @@ class SimCluster:
         #: Seconds that the model took inside perfguard's calls.
         self.seconds = 0.0
         self.checks: Mapping[str, Any] = {}
+        #: What the OSDMap lists; another object once it has changed.
         self._items: Dict[str, Items] = {}
         self._vectors: Dict[str, OsdSet] = {}
+        self._osds: Dict[int, Osd] = {}
+        self._osds_basis: Tuple[object, ...] = ()
         self._map: Optional[OsdMap] = None
         self._rules: Tuple[int, Optional[CrushRules]] = (0, None)
+        #: The balance is computed more than once: an OSD went out, or a campaign was aborted.
+        self.balanced_anew = False
         self._signals: Optional[Tuple[float, PgCounts]] = None
+        self._known_counts: Dict[Tuple[int, int, int], PgCounts] = {}
         self._read = model.now
         self._counters = np.zeros((4, model.tree.osds), dtype=np.int64)
         self._places = {osd: OsdPlace(osd, 'h%d' % model.tree.host(osd), 'default',
@@ -109,8 +123,10 @@ class SimCluster:
 
     def placement(self, pgid: str) -> Optional[Placement]:
         pg, model = self.number(pgid), self.model
-        up = tuple(osd for osd in model.up[pg].tolist() if osd not in model.down)
-        acting = tuple(osd for osd in model.acting(pg) if osd not in model.down)
+        up, acting = tuple(model.up[pg].tolist()), model.acting(pg)
+        if model.down:
+            up, acting = (tuple(osd for osd in osds if osd not in model.down)
+                          for osds in (up, acting))
         return Placement(up, acting)
 
     # ---- maps
@@ -128,14 +144,38 @@ class SimCluster:
         pools = {pool + 1: Pool(pool + 1, 'p%d' % (pool + 1), False, SIZE, 2, 0, number, number,
                                 number, self.modes[pool + 1])
                  for pool, number in enumerate(model.pools)}
-        led = model.led.sum(axis=0)
+        self._note()
         return OsdMap(
-            epoch=model.epoch, flags=frozenset(model.flags), pools=pools,
-            osds={osd: Osd(osd, osd not in model.down, 1.0, has_led=bool(led[osd]), uuid='u')
-                  for osd in range(model.tree.osds)},
-            upmap_items=dict(self._items), upmap_vectors=dict(self._vectors),
+            epoch=model.epoch, flags=frozenset(model.flags), pools=pools, osds=self._all_osds(),
+            upmap_items=self._items, upmap_vectors=self._vectors,
             pg_temp={self.names[pg]: moving.data for pg, moving in model.moving.items()
                      if moving.temp}, min_compat_client='luminous')
+
+    def _note(self) -> None:
+        """Keep what the OSDMap lists. Maps that were read stay as they are."""
+        changed = self.model.changed_entries
+        if not changed:
+            return
+        self._items, self._vectors = dict(self._items), dict(self._vectors)
+        for pg in changed:
+            name, entry = self.names[pg], self.model.entries.get(pg, NO_ENTRY)
+            self._items.pop(name, None)
+            self._vectors.pop(name, None)
+            if entry.items:
+                self._items[name] = entry.items
+            if entry.vector is not None:
+                self._vectors[name] = entry.vector
+        changed.clear()
+
+    def _all_osds(self) -> Dict[int, Osd]:
+        model = self.model
+        leads = model.led.any(axis=0)
+        basis = (leads.tobytes(), frozenset(model.down), frozenset(model.out))
+        if basis != self._osds_basis:
+            self._osds_basis = basis
+            self._osds = {osd: Osd(osd, osd not in model.down, float(osd not in model.out),
+                                   has_led=led, uuid='u') for osd, led in enumerate(leads.tolist())}
+        return self._osds
 
     def crush(self, version: int) -> CrushRules:
         if self._rules[0] != version or self._rules[1] is None:
@@ -155,42 +195,77 @@ class SimCluster:
         return CrushRules.from_dump(self.model.tree.dump(np.array(json.loads(crush_map))))
 
     def raw_under(self, weights: np.ndarray) -> np.ndarray:
-        """Where PGs are placed while some of the new OSDs have their weights: as before the
-        expansion, but for the places that these take in the end."""
+        """Where CRUSH places the PGs with these weights."""
+        key = weights.tobytes() + repr(sorted(self.model.out)).encode()
+        if self._placed[0] != key:
+            self._placed = key, self.model.raw_under(self._in_between(weights), weights)
+        return self._placed[1]
+
+    def _in_between(self, weights: np.ndarray) -> np.ndarray:
+        """While some of the new OSDs have their weights: as before the expansion, but for the
+        places that these take in the end."""
         before, after = self._ends
-        if not (np.isclose(weights, self._future_weights) | (weights == 0.0)).all():
-            return self.model.tree.place(0, self.model.pgs, SIZE, weights)
-        new = self._future_weights > self.before
+        if not (np.isclose(weights, self.future_weights) | (weights == 0.0)).all():
+            return self.model.tree.place(np.arange(self.model.pgs), SIZE, weights)
+        new = self.future_weights > self.before
         left = new & (weights == 0.0)
         # What moves between old OSDs does so bit by bit.
         share = 1.0 - left.sum() / max(1, new.sum())
         early = (np.arange(len(before)) * 0.618034 % 1.0 < share)[:, None]
         changed = (before != after) & np.where(new[after], ~left[after], early)
         mixed = np.where(changed, after, before)
-        hosts = np.sort(mixed // self.model.tree.osds_per_host, axis=1)
-        twice = (hosts[:, 1:] == hosts[:, :-1]).any(axis=1)
+        domains = np.sort(mixed // self.model.tree.osds_per_domain, axis=1)
+        twice = (domains[:, 1:] == domains[:, :-1]).any(axis=1)
         mixed[twice] = before[twice]
         return np.asarray(mixed)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
                 whole: bool = False, rule: Optional[PoolChange] = None) -> Outlook:
         began = time.process_time()
-        now = self.model.weights.copy()
+        model, now = self.model, self.model.weights.copy()
         if crush_map is not None:
             now = np.array(json.loads(crush_map))
         for osd, weight in weights.items():
             now[osd] = weight
         raw = self.raw_under(now)
-        touched = np.nonzero((raw != self.model.raw).any(axis=1))[0].tolist()
-        pgs = {self.names[pg]: FuturePg(self.model.acting(pg), tuple(raw[pg].tolist()))
-               for pg in {*touched, *self.model.entries}}
-        others: Dict[str, FuturePg] = {}
-        if whole:
-            others = {name: FuturePg(tuple(up), tuple(there)) for name, up, there in zip(
-                self.names, self.model.up.tolist(), raw.tolist()) if name not in pgs}
-        rules = CrushRules.from_dump(self.model.tree.dump(now))
+        touched = (raw != model.raw).any(axis=1)
+        touched[list(model.entries)] = True
+        pgs = self._future(np.nonzero(touched)[0], raw)
+        others = self._future(np.nonzero(~touched)[0], raw) if whole else {}
+        rules = CrushRules.from_dump(model.tree.dump(now))
         self.seconds += time.process_time() - began
         return Future(pgs, rules, crush_map, others)
+
+    def _future(self, pgs: np.ndarray, raw: np.ndarray) -> Dict[str, FuturePg]:
+        numbers = pgs.tolist()
+        names = map(self.names.__getitem__, numbers)
+        found = {name: FuturePg(tuple(up), tuple(there)) for name, up, there in zip(
+            names, self.model.up[pgs].tolist(), raw[pgs].tolist())}
+        for pg, moving in self.model.moving.items():
+            if moving.temp and self.names[pg] in found:
+                found[self.names[pg]] = found[self.names[pg]]._replace(acting=moving.data)
+        return found
+
+    # ---- troubles
+
+    def set_out(self, osd: int, out: bool) -> None:
+        """`osd out` and `osd in`."""
+        model = self.model
+        self.balanced_anew = True
+        (model.out.add if out else model.out.discard)(osd)
+        model.epoch += 1
+        leading = [pg for pg, entry in model.entries.items()
+                   if osd in (entry.vector or ()) or any(osd in pair for pair in entry.items)]
+        model.set_raw(self.raw_under(model.weights), forced=True)
+        model.place(leading, released=False)
+        model.forced.update(leading)
+
+    def remove_entry(self, pg: int) -> None:
+        """`osd rm-pg-upmap-items`, by an operator."""
+        self.model.entries.pop(pg, None)
+        self.model.changed_entries.add(pg)
+        self.model.epoch += 1
+        self.model.place([pg], released=False)
 
     # ---- signals
 
@@ -208,11 +283,13 @@ class SimCluster:
                        misplaced_ratio=counts.remapped / SIZE / model.pgs)
 
     def _counts(self) -> PgCounts:
-        model, degraded = self.model, self.model.degraded()
+        model = self.model
+        degraded = model.degraded()
+        bad = {*degraded.tolist()}
         states = [moving.state for moving in model.moving.values() if moving.left]
         return PgCounts(total=model.pgs, in_transition=model.peering, inactive=model.peering,
-                        active_clean=model.pgs - len(model.moving) - degraded,
-                        degraded=degraded, remapped=len(states),
+                        active_clean=model.pgs - len(bad | model.moving.keys()),
+                        degraded=len(bad), remapped=len(states),
                         backfilling=states.count('copying'), backfill_wait=states.count('waiting'))
 
     def read_loads(self, seconds: float) -> None:
@@ -228,19 +305,39 @@ class SimCluster:
         for row in rows:
             self._counters[:, row.osd] += (*row.read, *row.write)
         sums = self._counters.T.tolist()
-        holds = model.holds.tolist()
-        down = model.degraded()
+        counts, stored = self._osd_counts()
         counters = {osd: OsdCounters(model.now, Ops(*sums[osd][:2]), Ops(*sums[osd][2:]), Ops(),
-                                     Ops(), pgs=holds[osd]) for osd in osds}
-        counts = {osd: PgCounts(total=holds[osd], degraded=down and holds[osd]) for osd in osds}
+                                     Ops(), pgs=stored[osd]) for osd in osds
+                    if osd not in model.down}
         found = Readings(model.now - self._read, counters, tuple(rows), self._places,
                          osd_counts=counts)
         self._read = model.now
         self.seconds += time.process_time() - began
         return found
 
+    def _osd_counts(self) -> Tuple[Dict[int, PgCounts], List[int]]:
+        """PGs by the OSDs of their acting sets, and of which each OSD stores data."""
+        model, osds = self.model, range(self.model.tree.osds)
+        degraded = np.bincount(model.data[model.degraded()].ravel(), minlength=len(osds)).tolist()
+        stored, copied = model.holds.tolist(), [0] * len(osds)
+        for pg, moving in model.moving.items():
+            for osd in moving.data if moving.state == 'copying' else ():
+                copied[osd] += 1
+            for osd in set(model.up[pg].tolist()) - set(moving.data):
+                stored[osd] += 1
+        holds = model.holds.tolist()
+        return {osd: self._counts_of(holds[osd], degraded[osd], copied[osd])
+                for osd in osds}, stored
+
+    def _counts_of(self, total: int, degraded: int, copied: int) -> PgCounts:
+        """One for all OSDs with the same numbers: there may be 10,000."""
+        key = total, degraded, copied
+        if key not in self._known_counts:
+            self._known_counts[key] = PgCounts(total=total, degraded=degraded, backfilling=copied)
+        return self._known_counts[key]
+
     def degraded_osds(self) -> FrozenSet[int]:
-        return frozenset({*self.model.down, *self.model.recovering})
+        return self.model.degraded_osds()
 
     def osd_space(self) -> Dict[int, Space]:
         return {osd: Space(OSD_BYTES, int(number * self.model.pg_bytes), number)
@@ -249,24 +346,29 @@ class SimCluster:
     # ---- commands
 
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[Reply]:
-        """All in one proposal."""
+        """All in one proposal; returns once the mons have committed it."""
+        if not commands:
+            return []
         began = time.process_time()
-        touched: Set[int] = set()
-        primed: List[int] = []
-        weights = self.model.weights.copy()
-        for command in commands:
-            self._apply(command, touched, primed, weights)
-        self.model.epoch += bool(commands)
-        if (weights != self.model.weights).any():
-            self.crush_version_ += 1
-            self.model.weights = weights
-            self.model.set_raw(self.raw_under(weights))
-        self.model.place(touched)
-        for pg in primed:
-            self.model.prime(pg)
-        self._note(touched)
+        due = self.model.propose(lambda: self._commit(commands))
+        self.model.advance(due)
         self.seconds += time.process_time() - began
         return [Reply(0)] * len(commands)
+
+    def _commit(self, commands: Sequence[Mapping[str, Any]]) -> None:
+        touched: Set[int] = set()
+        primed: List[int] = []
+        model, weights = self.model, self.model.weights.copy()
+        for command in commands:
+            self._apply(command, touched, primed, weights)
+        model.changed_entries |= touched
+        if (weights != model.weights).any():
+            self.crush_version_ += 1
+            model.weights = weights
+            model.set_raw(self.raw_under(weights))
+        model.place(touched)
+        for pg in primed:
+            model.prime(pg)
 
     def _apply(self, command: Mapping[str, Any], touched: Set[int], primed: List[int],
                weights: np.ndarray) -> None:
@@ -274,9 +376,7 @@ class SimCluster:
         if prefix == 'osd crush reweight':
             weights[int(command['name'][4:])] = command['weight']
         elif prefix in ('osd set', 'osd unset'):
-            change = self.model.flags.add if prefix == 'osd set' else self.model.flags.discard
-            change(command['key'])
-            self.model.kick()
+            self.model.set_flag(command['key'], prefix == 'osd set')
         elif prefix in ('config set', 'config rm'):
             self._configure(command)
         elif prefix == 'osd pool set':
@@ -287,7 +387,7 @@ class SimCluster:
             self._put_entry(prefix, pg, command)
 
     def _put_entry(self, prefix: str, pg: int, command: Mapping[str, Any]) -> None:
-        entry = self.model.entries.get(pg, UpmapEntry())
+        entry = self.model.entries.get(pg, NO_ENTRY)
         osds = tuple(command.get('id', ()))
         if prefix == 'osd pg-upmap-items':
             entry = UpmapEntry(tuple(zip(osds[::2], osds[1::2])), entry.vector)
@@ -301,30 +401,26 @@ class SimCluster:
         if not entry:
             del self.model.entries[pg]
 
-    def _note(self, pgs: Iterable[int]) -> None:
-        """Keep what the OSDMap lists."""
-        for pg in pgs:
-            name, entry = self.names[pg], self.model.entries.get(pg, UpmapEntry())
-            self._items.pop(name, None)
-            self._vectors.pop(name, None)
-            if entry.items:
-                self._items[name] = entry.items
-            if entry.vector is not None:
-                self._vectors[name] = entry.vector
-
     def _configure(self, command: Mapping[str, Any]) -> None:
         section = self.config.setdefault(command['who'].partition('/')[0], {})
         if command['prefix'] == 'config set':
             section[command['name']] = command['value']
         else:
             section.pop(command['name'], None)
-        self.model.propose_seconds = float(self.config['mon'].get(PROPOSE, 1.0))
+        mon = self.config['mon']
+        self.model.propose_seconds = float(mon.get(PROPOSE, 1.0))
+        self.model.min_wait = float(mon.get(MIN_WAIT, DEFAULT_MIN_WAIT))
         sleep = 'osd_recovery_sleep_' + self.model.hardware.kind
         self.model.sleep = float(self.config['osd'].get(sleep, 0.0))
 
     def switch_balancer(self, active: bool) -> Reply:
         self.config['mgr'][BALANCER] = 'true' if active else 'false'
         return Reply(0)
+
+    def borrowed(self) -> Tuple[object, ...]:
+        """What a campaign borrows, and gives back."""
+        return (sorted(self.model.flags), dict(self.modes),
+                {who: dict(options) for who, options in self.config.items()})
 
     # ---- settings
 

@@ -6,11 +6,14 @@ from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.progress import Eta
+from perfguard.rebalance.throttle import FlightCap
 
-from .cluster import SIZE, Caps, Model, Wrong
+from .caps import Caps, Wrong
+from .cluster import SIZE, Model
 from .controllers import CONTROLLERS, mean_ms
 from .crush import Tree
 from .driver import Costs, Driver
@@ -33,6 +36,10 @@ class Settings:
     added: int = 4
     osds_per_host: int = 2
     hosts_per_rack: int = 1000
+    #: Failure domain of the pools' rule: host or rack.
+    domain: str = 'host'
+    #: The option of perfguard; the other controllers release every pin.
+    target: str = 'crush'
     pools: Tuple[int, ...] = (192,)
     pg_bytes: float = 1.0e6
     hardware: str = 'bench'
@@ -74,6 +81,11 @@ class Result:
     shards: int
     #: OSDMap epochs from the join to the end.
     epochs: int
+    #: PGs in flight at the same time at most, and PGs that the join has remapped.
+    most_pgs: int = 0
+    remapped: int = 0
+    #: PGs on the OSD that is furthest from its share by weight, against that share.
+    imbalance: float = 0.0
     #: Share of the time in which perfguard had halted everything.
     halted: float = 0.0
     costs: Optional[Costs] = None
@@ -92,7 +104,8 @@ class Result:
 def model_of(settings: Settings) -> Tuple[Model, np.ndarray]:
     """The cluster before the expansion, and the weights after it."""
     tree = Tree(settings.osds, settings.osds_per_host,
-                min(settings.hosts_per_rack, -(-settings.osds // settings.osds_per_host)))
+                min(settings.hosts_per_rack, -(-settings.osds // settings.osds_per_host)),
+                settings.domain)
     after = np.full(settings.osds, WEIGHT)
     before = np.where(np.arange(settings.osds) < settings.osds - settings.added, WEIGHT, 0.0)
     return Model(tree, settings.pools, HARDWARE[settings.hardware], before, settings.pg_bytes,
@@ -100,7 +113,8 @@ def model_of(settings: Settings) -> Tuple[Model, np.ndarray]:
 
 
 def options_of(settings: Settings) -> Options:
-    return replace(DEFAULTS, **{'baseline_seconds': 60.0, 'target': 'crush', **settings.options})
+    return replace(DEFAULTS, **{'baseline_seconds': 60.0, 'target': settings.target,
+                                **settings.options})
 
 
 def run(settings: Settings) -> Result:
@@ -147,9 +161,17 @@ def rested(settings: Settings, cluster: SimCluster) -> Tuple[Driver, Dict[float,
     driver.quiet(LEARN_SECONDS)
     cluster.latencies.clear()
     driver.quiet(QUIET_SECONDS)
-    cluster.model.caps = Caps(options.max_backfills_source, options.max_backfills_target,
-                              options.max_backfills_primary, options.max_backfills_host)
+    cluster.model.in_flight.caps = caps_of(options, cluster)
     return driver, _percentiles(cluster)
+
+
+def caps_of(options: Options, cluster: SimCluster) -> Caps:
+    """The operator's caps, once the new OSDs have their weights."""
+    crush = CrushRules.from_dump(cluster.model.tree.dump(cluster.future_weights))
+    pgs = FlightCap().resolve(options, cluster.map_view().osdmap, crush, -1).max_pgs_in_flight
+    return Caps(options.max_backfills_source, options.max_backfills_target,
+                options.max_backfills_primary, options.max_backfills_host,
+                options.max_backfills_domain, pgs, options.max_bytes_in_flight)
 
 
 def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
@@ -162,6 +184,8 @@ def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
     driver.order(Order('expand'))
     preview = max(driver.costs.jobs, default=0.0)
     course = _to_the_end(driver, settings.limit)
+    if model.remapped_by_crush:
+        raise Wrong('the join has remapped %d PGs' % model.remapped_by_crush)
     return replace(_result(settings, cluster, quiet, begin, epoch), costs=driver.costs,
                    preview_seconds=preview, halted=course.halted / max(model.now - begin, 1e-9),
                    foreseen=course.eta, left=model.now - course.since)
@@ -201,22 +225,37 @@ def _result(settings: Settings, cluster: SimCluster, quiet: Dict[float, float], 
     most_ms, seconds = cluster.latencies.most_ms, model.now - begin
     return Result(settings, seconds, quiet, _unmoved(settings, quiet, seconds),
                   _percentiles(cluster), most_ms, len(model.moved), model.shards,
-                  model.epoch - epoch)
+                  model.epoch - epoch, model.in_flight.most_pgs, model.remapped_by_crush,
+                  imbalance(model))
 
 
-def _check(cluster: SimCluster, settings: Settings) -> None:
+def imbalance(model: Model) -> float:
+    """PGs of a pool on the OSD that is furthest from its share, against that share."""
+    worst = 0.0
+    for pool, number in enumerate(model.pools):
+        held = np.bincount(model.up[model.pool_of == pool + 1].ravel(), minlength=model.tree.osds)
+        share = number * SIZE * model.weights / model.weights.sum()
+        worst = max(worst, float(np.abs(held - share).max()))
+    return worst
+
+
+def _check(cluster: SimCluster, settings: Settings, aborted: bool = False) -> None:
     """The end: all data is where CRUSH places it, and nothing has moved twice."""
     model = cluster.model
-    twice = [pg for pg, times in model.moved.items() if times > 1]
-    if twice:
+    twice = [pg for pg, times in model.moved.items() if times > 1 and pg not in model.forced]
+    # The balance is another one without an OSD, with it again, and after an abort.
+    if twice and not (settings.target == 'balanced' and cluster.balanced_anew):
         raise Wrong('%d PGs moved more than once' % len(twice))
-    if model.remapped or (model.weights < WEIGHT).any():
-        raise Wrong('%d PGs are remapped, %d OSDs have no weight' % (
-            model.remapped, (model.weights < WEIGHT).sum()))
-    if options_of(settings).target == 'crush' and (
+    light = int((model.weights < WEIGHT).sum())
+    if model.remapped or light and not aborted:
+        raise Wrong('%d PGs are remapped, %d OSDs have no weight' % (model.remapped, light))
+    if settings.target == 'crush' and (
             model.entries or (np.sort(model.up) != np.sort(model.raw)).any()):
         raise Wrong('%d upmaps are left' % len(model.entries))
     assert model.up.shape == (model.pgs, SIZE)
+    assert (np.sort(model.up) == np.sort(model.data)).all()
+    held = np.bincount(model.data.ravel(), minlength=model.tree.osds)
+    assert (held == model.holds).all(), 'the model counts wrongly'
 
 
 def _percentiles(cluster: SimCluster) -> Dict[float, float]:

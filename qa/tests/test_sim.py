@@ -5,6 +5,7 @@ No cluster is needed.
 """
 
 from dataclasses import replace
+from typing import Set
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.orders import Order
 from qa.sim import physics
-from qa.sim.cluster import Caps, Wrong
+from qa.sim.caps import Caps, Wrong
 from qa.sim.crush import Tree
 from qa.sim.port import SimCluster
 from qa.sim.run import Settings, model_of, rested, run
@@ -23,8 +24,8 @@ SMALL = Settings(pools=(96,))
 
 def test_placement_by_weight_and_least_movement() -> None:
     tree = Tree(12, 2, 3)
-    before = tree.place(0, 4096, 3, np.where(np.arange(12) < 8, 1.0, 0.0))
-    after = tree.place(0, 4096, 3, np.ones(12))
+    before = tree.place(np.arange(4096), 3, np.where(np.arange(12) < 8, 1.0, 0.0))
+    after = tree.place(np.arange(4096), 3, np.ones(12))
     assert before.max() == 7
     hosts = np.sort(after // 2, axis=1)
     assert (hosts[:, 1:] != hosts[:, :-1]).all()
@@ -33,6 +34,12 @@ def test_placement_by_weight_and_least_movement() -> None:
     # A third of the shards belongs to the new OSDs, and few others move.
     changed = (before != after).sum() / before.size
     assert 0.33 < changed < 0.55
+
+
+def test_placement_by_racks() -> None:
+    found = Tree(24, 2, 3, 'rack').place(np.arange(512), 3, np.ones(24))
+    racks = np.sort(found // 6, axis=1)
+    assert (racks[:, 1:] != racks[:, :-1]).all() and racks.max() == 3
 
 
 def test_a_released_pg_peers_is_copied_and_arrives() -> None:
@@ -49,11 +56,55 @@ def test_a_released_pg_peers_is_copied_and_arrives() -> None:
     assert model.holds.sum() == 3 * 96 and model.led.sum() == 96
 
 
-def test_a_cap_that_is_exceeded_is_noticed() -> None:
+RACKS = replace(SMALL, osds=32, added=8, osds_per_host=2, hosts_per_rack=4, domain='rack')
+
+
+@pytest.mark.parametrize('caps, why', [
+    (Caps(source=1), 'source'), (Caps(target=1), 'target'), (Caps(primary=1), 'primary'),
+    (Caps(host=1), 'host'), (Caps(domain=1), 'domain'), (Caps(pgs=3), r'4 PGs move \(limit 3'),
+    (Caps(bytes=3.5e6), 'bytes move')])
+@pytest.mark.parametrize('flags', [set(), {'norebalance'}])
+def test_a_cap_that_is_exceeded_is_noticed(caps: Caps, why: str, flags: Set[str]) -> None:
+    """Also while norebalance is set: PGs that were released move as soon as it is cleared."""
+    model, after = model_of(RACKS)
+    raw = model.tree.place(np.arange(model.pgs), 3, after)
+    changed = np.nonzero((raw != model.raw).any(axis=1))[0].tolist()
+    for pg in changed:
+        model.entries[pg] = UpmapEntry(vector=tuple(model.up[pg].tolist()))
+    model.weights, model.in_flight.caps, model.flags = after, caps, flags
+    model.set_raw(raw)
+    assert not model.moving and not model.remapped_by_crush
+    with pytest.raises(Wrong, match=why):
+        for pg in changed:
+            del model.entries[pg]
+            model.place([pg])
+
+
+def test_what_crush_remaps_is_no_release() -> None:
     model, after = model_of(SMALL)
-    model.caps = Caps(target=1)
-    with pytest.raises(Wrong, match='PGs move at target'):
-        model.set_raw(model.tree.place(0, model.pgs, 3, after))
+    model.in_flight.caps = Caps(pgs=1)
+    model.weights = after
+    model.set_raw(model.tree.place(np.arange(model.pgs), 3, after))
+    assert model.remapped_by_crush == model.remapped > 40 and not len(model.in_flight)
+
+
+def test_an_osd_that_is_out_gives_its_pgs_away() -> None:
+    """norebalance stops that only while the OSD is up; and the mons drop upmaps that lead there."""
+    model, after = model_of(replace(SMALL, osds=16, added=4, pools=(64,)))
+    cluster = SimCluster(model, after)
+    pg = int(np.nonzero((model.up != 3).all(axis=1) & (model.up // 2 != 1).all(axis=1))[0][0])
+    model.entries[pg] = UpmapEntry(((int(model.up[pg, 1]), 3),))
+    model.place([pg])
+    model.set_flag('norebalance', True)
+    cluster.set_out(3, True)
+    assert not model.entries and (model.up != 3).all() and cluster.map_view().osdmap.osds[3].up
+    held = int(model.holds[3])
+    model.advance(model.now + 60.0)
+    assert model.holds[3] == held > 5 and model.remapped >= held
+    model.fail(3)
+    model.advance(model.now + 60.0)
+    assert model.holds[3] == model.remapped == 0 and not len(model.degraded())
+    assert (np.sort(model.data) == np.sort(model.up)).all()
 
 
 @pytest.mark.parametrize('scenario', ['calm', 'failure'])
@@ -62,6 +113,14 @@ def test_an_expansion_ends_and_clients_hardly_notice(scenario: str) -> None:
     result = run(replace(SMALL, scenario=scenario))
     assert result.moved > 40
     assert result.during[0.99] < 8 * result.quiet[0.99]
+
+
+def test_an_expansion_ends_balanced() -> None:
+    """With the default end state: each OSD holds its share but for a few PGs."""
+    settings = replace(SMALL, osds=32, added=8, pools=(256, 64), target='balanced')
+    balanced, crush = run(settings), run(replace(settings, target='crush'))
+    assert balanced.imbalance < 5.0 < crush.imbalance
+    assert balanced.shards < 1.3 * crush.shards
 
 
 def test_a_seed_repeats_a_run() -> None:
