@@ -4,6 +4,7 @@
 import argparse
 import sys
 import time
+from dataclasses import replace
 from typing import Any, Iterator
 
 from qa.bench.expansion.settings import parse_option
@@ -32,6 +33,7 @@ def main() -> int:
             print('%s (%.0f s of CPU time)' % (name, time.process_time() - began))
             print('\n'.join('  ' + line for line in report.lines(results[-1])), flush=True)
     print('\n'.join(report.table(results) if args.seeds < 30 else report.worst(results)))
+    print('runs that broke a rule: %d of %d' % (failed, failed + len(results)))
     return 1 if failed else 0
 
 
@@ -39,7 +41,7 @@ def runs(args: argparse.Namespace) -> Iterator[Settings]:
     for seed in range(args.seed, args.seed + args.seeds):
         for controller in args.controller.split(','):
             if args.chance:
-                yield chance(seed, controller)
+                yield replace(chance(seed, controller), troubles=args.troubles)
             else:
                 for scenario in args.scenario.split(','):
                     yield settings_of(args, seed, scenario, controller)
@@ -53,6 +55,7 @@ def settings_of(args: argparse.Namespace, seed: int, scenario: str,
         pools=tuple(int(number) for number in args.pgs.split(',')),
         pg_bytes=args.pg_mib * (1 << 20), hardware=args.hardware, controller=controller,
         scenario=scenario, seed=seed, rest=args.rest, backfills=args.backfills,
+        troubles=args.troubles,
         options=dict(parsed(each) for each in args.option))
 
 
@@ -84,6 +87,8 @@ def parser() -> argparse.ArgumentParser:
     add('--seeds', type=int, default=1, help='number of seeds')
     add('--chance', action='store_true', help='small clusters, loads and scenarios by seed')
     add('--rest', type=float, default=0.2, help='seconds between two turns at least')
+    add('--troubles', type=int, default=0,
+        help='number of faults and orders of operators, drawn by the seed; for perfguard')
     add('--backfills', type=int, default=1, help='osd_max_backfills')
     add('--option', action='append', default=[], metavar='KEY=VALUE',
         help='an option of perfguard')

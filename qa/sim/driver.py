@@ -89,6 +89,8 @@ class Driver:
         cluster."""
         self.model.advance(self.model.now + seconds)
         self._load()
+        # The journal may still list PGs that have arrived meanwhile.
+        self._flying = self._released()
         self.turn()
 
     @property
@@ -121,12 +123,18 @@ class Driver:
         campaign = self.loop.rebalance.campaign
         if campaign is None:
             return
-        # PGs that could not be pinned move regardless of every limit.
-        released = sum(flight.pin is not None for flight in campaign.in_flight.values())
+        released = self._released()
         most = limit(campaign.pace, self.resolved()).caps.pgs
         if released > max(self._flying, most):
             raise Wrong('%d PGs are in flight (limit %d)' % (released, most))
         self._flying = released
+
+    def _released(self) -> int:
+        """PGs in flight, but for those that could not be pinned and move regardless of every
+        limit."""
+        campaign = self.loop.rebalance.campaign
+        flights = campaign.in_flight.values() if campaign is not None else ()
+        return sum(flight.pin is not None for flight in flights)
 
     def resolved(self) -> Options:
         """The options, with the cap on PGs in flight that follows from the other caps."""

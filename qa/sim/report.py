@@ -45,16 +45,18 @@ def table(results: Iterable[Result]) -> List[str]:
 
 
 def worst(results: Sequence[Result]) -> List[str]:
-    """Over many runs, by controller: p99 against that without movement, time against `stock`."""
+    """Over many runs, by controller: p99 against that without movement; time against `stock`, or
+    in seconds."""
     stock = {each.settings.seed: each.seconds for each in results
              if each.settings.controller == 'stock'}
     found = ['%-10s %5s %28s %28s %8s' % (
-        'controller', 'runs', 'p99 / unmoved: median, p90, max', 'time / stock: median, p90, max',
+        'controller', 'runs', 'p99 / unmoved: median, p90, max', '%s: median, p90, max' % (
+            'time / stock' if stock else 'seconds'),
         'halted')]
     for controller in dict.fromkeys(each.settings.controller for each in results):
         mine = [each for each in results if each.settings.controller == controller]
-        times = [each.seconds / stock[each.settings.seed] for each in mine
-                 if each.settings.seed in stock] or [0.0]
+        times = [each.seconds / stock.get(each.settings.seed, 1.0) for each in mine
+                 if not stock or each.settings.seed in stock] or [0.0]
         found.append('%-10s %5d %28s %28s %7.1f%%' % (
             controller, len(mine), _spread([each.ratio for each in mine]), _spread(times),
             100 * max(each.halted for each in mine)))

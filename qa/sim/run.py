@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run: a cluster at rest, an expansion in the way of one controller, and what it was like."""
 
+import sys
+import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.throttle import FlightCap
+from perfguard.rebalance.types import Phase
 
 from .caps import Caps, Wrong
 from .cluster import SIZE, Model
@@ -20,13 +23,18 @@ from .driver import Costs, Driver
 from .physics import HARDWARE
 from .port import STATS_SECONDS, SimCluster
 from .scenarios import SCENARIOS
+from .troubles import Trouble, Troublemaker, troubles
 
 #: Seconds in which baselines are learned; the last minute is what latency is compared with.
 LEARN_SECONDS, QUIET_SECONDS = 300.0, 60.0
 WEIGHT = 8.0
 PERCENTILES = (0.5, 0.99, 0.999)
+#: Seconds after the end of a campaign in which everything borrowed is given back.
+GIVEN_BACK_SECONDS = 30.0
 #: Share of the bytes after which the time left is compared with what it then takes.
 FORESEEN_SHARE = 0.1
+#: CPU time after which a run that takes long says how far it is.
+TELL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Settings:
     #: Seconds between two turns at least.
     rest: float = 0.2
     limit: float = 30 * 86400.0
+    #: Faults and orders of operators, drawn by the seed.
+    troubles: int = 0
     options: Dict[str, Any] = field(default_factory=dict)
 
 
@@ -119,6 +129,8 @@ def options_of(settings: Settings) -> Options:
 
 def run(settings: Settings) -> Result:
     """Raises Wrong where a rule is broken that holds at every instant."""
+    if settings.troubles:
+        return troubled(settings, troubles(settings.seed, settings.troubles))
     model, after = model_of(settings)
     cluster = SimCluster(model, after)
     kind = CONTROLLERS[settings.controller]
@@ -134,7 +146,11 @@ def run(settings: Settings) -> Result:
     return _result(settings, cluster, quiet, begin, epoch)
 
 
-def _unmoved(settings: Settings, quiet: Dict[float, float], seconds: float) -> Dict[float, float]:
+def _unmoved(settings: Settings, quiet: Dict[float, float], seconds: float,
+             found: Sequence[Trouble]) -> Dict[float, float]:
+    """Latencies of the same cluster in the same scenario, with the same troubles, for as long."""
+    if found:
+        return _troubled_at_rest(settings, seconds, found)
     if settings.scenario == 'calm':
         return quiet
     model, after = model_of(settings)
@@ -145,6 +161,18 @@ def _unmoved(settings: Settings, quiet: Dict[float, float], seconds: float) -> D
         model.advance(model.now + STATS_SECONDS)
         cluster.readings(None, cluster.signals(cluster.map_view().osdmap))
     return _percentiles(cluster)
+
+
+def _troubled_at_rest(settings: Settings, seconds: float,
+                      found: Sequence[Trouble]) -> Dict[float, float]:
+    model, after = model_of(settings)
+    driver, _ = rested(settings, SimCluster(model, after))
+    SCENARIOS[settings.scenario](model, model.now)
+    makes, until = Troublemaker(driver, found), model.now + seconds
+    while model.now < until:
+        makes.work()
+        driver.turn()
+    return _percentiles(driver.cluster)
 
 
 def _quiet(cluster: SimCluster) -> float:
@@ -202,8 +230,11 @@ class _Course:
 
 def _to_the_end(driver: Driver, limit: float) -> _Course:
     model, course = driver.model, _Course()
-    begin = model.now
+    begin, due = model.now, time.process_time() + TELL_SECONDS
     while driver.loop.rebalance.active:
+        if time.process_time() > due:
+            due += TELL_SECONDS
+            print(_so_far(driver, model.now - begin), file=sys.stderr, flush=True)
         status = driver.loop.published.rebalanced.status
         if model.now - begin > limit:
             raise Wrong('not done in %d s: %s' % (limit, status))
@@ -217,13 +248,57 @@ def _to_the_end(driver: Driver, limit: float) -> _Course:
     return course
 
 
+def _so_far(driver: Driver, seconds: float) -> str:
+    costs, phase = driver.costs, driver.phase
+    return '%s after %.0f s: %d PGs moved, %d left, epoch %d, p99 %.1f ms; %d turns, in this ' \
+        'phase: median %.1f ms, max %.1f ms; longest job %.2f s; %d MiB' % (
+            phase, seconds, len(driver.model.moved), len(driver.model.entries),
+            driver.model.epoch, driver.cluster.latencies.percentile(0.99), len(costs.turns),
+            costs.median_ms(phase), costs.most_ms(phase), max(costs.jobs, default=0.0),
+            costs.peak_mib)
+
+
+def troubled(settings: Settings, found: Sequence[Trouble]) -> Result:
+    """An expansion with faults and orders of operators: it ends all the same, and nothing is
+    left."""
+    model, after = model_of(settings)
+    cluster = SimCluster(model, after)
+    driver, quiet = rested(settings, cluster)
+    given = cluster.borrowed()
+    SCENARIOS[settings.scenario](model, model.now)
+    begin, epoch = model.now, model.epoch
+    driver.order(Order('expand'))
+    end = _through(driver, found, settings.limit)
+    driver.quiet(GIVEN_BACK_SECONDS)
+    if driver.ended not in (Phase.DONE.value, Phase.ABORTED.value) or cluster.borrowed() != given:
+        raise Wrong('%s; left: %s, before: %s' % (driver.ended, cluster.borrowed(), given))
+    # It may have been aborted before anything was pinned.
+    aborted = driver.ended == Phase.ABORTED.value
+    return replace(_result(settings, cluster, quiet, begin, epoch, found, aborted),
+                   seconds=end - begin, costs=driver.costs)
+
+
+def _through(driver: Driver, found: Sequence[Trouble], limit: float) -> float:
+    """Until all troubles are over and everything has arrived; returns when the campaign ended."""
+    model, makes, end = driver.model, Troublemaker(driver, found), driver.model.now
+    until = end + sum(each.after + each.lasts for each in found) + limit
+    while driver.loop.rebalance.open or not makes.over or model.remapped:
+        makes.work()
+        if model.now > until:
+            raise Wrong('not done: %s' % (driver.loop.published.rebalanced.status,))
+        driver.turn()
+        if driver.loop.rebalance.open:
+            end = model.now
+    return end
+
+
 def _result(settings: Settings, cluster: SimCluster, quiet: Dict[float, float], begin: float,
-            epoch: int) -> Result:
+            epoch: int, found: Sequence[Trouble] = (), aborted: bool = False) -> Result:
     model = cluster.model
     cluster.readings(None, cluster.signals(cluster.map_view().osdmap))
-    _check(cluster, settings)
+    _check(cluster, settings, aborted)
     most_ms, seconds = cluster.latencies.most_ms, model.now - begin
-    return Result(settings, seconds, quiet, _unmoved(settings, quiet, seconds),
+    return Result(settings, seconds, quiet, _unmoved(settings, quiet, seconds, found),
                   _percentiles(cluster), most_ms, len(model.moved), model.shards,
                   model.epoch - epoch, model.in_flight.most_pgs, model.remapped_by_crush,
                   imbalance(model))
@@ -239,7 +314,7 @@ def imbalance(model: Model) -> float:
     return worst
 
 
-def _check(cluster: SimCluster, settings: Settings, aborted: bool = False) -> None:
+def _check(cluster: SimCluster, settings: Settings, aborted: bool) -> None:
     """The end: all data is where CRUSH places it, and nothing has moved twice."""
     model = cluster.model
     twice = [pg for pg, times in model.moved.items() if times > 1 and pg not in model.forced]

@@ -68,9 +68,13 @@ def slow_host(model: Model, begin: float) -> None:
 
 
 def failure(model: Model, begin: float) -> None:
-    """An OSD fails after two minutes, and is back three minutes later."""
-    model.at(begin + 120.0, lambda: model.fail(2))
-    model.at(begin + 300.0, lambda: model.revive(2))
+    """An OSD fails after two minutes, if no other one is down, and is back three minutes later."""
+    def fail() -> None:
+        if not model.down:
+            model.fail(2)
+            model.at(model.now + 180.0, lambda: model.revive(2))
+
+    model.at(begin + 120.0, fail)
 
 
 SCENARIOS: Dict[str, Scenario] = {each.__name__: each for each in (

@@ -5,10 +5,12 @@ No cluster is needed.
 """
 
 from dataclasses import replace
-from typing import Set
+from typing import List, Set
 
 import numpy as np
 import pytest
+import hypothesis as hyp
+from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.orders import Order
@@ -16,8 +18,9 @@ from qa.sim import physics
 from qa.sim.caps import Caps, Wrong
 from qa.sim.crush import Tree
 from qa.sim.port import SimCluster
-from qa.sim.run import Settings, model_of, rested, run
+from qa.sim.run import Settings, model_of, rested, run, troubled
 from qa.sim.scenarios import SCENARIOS
+from qa.sim.troubles import KINDS, Trouble, troubles
 
 SMALL = Settings(pools=(96,))
 
@@ -121,6 +124,38 @@ def test_an_expansion_ends_balanced() -> None:
     balanced, crush = run(settings), run(replace(settings, target='crush'))
     assert balanced.imbalance < 5.0 < crush.imbalance
     assert balanced.shards < 1.3 * crush.shards
+
+
+TROUBLED = replace(SMALL, osds=16, pools=(64, 32), pg_bytes=20 << 20, limit=4 * 3600.0)
+
+
+@hyp.settings(max_examples=6, deadline=None, derandomize=True,
+              suppress_health_check=[hyp.HealthCheck.too_slow])
+@hyp.given(st.lists(st.builds(Trouble, st.floats(0.0, 120.0), st.sampled_from(sorted(KINDS)),
+                              st.integers(0, 999), st.floats(0.0, 200.0)), max_size=8),
+           st.sampled_from(['crush', 'balanced']), st.integers(1, 99))
+def test_whatever_happens_an_expansion_ends(found: List[Trouble], target: str, seed: int) -> None:
+    """`troubled` checks the caps at each event, that each PG moves once, the end, and that what the
+    campaign has borrowed is given back."""
+    troubled(replace(TROUBLED, target=target, seed=seed), found)
+
+
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(3600)
+def test_many_troubles_of_many_seeds() -> None:
+    for seed in range(1, 401):
+        target = ('crush', 'balanced')[seed % 2]
+        try:
+            troubled(replace(TROUBLED, target=target, seed=seed), troubles(seed, 12))
+        except Wrong as wrong:
+            pytest.fail('python3 -m qa.sim --osds 16 --pgs 64,32 --pg-mib 20 --target %s '
+                        '--troubles 12 --seed %d: %s' % (target, seed, wrong))
+
+
+def test_a_seed_repeats_the_troubles() -> None:
+    one, other = (troubled(TROUBLED, troubles(3, 6)) for _ in range(2))
+    assert one == replace(other, costs=one.costs) and one.moved > 40
+    assert troubles(3, 6) != troubles(4, 6)
 
 
 def test_a_seed_repeats_a_run() -> None:
