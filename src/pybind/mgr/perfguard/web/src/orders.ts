@@ -35,6 +35,8 @@ export interface OrderPreview {
     balanced: {
         shards: number; bytes: number; extra_shards: number; limit_shards: number;
     } | null;
+    /** What may be stored in addition, because clones of snapshots share it now. */
+    clone_bytes?: number;
     /** Each OSD that the change concerns. */
     osds?: OsdFill[];
     /** The mons' proposal interval while PGs are released. */
@@ -108,6 +110,10 @@ function changeLines(order: OrderPreview): string[] {
             + `${bytesText(order.balanced.bytes)}, move in total (limit `
             + `${countText(order.balanced.limit_shards)}), `
             + `${countText(order.balanced.extra_shards)} of them only for the balance.`);
+    }
+    if (order.clone_bytes) {
+        lines.push(`Up to ${bytesText(order.clone_bytes)} more are stored afterwards: clones of `
+            + 'snapshots share that data now.');
     }
     if (order.unpinnable_pgs) {
         lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `

@@ -24,6 +24,12 @@ test('what balancing adds and what is borrowed from the mons is told', () => {
     assert.doesNotMatch(previewLines(ORDER).join(' '), /in total/);
 });
 
+test('what clones of snapshots share is told where there is any', () => {
+    const told = previewLines({ ...ORDER, clone_bytes: 2 ** 30 }).join(' ');
+    assert.match(told, /Up to 1\.0 GiB more are stored afterwards: clones of snapshots/);
+    assert.doesNotMatch(previewLines({ ...ORDER, clone_bytes: 0 }).join(' '), /clones/);
+});
+
 test('what will be remapped at once is told', () => {
     assert.match(previewLines({ ...ORDER, unpinnable_pgs: 1 })[2]!, /1 PG cannot be pinned/);
     assert.match(previewLines({ ...ORDER, one_epoch: false, reason: 'osdmaptool is missing' })[1]!,
