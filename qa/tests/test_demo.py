@@ -9,10 +9,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
 
 import pytest
 
+from perfguard.probe.compare import FASTER, RULED_OUT, SAME, SLOWER, UNKNOWN
 from qa.cluster.daemons import heed_interrupts
 from qa.cluster.dashboard import ACCEPT
 from qa.cluster.patience import patient
@@ -75,10 +76,21 @@ def test_smallest_demonstration(run_dir: Path) -> None:
                          r'\(95 % interval: (\S+) to (\S+)\); ', done.stdout, re.MULTILINE)
     assert [name for name, *_ in figures] == ['write', 'read'], done.stdout
     assert all(float(low) <= float(ratio) <= float(high) for _, ratio, low, high in figures)
+    assert_verdict(verdict.group(1), [(float(low), float(high)) for *_, low, high in figures])
     assert re.search(r'; load average of this machine: [\d.]+ and [\d.]+\)$', done.stdout, re.M)
     # Figures are recorded for the default size only.
     assert 'The option --compare stock measures the same expansion' in done.stdout
     assert left_behind(run_dir) == []
+
+
+def assert_verdict(verdict: str, intervals: List[Tuple[float, float]]) -> None:
+    """It says what the intervals show, and is known unless the machine was too busy for that."""
+    narrow = all(1 - RULED_OUT <= low and high <= 1 / (1 - RULED_OUT) for low, high in intervals)
+    even = narrow and all(low <= 1 <= high for low, high in intervals)
+    shown = {SAME: narrow, FASTER: any(low > 1 for low, _ in intervals),
+             # Perhaps only its p99.
+             SLOWER: narrow or any(high < 1 for _, high in intervals), UNKNOWN: not even}
+    assert shown[verdict], (verdict, intervals)
 
 
 @pytest.mark.releases('pacific', quick=())
