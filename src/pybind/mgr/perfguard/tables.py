@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Callable, List, Optional, Sequence
 
 from .cluster.types import Json
@@ -65,14 +66,19 @@ def bytes_text(size: float) -> str:
 def seconds_text(seconds: Optional[float]) -> str:
     if seconds is None:
         return 'not known yet'
-    whole = int(round(seconds))
+    whole = int(_rounded(seconds))
     if whole < 120:
         return '%d s' % whole
     if whole < 7200:
-        return '%d min' % round(whole / 60)
+        return '%s min' % _rounded(whole / 60)
     if whole < 48 * 3600:
-        return '%.1f h' % (whole / 3600)
-    return '%.1f days' % (whole / 86400)
+        return '%s h' % _rounded(whole / 3600, '0.1')
+    return '%s days' % _rounded(whole / 86400, '0.1')
+
+
+def _rounded(value: float, unit: str = '1') -> Decimal:
+    """Halves are rounded up, as on the page; Python would round them to even digits."""
+    return Decimal(value).quantize(Decimal(unit), ROUND_HALF_UP)
 
 
 def time_text(stamp: Optional[float]) -> str:

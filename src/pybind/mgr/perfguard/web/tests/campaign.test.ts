@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
     confirmationOf, etaText, limitText, partsOf, shareOf, underWay, verbsOf,
@@ -82,10 +83,10 @@ test('an empty campaign has an empty bar', () => {
 });
 
 test('time left is told with its range, or not at all', () => {
-    assert.equal(etaText(CAMPAIGN), '10 min (9 min to 11 min)');
-    assert.equal(etaText({ ...CAMPAIGN, eta_seconds: null }), 'not known yet');
-    assert.equal(etaText({ eta_seconds: 600, eta_low_seconds: 598, eta_high_seconds: 602 }),
-        '10 min');
+    // Commands and the progress event have the same texts (tests/rebalance/test_time_left.py).
+    for (const { text, ...times } of JSON.parse(readFileSync('tests/times.json', 'utf8'))) {
+        assert.equal(etaText({ ...CAMPAIGN, ...times }), text);
+    }
 });
 
 test('a limit of nothing is said in words', () => {
