@@ -15,8 +15,8 @@ from ..holds import Held
 from ..store import Store, checked
 from .copying import Copying, copying_from_json, copying_to_json
 from .pin_index import PinIndex
-from .progress import (BLOCK_SECONDS, Limits, Progress, in_minutes, limits_from_json,
-                       limits_to_json, progress_from_json, progress_to_json)
+from .progress import (BLOCK_SECONDS, Limits, Progress, flown_to_json, in_minutes,
+                       limits_from_json, limits_to_json, progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
@@ -379,6 +379,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'undone': None if campaign.undone is None else change_to_json(campaign.undone),
         'unpinnable': unpinnable_to_json(campaign.unpinnable),
         'arrivals': progress_to_json(campaign.arrivals),
+        'flown': flown_to_json(campaign.arrivals),
         'limits': limits_to_json(campaign.limits), 'settings': dict(campaign.settings),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'copying': copying_to_json(campaign.copying),
@@ -406,7 +407,8 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         acknowledged=tuple(raw.get('acknowledged', ())),
         # Earlier versions only counted whole campaigns.
         arrivals=progress_from_json(raw.get('arrivals') or (
-            (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done'])),
+            (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done']),
+            raw.get('flown', (0.0, 0.0))),
         limits=limits_from_json(raw['limits']) if 'limits' in raw else Limits(),
         settings=dict(raw.get('settings', {})),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),

@@ -376,8 +376,8 @@ class RebalanceController:
         moves = self.forecast.plan
         return Rebalanced(
             campaign=self.campaign,
-            status=report.status(self.campaign, self.pins, moves.bytes if self.active else 0,
-                                 self.shown_reasons(seen), options, seen.now),
+            status=report.status(self.campaign, self.pins, moves, self.shown_reasons(seen), options,
+                                 seen.now),
             plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,

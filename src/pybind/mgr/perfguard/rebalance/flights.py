@@ -65,7 +65,7 @@ def follow_flights(turn: Turn) -> None:
     turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
              moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
              arrivals=advance(campaign.arrivals, passed if counts else 0.0,
-                              bytes_done - campaign.bytes_done),
+                              bytes_done - campaign.bytes_done, len(campaign.in_flight)),
              stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
 
 

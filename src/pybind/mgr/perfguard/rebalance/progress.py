@@ -10,6 +10,9 @@ much (Law and Kelton, Simulation Modeling and Analysis: the variance of a mean o
 to c / t, and c is the variance of batch means times their length, whatever the correlation inside a
 batch). The mean so far and the future mean both vary by chance.
 
+That is the rate of all OSDs together. It falls when only a few OSDs have PGs left, which move one
+after the other, so the OSD with most left to send or receive bounds the time as well.
+
 Each turn has one limit, which prevents further releases. Its seconds are counted by the code of its
 reason. The sums, one for each code, are part of the campaign.
 """
@@ -43,6 +46,9 @@ class Progress:
     #: The current, incomplete block.
     seconds: float = 0.0
     bytes: float = 0.0
+    #: Sum over all PGs of their seconds in flight, and seconds with PGs in flight.
+    flown: float = 0.0
+    busy: float = 0.0
 
     @property
     def whole_seconds(self) -> float:
@@ -60,8 +66,9 @@ class Eta(NamedTuple):
     high: float
 
 
-def advance(progress: Progress, seconds: float, arrived: float) -> Progress:
-    """The progress after these seconds, in which these bytes arrived."""
+def advance(progress: Progress, seconds: float, arrived: float, in_flight: int = 0) -> Progress:
+    """The progress after these seconds, in which these bytes arrived, and so many PGs were in
+    flight."""
     blocks, length = list(progress.blocks), progress.length
     filled, held = progress.seconds + max(0.0, seconds), progress.bytes + arrived
     while filled >= length:
@@ -71,25 +78,39 @@ def advance(progress: Progress, seconds: float, arrived: float) -> Progress:
         if len(blocks) >= MOST_BLOCKS:
             blocks = [first + second for first, second in zip(blocks[::2], blocks[1::2])]
             length *= 2
-    return Progress(tuple(round(block) for block in blocks), length, round(filled, 3), round(held))
+    return Progress(tuple(round(block) for block in blocks), length, round(filled, 3), round(held),
+                    round(progress.flown + in_flight * max(0.0, seconds), 3),
+                    round(progress.busy + (max(0.0, seconds) if in_flight else 0.0), 3))
 
 
-def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int) -> Optional[Eta]:
-    """None before the first arrival."""
+def path_seconds(progress: Progress, left: float) -> float:
+    """Seconds until these bytes have moved one PG at a time, at the speed of a PG so far; 0.0 while
+    that is unknown."""
+    if progress.whole_bytes <= 0 or progress.busy <= 0:
+        return 0.0
+    idle = max(1.0, progress.whole_seconds / progress.busy)
+    return left * progress.flown / progress.whole_bytes * idle
+
+
+def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int,
+              slowest: float = 0.0) -> Optional[Eta]:
+    """None before the first arrival. `slowest`: path_seconds of the OSD that takes longest."""
     if left <= 0:
         return Eta(0.0, 0.0, 0.0)
     done, passed = progress.whole_bytes, progress.whole_seconds
     if done <= 0 or passed <= 0:
         return None
-    seconds = left * passed / done
+    overall = left * passed / done
+    seconds = max(overall, slowest)
     error = min(MOST_ERROR, _error(progress, seconds, pgs_done, pgs_left))
     recent = _by_recent_rate(progress, left)
     ends = [seconds * math.exp(-error), seconds * math.exp(error)]
     if recent is not None:
         # If the rate has a trend, only the later half counts.
+        slowest *= max(0.5, min(1.0, recent / overall))
         ends += [max(ends[0] / 2, recent * math.exp(-error)),
                  min(ends[1] * 2, recent * math.exp(error))]
-    return Eta(seconds, min(ends), max(ends))
+    return Eta(seconds, max(min(ends), slowest * math.exp(-error)), max(ends))
 
 
 def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> float:
@@ -128,9 +149,14 @@ def progress_to_json(progress: Progress) -> List[Any]:
     return [list(progress.blocks), progress.length, progress.seconds, progress.bytes]
 
 
-def progress_from_json(raw: Sequence[Any]) -> Progress:
+def flown_to_json(progress: Progress) -> List[float]:
+    """The fields that earlier versions do not know."""
+    return [progress.flown, progress.busy]
+
+
+def progress_from_json(raw: Sequence[Any], flown: Sequence[float] = (0.0, 0.0)) -> Progress:
     blocks, length, seconds, held = raw
-    return Progress(tuple(blocks), length, seconds, held)
+    return Progress(tuple(blocks), length, seconds, held, *map(float, flown))
 
 
 # ---- limits

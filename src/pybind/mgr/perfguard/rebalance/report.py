@@ -19,10 +19,11 @@ from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
 from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
-from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
+from .moves import (Caps, Move, MoveIndex, MovePlan, OsdLoad, move_between, plan,
+                    release_move)
 from .pg_num_change import is_begun
 from .pin_index import PinIndex
-from .progress import Eta, remaining, shares
+from .progress import Eta, path_seconds, remaining, shares
 from .requests import window_of
 from .throttle import caps, limit
 from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
@@ -105,21 +106,22 @@ class Rebalanced:
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting_bytes: int, reasons: Sequence[Reason], options: Options,
+           waiting: MovePlan, reasons: Sequence[Reason], options: Options,
            now: float) -> CampaignStatus:
+    """`waiting`: the moves of PGs that are not in flight yet."""
     shown = campaign or _NOTHING
     phase = shown.phase
     if phase is Phase.PREPARED and not shown.prepared:
         phase = Phase.IDLE
     flights = shown.in_flight
-    left = waiting_bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
+    left = waiting.bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
     return CampaignStatus(
         id=shown.id, phase=phase, paused=shown.paused,
         paused_until=shown.paused_until if shown.paused else 0.0, settings=dict(shown.settings),
         trigger=shown.trigger if campaign else None, target=shown.target, total=shown.total,
         pinned=held_back(shown, pins), in_flight=len(flights), released=shown.released,
         kept=shown.kept_now, unpinnable=shown.unpinnable, bytes_total=shown.bytes_done + left,
-        bytes_done=shown.bytes_done, eta=eta(shown, left, options, now),
+        bytes_done=shown.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
         rolled_back=shown.rolled_back,
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
@@ -186,18 +188,27 @@ def _waits_for_operator(campaign: Campaign) -> bool:
             or campaign.phase is Phase.PINNED and not campaign.automatic)
 
 
-def eta(campaign: Campaign, left: int, options: Options, now: float) -> Optional[Eta]:
+def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Options,
+        now: float) -> Optional[Eta]:
     """Seconds until the last PG has arrived, with an interval that holds in 9 of 10 cases.
 
-    None while that is unknown.
+    `waiting`: what OSDs are still to send and to receive, without PGs in flight. None while the
+    time is unknown.
     """
     if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.paused:
         return None
     found = remaining(campaign.arrivals, left, campaign.released,
-                      campaign.total - campaign.released - campaign.kept_now)
+                      campaign.total - campaign.released - campaign.kept_now,
+                      path_seconds(campaign.arrivals, _longest_queue(waiting, caps(options))))
     if found is None:
         return None
     return Eta(*(round(by_the_clock(work, options, now), 1) for work in found))
+
+
+def _longest_queue(waiting: Sequence[OsdLoad], most: Caps) -> float:
+    """Bytes that one OSD is still to send or to receive, for each PG that it may at a time."""
+    return max((queue for load in waiting for queue in (
+        load.bytes_out / most.source, load.bytes_in / most.target)), default=0.0)
 
 
 def by_the_clock(work: float, options: Options, now: float) -> float:

@@ -3,12 +3,13 @@
 import math
 import random
 from statistics import median
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, Iterator, List, Sequence, Tuple
 
 import pytest
 
 from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, Eta, Progress, advance,
-                                          progress_from_json, progress_to_json, remaining)
+                                          flown_to_json, path_seconds, progress_from_json,
+                                          progress_to_json, remaining)
 
 #: Rates in bytes a second, one for each second.
 Rates = Callable[[random.Random], Iterator[float]]
@@ -84,6 +85,53 @@ def test_the_truth_is_in_the_interval_in_nine_of_ten_runs(
     assert median(eta.high / eta.low for eta, _ in runs) < width
 
 
+def on_paths(rates: Rates, seed: int, paths: Sequence[int], share: float) -> Tuple[Eta, float]:
+    """The estimate when a share of the PGs has arrived, and the truth, if OSDs receive so many PGs
+    each, one at a time, all at the same changing rate."""
+    rng = random.Random(seed)
+    waiting = [[PG * rng.uniform(0.7, 1.3) for _ in range(number)] for number in paths]
+    copied = [PG * rng.random() for _ in paths]
+    progress, second, done, pgs = Progress(), 0, 0, sum(paths)
+    estimate, asked = None, 0
+    for rate in rates(rng):
+        second += 1
+        arrived, flying = 0.0, sum(1 for sizes in waiting if sizes)
+        for osd, sizes in enumerate(waiting):
+            copied[osd] += rate / 10 if sizes else 0.0
+            if sizes and copied[osd] >= sizes[0]:
+                copied[osd], arrived, done = 0.0, arrived + sizes.pop(0), done + 1
+        progress = advance(progress, 1.0, arrived, flying)
+        if estimate is None and done >= share * pgs:
+            left = [sum(sizes) for sizes in waiting]
+            estimate = remaining(progress, sum(left), done, pgs - done,
+                                 path_seconds(progress, max(left)))
+            asked = second
+        if done == pgs:
+            assert estimate is not None
+            return estimate, float(second - asked)
+    raise AssertionError('not reached')
+
+
+@pytest.mark.parametrize('rates', [steady, noisy, throttled, held, beginning_slowly])
+@pytest.mark.parametrize('paths', [[100] * 10, [50] * 9 + [200], [40] * 5 + [80] * 5])
+def test_the_osd_with_most_pgs_left_bounds_the_time(rates: Rates, paths: List[int]) -> None:
+    """The last PGs of one OSD arrive one by one, after all others."""
+    runs = [on_paths(rates, seed, paths, 0.1) for seed in range(30)]
+    inside = sum(eta.low <= truth <= eta.high for eta, truth in runs)
+    assert inside >= 0.9 * len(runs)
+    assert all(eta.low <= eta.seconds <= eta.high for eta, _ in runs)
+    assert median(eta.high / eta.low for eta, _ in runs) < 4.5
+
+
+def test_what_has_not_flown_bounds_nothing() -> None:
+    assert path_seconds(Progress(), 1e9) == 0.0
+    progress = advance(Progress(), 10.0, 100.0)
+    assert path_seconds(progress, 1e9) == 0.0
+    # Two PGs at a time took 10 s for 50 bytes each; half of the time nothing was in flight.
+    progress = advance(advance(Progress(), 10.0, 100.0, 2), 10.0, 0.0, 0)
+    assert path_seconds(progress, 50.0) == 20.0
+
+
 def test_a_steady_rate_gives_a_narrow_interval() -> None:
     eta, truth = campaign(steady, 1, 0.3)
     assert abs(eta.seconds - truth) < 0.05 * truth and eta.high / eta.low < 2.0
@@ -111,12 +159,12 @@ def test_the_history_stays_small_and_loses_nothing() -> None:
     rng = random.Random(8)
     for _ in range(20000):
         step, arrived = rng.uniform(0.3, 5.0), rng.choice([0.0, 0.0, 1e9])
-        progress = advance(progress, step, arrived)
+        progress = advance(progress, step, arrived, rng.choice([0, 7]))
         seconds, given = seconds + step, given + arrived
     assert len(progress.blocks) < MOST_BLOCKS
     assert abs(progress.whole_seconds - seconds) < 1e-3 * seconds
     assert abs(progress.whole_bytes - given) < 1e-6 * given
-    assert progress_from_json(progress_to_json(progress)) == progress
+    assert progress_from_json(progress_to_json(progress), flown_to_json(progress)) == progress
 
 
 def test_blocks_hold_what_arrived_in_them() -> None:

@@ -7,10 +7,12 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.rebalance import tables
+from perfguard.rebalance.moves import OsdLoad
+from perfguard.rebalance.report import eta
 from perfguard.status import progress_message
 
 from ..fakes.cluster import FakeCluster
-from ..fakes.driver import Driver
+from ..fakes.driver import OPTIONS, Driver
 
 #: Times, and the text that the page shows for them (web/tests/campaign.test.ts).
 TIMES: List[Dict[str, Any]] = json.loads(
@@ -38,3 +40,15 @@ def test_commands_json_and_the_progress_event_agree(moving: Driver) -> None:
     assert '%s left' % text in tables.watched(moving.status)
     assert shown.campaign is not None
     assert progress_message(shown.campaign, shown.status).endswith('%s left' % text)
+
+
+def test_an_osd_with_most_to_send_or_to_receive_bounds_the_time(moving: Driver) -> None:
+    campaign = moving.loop.rebalance.campaign
+    assert campaign is not None and campaign.arrivals.flown > campaign.arrivals.busy > 0
+    size = 8 * campaign.bytes_done
+    found = [eta(campaign, size, waiting, OPTIONS, moving.cluster.now) for waiting in (
+        (), [OsdLoad(osd, 1, 1, size // 8, size // 8) for osd in range(8)],
+        [OsdLoad(1, 8, 0, size, 0)], [OsdLoad(1, 0, 8, 0, size)])]
+    overall, even, received, sent = (each.seconds if each else 0.0 for each in found)
+    assert all(each and each.low <= each.seconds <= each.high for each in found)
+    assert overall == even and received == sent > 1.5 * even > 0.0
