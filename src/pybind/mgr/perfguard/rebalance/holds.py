@@ -430,7 +430,17 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                % option_text(name)
                for name in theirs]
     given_up = holds.given_up + tuple(mon_option_mark(name) for name in theirs)
-    return replace(holds, mon=held, given_up=given_up), actions, notices
+    return replace(holds, mon=held, given_up=given_up), actions, notices + _of_scrubs(
+        holds.mon.get(OSD_OPTION + MAX_SCRUBS), held.get(OSD_OPTION + MAX_SCRUBS))
+
+
+def _of_scrubs(before: Optional[Held], now: Optional[Held]) -> List[str]:
+    """Operators must know for how long no scrubs began, and since when OSDs catch up."""
+    if now is not None and not now.returning and (before is None or before.returning):
+        return ['OSDs start no scrubs while PGs are released (hold_scrubs)']
+    if now is not None and now.returning and before is not None and not before.returning:
+        return ['OSDs start scrubs again (hold_scrubs)']
+    return []
 
 
 def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """With hold_scrubs, OSDs start no scrubs while PGs are released, and catch up afterwards."""
 from dataclasses import replace
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import pytest
 
@@ -9,6 +9,16 @@ from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
 
 SCRUBS = ('osd', 'osd_max_scrubs')
+
+
+#: Events of the beginning and of the end.
+BEGIN = 'OSDs start no scrubs while PGs are released (hold_scrubs)'
+END = 'OSDs start scrubs again (hold_scrubs)'
+
+
+def noted(driver: Driver) -> List[str]:
+    return [event['what'] for event in driver.loop.published.events
+            if 'hold_scrubs' in event['what']]
 
 
 def releasing(found: Optional[str], hold: bool = True) -> Driver:
@@ -28,9 +38,12 @@ def test_held_while_pgs_are_released_and_given_back_at_the_end(found: Optional[s
     assert driver.cluster.osd_config[SCRUBS] == '0'
     row = {row.what: row for row in driver.loop.published.held}['osd_max_scrubs of the OSDs']
     assert (row.found, row.put) == (found, '0')
+    assert noted(driver) == [BEGIN]
     driver.restart()
     driver.run_to('DONE', 1000)
     assert driver.cluster.osd_config.get(SCRUBS) == found and driver.cluster.clean()
+    # The event of the beginning may be lost with the mgr.
+    assert noted(driver)[-1] == END and noted(driver).count(END) == 1
 
 
 def test_off_by_default() -> None:
@@ -44,8 +57,10 @@ def test_given_back_when_the_operator_ends_the_releases(verb: str) -> None:
     driver.ask(verb)
     driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '2', 30)
     driver.run_until(lambda: driver.phase in ('HOLDING', 'ABORTED'), 30)
+    assert noted(driver) == [BEGIN, END]
     driver.ask('resume')
     driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '0', 60)
+    assert noted(driver) == [BEGIN, END, BEGIN]
 
 
 def test_given_back_outside_the_release_window_with_a_pg_stuck_in_flight() -> None:
