@@ -19,6 +19,7 @@ from typing import (Any, Dict, List, Mapping, Optional, Protocol, Sequence, Set,
                     Union, get_args, get_origin, get_type_hints)
 
 from .errors import PerfguardError
+from .tables import listed
 
 #: Version of the documents' layout; a newer one is left alone, not guessed at. In layout 1 the head
 #: is a value of its own, beside the parts; in layout 2 the document is the last entry of the head.
@@ -417,9 +418,8 @@ class Journal:
         lost = sorted(key for key, value in expected.items() if found.get(key) != value)
         if lost:
             self._store.put_again()
-            self.failure = ("the mons do not store perfguard's journal (%s%s): "
-                            'perfguard sends no command') % (
-                lost[0], '' if len(lost) == 1 else ' and %d more' % (len(lost) - 1))
+            self.failure = ("the mons do not store perfguard's journal (%s): "
+                            'perfguard sends no command') % listed(lost, 1)
             return False
         self._store.verified()
         self.failure = ''

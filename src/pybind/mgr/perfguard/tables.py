@@ -5,7 +5,7 @@ import io
 import json
 import time
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Iterable, List, Optional, Sequence
 
 from .cluster.types import Json
 
@@ -28,6 +28,17 @@ def are(number: int, noun: str) -> str:
 def pgs_are(number: int) -> str:
     """As in "1 PG is" or "12 PGs are"."""
     return are(number, 'PG')
+
+
+def listed(names: Sequence[str], most: int = 5, between: str = ', ') -> str:
+    """As in "1.2, 1.3 and 7 more"."""
+    shown, left = between.join(names[:most]), len(names) - most
+    return '%s and %d more' % (shown, left) if left > 0 else shown
+
+
+def osds_text(osds: Iterable[int], most: int = 5) -> str:
+    """As in "osd.1, osd.2" or "osd.1, osd.2 and 7 more", by id."""
+    return listed(['osd.%d' % osd for osd in sorted(osds)], most)
 
 
 FORMATS = ('plain', 'json', 'json-pretty')

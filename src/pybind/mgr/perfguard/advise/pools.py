@@ -7,9 +7,9 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
-from ..tables import bytes_text
+from ..tables import bytes_text, osds_text
 from .report import Facts, Seen
-from .settings import GIB, named, number, value_of
+from .settings import GIB, number, value_of
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
 #: are recommended; less than half or more than twice that is a finding.
@@ -202,7 +202,7 @@ def _drives(facts: Facts, pattern: Pattern[str], what: str, fix: str) -> Optiona
     models = Counter(osd.model for osd in found)
     listed = ', '.join('%s (%d)' % row for row in models.most_common(3))
     return Seen('%s: %s; OSDs: %d, such as %s' % (
-        what, listed, len(found), named(osd.osd for osd in found)), fix % found[0].osd)
+        what, listed, len(found), osds_text(osd.osd for osd in found)), fix % found[0].osd)
 
 
 def shingled(facts: Facts) -> Optional[Seen]:
@@ -222,7 +222,7 @@ def mixed_class(facts: Facts) -> Optional[Seen]:
     if not found:
         return None
     return Seen('device class %s contains rotating drives: %s' % (
-        found[0].device_class, named(osd.osd for osd in found)),
+        found[0].device_class, osds_text(osd.osd for osd in found)),
         'ceph osd crush rm-device-class osd.%d; ceph osd crush set-device-class hdd osd.%d'
         % (found[0].osd, found[0].osd))
 
@@ -230,7 +230,7 @@ def mixed_class(facts: Facts) -> Optional[Seen]:
 def old_allocation(facts: Facts) -> Optional[Seen]:
     found = [osd.osd for osd in facts.inventory.osds
              if (osd.min_alloc_bytes or 0) >= OLD_ALLOC_BYTES]
-    return Seen('bluestore_min_alloc_size is 64 KiB or more: %s' % named(found),
+    return Seen('bluestore_min_alloc_size is 64 KiB or more: %s' % osds_text(found),
                 'ceph perfguard drain osd.%d, then create the OSD again' % found[0]) \
         if found else None
 
@@ -290,6 +290,7 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
         return None
     first = found[min(found)]
     return Seen('CRUSH places %s under another host than its own, and %s is true: osd.%d is under '
-                '%s and runs on %s' % (named(found), MOVES, first.osd, first.host, first.hostname),
+                '%s and runs on %s' % (
+                    osds_text(found), MOVES, first.osd, first.host, first.hostname),
                 'ceph config set osd.%d crush_location "root=%s host=%s"' % (
                     first.osd, first.root or 'default', first.host))

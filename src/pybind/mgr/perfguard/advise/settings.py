@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.inventory import Inventory, OsdFacts
 from ..cluster.types import ConfigEntry
-from ..tables import bytes_text, plural
+from ..tables import bytes_text, listed, osds_text, plural
 from .report import Facts, Seen
 
 GIB = 1 << 30
@@ -37,7 +37,7 @@ SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ss
           'osd_delete_sleep_hybrid')
 #: Suffixes of sizes as `config set` takes them; the mons store the text unchanged.
 UNITS = {'k': 10, 'm': 20, 'g': 30, 't': 40}
-#: Maximum number of OSDs that a finding names.
+#: Maximum number of settings that a finding names.
 NAMED = 4
 
 
@@ -82,26 +82,18 @@ def number(value: Optional[str]) -> Optional[float]:
         return None
 
 
-def named(osds: Iterable[int]) -> str:
-    """As in "osd.1, osd.2 and 7 more"."""
-    every = sorted(osds)
-    text = ', '.join('osd.%d' % osd for osd in every[:NAMED])
-    return text + (' and %d more' % (len(every) - NAMED) if len(every) > NAMED else '')
-
-
 def removal(found: Iterable[ConfigEntry]) -> str:
     return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
                      for entry in list(found)[:NAMED])
 
 
-def listed(found: List[ConfigEntry]) -> str:
-    text = ', '.join('%s is %s for %s' % (entry.name, entry.value, entry.who)
-                     for entry in found[:NAMED])
-    return text + (' and %d more' % (len(found) - NAMED) if len(found) > NAMED else '')
+def _entries(found: List[ConfigEntry]) -> str:
+    return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who) for entry in found],
+                  NAMED)
 
 
 def _cleared(found: List[ConfigEntry]) -> Optional[Seen]:
-    return Seen(listed(found), removal(found)) if found else None
+    return Seen(_entries(found), removal(found)) if found else None
 
 
 # ---- the rules
@@ -122,7 +114,7 @@ def memory_target(facts: Facts) -> Optional[Seen]:
         return None
     least = min(small, key=lambda osd: (small[osd], osd))
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
-        named(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[least]), least),
+        osds_text(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[least]), least),
         'ceph config set osd osd_memory_target %d' % LEAST_MEMORY_TARGET)
 
 
@@ -148,9 +140,9 @@ def cut_off(facts: Facts) -> Optional[Seen]:
     low = [osd.osd for osd in facts.inventory.osds
            if value_of(facts.inventory, osd, 'osd_op_queue') == WPQ
            and value_of(facts.inventory, osd, 'osd_op_queue_cut_off') == 'low']
-    return Seen('osd_op_queue_cut_off is low for %s, which schedule with wpq' % named(low)
+    return Seen('osd_op_queue_cut_off is low for %s, which schedule with wpq' % osds_text(low)
                 if len(low) > 1 else
-                'osd_op_queue_cut_off is low for %s, which schedules with wpq' % named(low),
+                'osd_op_queue_cut_off is low for %s, which schedules with wpq' % osds_text(low),
                 'ceph config set osd osd_op_queue_cut_off high') if low else None
 
 

@@ -11,7 +11,7 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.requests import unfit
 from ..store import Store
-from ..tables import pgs
+from ..tables import pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
@@ -203,8 +203,7 @@ class Rescuing:
     def _remark(self, number: int, text: str) -> None:
         if number:
             self.remarks = ('%s degraded and %s for OSDs that are too full: %s' % (
-                pgs(number) + (' is' if number == 1 else ' are'),
-                'waits' if number == 1 else 'wait', text),)
+                pgs_are(number), 'waits' if number == 1 else 'wait', text),)
 
     # ---- commands
 

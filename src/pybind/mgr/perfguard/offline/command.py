@@ -21,7 +21,7 @@ from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import Order, OrderFacts, change_of, warnings
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
-from ..tables import plural
+from ..tables import listed, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from .plans import (NO_RAWS, CommandBatch, HeldBack, PinPlan, Raws, Script, batches, commands,
                     entries_json, held_back, listing, plan_pins, reasons_json, script, trouble)
@@ -345,9 +345,8 @@ def _reweights(weights: Mapping[int, float]) -> List[str]:
 
 
 def _some_weights(weights: Mapping[int, float]) -> str:
-    named = ', '.join('osd.%d %r' % row for row in list(weights.items())[:MOST_OSDS])
-    more = len(weights) - MOST_OSDS
-    return '%s and %d more (--format json lists all)' % (named, more) if more > 0 else named
+    names = listed(['osd.%d %r' % row for row in weights.items()], MOST_OSDS)
+    return names + ' (--format json lists all)' if len(weights) > MOST_OSDS else names
 
 
 def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
@@ -385,17 +384,13 @@ def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
 
 def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan) -> None:
     say('%s pinned, %d in flight; %s moves %s' % (
-        _are(len(plan.pins)), len(plan.in_flight),
+        pgs_are(len(plan.pins)), len(plan.in_flight),
         'this batch' if command == 'release' else 'their release', _moved(moves)))
     if plan.moves and not moves.pgs:
         say('no more PGs may move until those in flight have arrived')
     if 'norebalance' in maps.osdmap.flags:
         say('norebalance is set: released PGs do not move before it is cleared')
     _explain('is left unchanged', plan.left)
-
-
-def _are(number: int) -> str:
-    return '1 PG is' if number == 1 else '%d PGs are' % number
 
 
 def _moved(moves: MovePlan) -> str:

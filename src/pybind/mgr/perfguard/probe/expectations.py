@@ -9,6 +9,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import Pool
 from ..observation import Observation
+from ..tables import plural
 from ..watch.peers import median
 from .records import RunRecord
 from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured
@@ -260,7 +261,7 @@ def _linear_factor(key: Key, layout: Layout, depth: int) -> float:
 
 
 def _from(layout: Layout, key: Key) -> str:
-    text = 'from %d OSD%s' % (layout.osds, '' if layout.osds == 1 else 's')
+    text = 'from ' + plural(layout.osds, 'OSD')
     if key.direction == WRITE and layout.data_chunks:
         text += ', erasure coded %d+%d' % (layout.data_chunks, layout.coding_chunks)
     elif key.direction == WRITE and layout.replicas > 1:

@@ -8,6 +8,7 @@ from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple,
                     Tuple)
 
 from ..cluster.types import ConfigEntry, Json
+from ..tables import listed
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, Second, StepResult, Stream,
@@ -212,8 +213,7 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
         found[PGS] = str(pg_num)
     known = sorted(set(drives) - {''})
     if known:
-        found[DRIVES] = ', '.join(known[:MOST_DRIVES]) + (
-            ' and %d more' % (len(known) - MOST_DRIVES) if len(known) > MOST_DRIVES else '')
+        found[DRIVES] = listed(known, MOST_DRIVES)
     if entries is not None:
         found[READ] = 'read'
     options = sorted((OPTION + '/'.join(filter(None, (each.section, each.mask, each.name))),

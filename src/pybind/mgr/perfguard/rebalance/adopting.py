@@ -19,7 +19,7 @@ from ..observation import Observation
 from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import lawful, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from ..tables import plural
+from ..tables import are, plural
 from .moves import Move, plan, release_move
 from .types import TINY_WEIGHT, PinRecord
 
@@ -65,7 +65,7 @@ class Adopted:
             return
         text = 'no upmap keeps data away from the OSDs where CRUSH and the balance place it'
         if adoption.balancing:
-            text += '; %s of a balanced state' % _are_part(adoption.balancing)
+            text += '; %s part of a balanced state' % are(adoption.balancing, 'upmap')
         if adoption.left:
             pgid, reason = min(adoption.left.items())
             text += '; %s, such as PG %s: %s' % (
@@ -248,10 +248,6 @@ def _chain(source: int, items: Items, raw: OsdSet) -> Items:
     while found[-1][1] in following:
         found.append((found[-1][1], following.pop(found[-1][1])))
     return tuple(found)
-
-
-def _are_part(number: int) -> str:
-    return plural(number, 'upmap') + (' is part' if number == 1 else ' are part')
 
 
 def _condition(row: Optional[Osd]) -> str:

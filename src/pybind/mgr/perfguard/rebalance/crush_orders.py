@@ -20,6 +20,7 @@ from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..tables import listed
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight, warnings)
@@ -386,10 +387,7 @@ def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
     """The names whose numbers differ, OSDs by id."""
     names = sorted((name for name in before.keys() | now.keys()
                     if before.get(name) != now.get(name)), key=_by_number)
-    if not names:
-        return 'tunables or weight sets'
-    more = ' and %d more' % (len(names) - NAMED_PARTS) if len(names) > NAMED_PARTS else ''
-    return ', '.join(names[:NAMED_PARTS]) + more
+    return listed(names, NAMED_PARTS) or 'tunables or weight sets'
 
 
 def _by_number(name: str) -> Tuple[bool, int, str]:

@@ -5,14 +5,14 @@ import errno
 import math
 from dataclasses import dataclass, field
 from statistics import median
-from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
+from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Set,
                     Tuple, Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
-from ..tables import pgs, plural
+from ..tables import bytes_text, osds_text, pgs, plural
 from .types import TINY_WEIGHT, Change
 
 #: The default CRUSH weight of an OSD is its size in TiB.
@@ -183,7 +183,7 @@ def check_map(new: CrushRules, inventory: OrderFacts) -> None:
         if osds:
             raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first, or '
                           'give weight %s to keep the data in place for now'
-                          % (what, _some(osds), TINY_WEIGHT))
+                          % (what, osds_text(osds), TINY_WEIGHT))
 
 
 def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int]) -> Change:
@@ -207,7 +207,8 @@ def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[
     lost = sorted(osd for osd in serving if left.get(osd, 0.0) == 0.0)
     if lost:
         raise Refused(errno.EBUSY, 'the CRUSH map from before the campaign does not contain %s, '
-                      'which holds or receives PGs: run "ceph perfguard drain" first' % _some(lost))
+                      'which holds or receives PGs: run "ceph perfguard drain" first'
+                      % osds_text(lost))
     return Change(crush_map=True)
 
 
@@ -352,7 +353,8 @@ def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> N
                for osd in _takers(osds, gone, inventory) if osd in space)
     if moving > room:
         raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
-                      'left below nearfull (%d %%)' % (_size(moving), _size(room), 100 * limit))
+                      'left below nearfull (%d %%)' % (
+                          bytes_text(moving), bytes_text(room), 100 * limit))
 
 
 def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
@@ -372,8 +374,8 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
             used = (space[osd].used_bytes + moving * weight / total) / space[osd].total_bytes
             if used > limit:
                 raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with its '
-                              'share of %s (nearfull is %d %%)' % (osd, 100 * used, _size(moving),
-                                                                   100 * limit))
+                              'share of %s (nearfull is %d %%)' % (
+                                  osd, 100 * used, bytes_text(moving), 100 * limit))
 
 
 def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, float]:
@@ -388,18 +390,5 @@ def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, 
     return found
 
 
-def _some(osds: Sequence[int]) -> str:
-    names = ', '.join('osd.%d' % osd for osd in osds[:5])
-    return names if len(osds) <= 5 else '%s and %d more' % (names, len(osds) - 5)
-
-
 def _number(value: float) -> str:
     return ('%.5f' % value).rstrip('0').rstrip('.')
-
-
-def _size(number: float) -> str:
-    for unit in ('B', 'KiB', 'MiB', 'GiB', 'TiB'):
-        if number < 1024 or unit == 'TiB':
-            break
-        number /= 1024
-    return '%.3g %s' % (number, unit)

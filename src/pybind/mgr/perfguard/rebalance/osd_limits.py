@@ -20,7 +20,7 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Named
 from ..cluster.crush import CrushRules
 from ..observation import Clients
 from ..errors import Code, Reason
-from ..tables import plural
+from ..tables import listed
 from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Stop
 from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, SPREAD_MAX,
@@ -41,8 +41,6 @@ EXPLAINING_SHARE = 0.01
 #: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
 #: cleared after another minute (watch/pools.py).
 ALARM_SECONDS = 150.0
-#: Maximum number of OSDs and hosts that the reason names.
-NAMED_OSDS = 5
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
 MEDIAN_SPREAD = 1.25
 
@@ -141,12 +139,9 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     if not osds:
         return []
     slow = list(dict.fromkeys(holds[osd].place or 'osd.%d' % osd for osd in osds))
-    names = ', '.join(slow[:NAMED_OSDS])
-    if len(slow) > NAMED_OSDS:
-        names += ' and %s' % plural(len(slow) - NAMED_OSDS, 'other')
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, unlike that of '
                         'other OSDs; releases there resume %d s after it is within its limit'
-                        % (names, HOLD_SECONDS)), frozenset(osds))]
+                        % (listed(slow), HOLD_SECONDS)), frozenset(osds))]
 
 
 def places_of(crush: CrushRules, rules: Iterable[int]) -> Places:

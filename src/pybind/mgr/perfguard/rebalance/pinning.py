@@ -5,7 +5,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
-from ..tables import pgs, pgs_are, plural
+from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .holds import NOREBALANCE, gives_way
@@ -127,10 +127,10 @@ def _find_lost(turn: Turn) -> None:
             turn.forget_pin(pgid)
     if gone:
         turn.event('pins', '%s removed outside perfguard' % plural(len(gone), 'pin'),
-                   'the pool, the PG or the upmap was removed: %s' % _some(gone))
+                   'the pool, the PG or the upmap was removed: %s' % listed(sorted(gone)))
     if foreign:
         turn.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
-                   'perfguard leaves them alone: %s' % _some(foreign))
+                   'perfguard leaves them alone: %s' % listed(sorted(foreign)))
 
 
 def _forget_purged(turn: Turn) -> None:
@@ -146,7 +146,7 @@ def _forget_purged(turn: Turn) -> None:
             found.append(pgid)
     if found:
         turn.event('pins', '%s will be released without an upmap to an OSD that was purged'
-                   % pgs(len(found)), _some(found))
+                   % pgs(len(found)), listed(sorted(found)))
 
 
 def _keep(turn: Turn, pgid: str, pin: PinRecord, present: UpmapEntry) -> None:
@@ -158,11 +158,6 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
     """A rollback sends the pairs that the PG is to end with along with those of the pin."""
     return any(now.vector == entry.vector and set(now.items) <= {*entry.items, *pin.leads_to.items}
                for entry in pin.ours)
-
-
-def _some(pgids: List[str]) -> str:
-    shown = ', '.join(sorted(pgids)[:5])
-    return shown if len(pgids) <= 5 else '%s and %d more' % (shown, len(pgids) - 5)
 
 
 def pin_remapped(turn: Turn) -> int:

@@ -18,7 +18,7 @@ from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
-from ..tables import pgs, plural
+from ..tables import listed, pgs, plural
 from .campaign_store import change_from_json, change_to_json
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import differences
@@ -159,9 +159,8 @@ class SavedPlan:
         """Raise Refused if the cluster has changed since the plan was saved."""
         found = changed(self.ground, now)
         if found:
-            more = '; and %d more' % (len(found) - NAMED) if len(found) > NAMED else ''
-            raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s%s '
-                          '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
+            raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
+                          '(save the plan again)' % (self.name, listed(found, NAMED, '; ')))
 
     def refuse_other(self, prepared: Prepared, order: Order) -> None:
         """Raise Refused if the order now makes another change. `order`: that of its campaign."""
@@ -176,7 +175,7 @@ class SavedPlan:
             return
         rows = _other_change(self.change, change or Change())
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
-                      'again)' % (self.name, '; '.join(rows[:NAMED]) or 'another CRUSH map'))
+                      'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Json:
         """One line of `rebalance plan ls`. `waits`: why it is not carried out yet."""

@@ -7,9 +7,9 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
-from ..tables import are, pgs, plural
+from ..tables import are, osds_text, pgs, plural
 from ..upmap.pins import released_up
-from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text, stop_conditions
+from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from . import osd_limits
 from .copying import in_force
 from .holds import epoch_of, foreign_movement_flags, peering_text, refused_options

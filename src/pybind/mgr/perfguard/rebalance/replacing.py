@@ -18,8 +18,8 @@ from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
+from ..tables import osds_text
 from ..upmap.pins import stays
-from ..watch.stop_conditions import osds_text
 from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
 from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves

@@ -25,6 +25,14 @@ def test_seconds_text(seconds: Optional[float], text: str) -> None:
     assert tables.seconds_text(seconds) == text
 
 
+def test_lists_name_the_first_ones_and_count_the_others() -> None:
+    assert tables.listed([]) == '' and tables.listed(['1.0', '1.1']) == '1.0, 1.1'
+    assert tables.listed(['1.%d' % i for i in range(8)]) == '1.0, 1.1, 1.2, 1.3, 1.4 and 3 more'
+    assert tables.listed(['a', 'b', 'c'], 2, '; ') == 'a; b and 1 more'
+    assert tables.osds_text({10, 2}) == 'osd.2, osd.10'
+    assert tables.osds_text(range(3), most=2) == 'osd.0, osd.1 and 1 more'
+
+
 def test_time_text() -> None:
     assert tables.time_text(None) == '' and tables.time_text(0) == ''
     assert len(tables.time_text(1e9)) == 19

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
-from ..tables import pgs_are
+from ..tables import are, osds_text, pgs_are
 from .causes import LikelyCause
 from .pools import PoolPerformance
 from .slow_osds import whole_hosts
@@ -42,8 +42,8 @@ def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
     late = _late_pools(watch, context)
     if late:
         checks[LATENCY] = warning(
-            '1 pool is slower than its baseline' if len(late) == 1 else
-            '%d pools are slower than their baselines' % len(late),
+            '%s slower than %s' % (are(len(late), 'pool'), 'its baseline' if len(late) == 1 else
+                                   'their baselines'),
             ['; '.join(lines) for lines in late.values()])
     return checks
 
@@ -93,8 +93,7 @@ def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
     if hosts:
         parts.append('host%s %s' % ('s' if len(hosts) > 1 else '', ', '.join(hosts)))
     if osds:
-        parts.append(', '.join('osd.%d' % osd for osd in osds[:5])
-                     + (' and %d more' % (len(osds) - 5) if len(osds) > 5 else ''))
+        parts.append(osds_text(osds))
     return ' and '.join(parts)
 
 

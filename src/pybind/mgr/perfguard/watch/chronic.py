@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..tables import plural
 from .findings import Findings, PeerFinding, without_waiting_primaries
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
@@ -137,11 +138,11 @@ class _Count:
         slowdown = math.exp(self.logs / max(self.slow_seconds, 1.0))
         episodes = self.episodes + (self.episode >= EPISODE_SECONDS)
         return Chronic(osd, self.since, self.raised, self.last, share, episodes, slowdown,
-                       'slow %s of the time since %s, %d episode%s, %.1f times its peers while '
+                       'slow %s of the time since %s, %s, %.1f times its peers while '
                        'slow, last in %s' % (
                            percent(share), time.strftime('%a %Y-%m-%d %H:%M UTC',
                                                          time.gmtime(self.since)),
-                           episodes, '' if episodes == 1 else 's', slowdown,
+                           plural(episodes, 'episode'), slowdown,
                            CHANNELS[self.channel]))
 
 

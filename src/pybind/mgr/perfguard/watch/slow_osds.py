@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
+from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .findings import (SURE, PeerFinding, ScoreBaseline, judge, without_waiting_primaries,
                        worst)
@@ -28,18 +29,12 @@ def describe(finding: PeerFinding, seconds: float) -> str:
         load = 'at %s times their load' % figure(found.load_ratio)
     return '%s take %s ms, %s +- %s ms on %d peers, for %s %s' % (
         CHANNELS[finding.channel], figure(found.ms), figure(found.expected_ms),
-        figure(found.spread_ms), found.peers, duration(seconds), load)
+        figure(found.spread_ms), found.peers, seconds_text(seconds), load)
 
 
 def figure(value: float) -> str:
     """With two significant digits, or all digits before the decimal point."""
     return '%.0f' % value if value >= 10 else '%.2g' % value
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return '%d s' % seconds
-    return '%d min' % (seconds / 60) if seconds < 7200 else '%.1f h' % (seconds / 3600)
 
 
 # ---- Many slow OSDs: whole hosts, and parts of a class that indicate load

@@ -7,7 +7,7 @@ from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, N
 
 from ..cluster.types import OsdMap, PgCounts, Pool, Signals
 from ..errors import Code, Reason
-from ..tables import pgs, pgs_are, plural
+from ..tables import osds_text, pgs, pgs_are, plural
 
 #: Health checks that stop all releases, with what to say (the check's own summary follows).
 #: Nothing in them says which OSDs they concern.
@@ -31,8 +31,6 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
 #: Stop conditions that `rebalance acknowledge` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.PG_LIMIT,
             Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL)
-#: Maximum number of OSDs in a text.
-NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -143,14 +141,6 @@ def _slow_ops(signals: Signals) -> Stop:
     if not names or len(osds) < len(names):
         return Stop(Reason(Code.SLOW_OPS, text))
     return Stop(Reason(Code.SLOW_OPS, '%s on %s' % (text, osds_text(osds))), osds)
-
-
-def osds_text(osds: Iterable[int]) -> str:
-    """As in "osd.1, osd.2" or "osd.1, ... and 7 more"."""
-    ordered = sorted(osds)
-    text = ', '.join('osd.%d' % osd for osd in ordered[:NAMED])
-    more = len(ordered) - NAMED
-    return '%s and %d more' % (text, more) if more > 0 else text
 
 
 def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:

@@ -8,13 +8,11 @@ from ..cluster.types import NO_OSD, Json, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Campaign, Flight, Phase, PinRecord
-from ..watch.stop_conditions import osds_text
+from ..tables import listed, osds_text
 from .causes import Cause, Gate, passed_on
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
 STOPPING_FLAGS = ('nobackfill', 'norebalance')
-#: Maximum number of PGs that the evidence lists.
-NAMED = 5
 #: Reasons of a turn that affect all remaining PGs.
 _OF_ALL = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
@@ -245,17 +243,14 @@ def _reservation(case: PgCase) -> List[Cause]:
 
 def _waits(code: str, kind: str, osd: int, queue: Queue) -> Cause:
     return Cause(code, 'it waits for the %s backfill reservation of osd.%d, which allows %d '
-                 '(osd_max_backfills): %s' % (kind, osd, queue.most, _listed(queue.granted)), {
+                 '(osd_max_backfills): %s' % (kind, osd, queue.most, _granted(queue.granted)), {
                      'osd': osd, 'limit': queue.most, 'granted': list(queue.granted),
                      'waiting': len(queue.waiting)})
 
 
-def _listed(pgids: Iterable[str]) -> str:
-    names = list(pgids)
-    if not names:
-        return 'none is granted'
-    more = ' and %d more' % (len(names) - NAMED) if len(names) > NAMED else ''
-    return 'granted to PG %s%s' % (', '.join(names[:NAMED]), more)
+def _granted(pgids: Iterable[str]) -> str:
+    names = listed(list(pgids))
+    return 'granted to PG ' + names if names else 'none is granted'
 
 
 def _slowed(case: PgCase) -> List[Cause]:

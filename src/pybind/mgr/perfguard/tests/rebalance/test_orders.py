@@ -273,7 +273,7 @@ def test_names_that_are_none(name: str) -> None:
 
 def test_drain_refuses_what_has_no_room() -> None:
     assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
-        'not enough space: these OSDs hold 140 GiB, but the others have 90 GiB '
+        'not enough space: these OSDs hold 140.0 GiB, but the others have 90.0 GiB '
         'left below nearfull (85 %)')
     uneven = inventory(used_gib=20)
     uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
@@ -282,7 +282,7 @@ def test_drain_refuses_what_has_no_room() -> None:
     with pytest.raises(Refused) as refused:
         must_fit_by_weight({0, 4}, uneven)
     assert str(refused.value) == (
-        'not enough space: osd.3 would be 86 % full with its share of 40 GiB (nearfull is 85 %)')
+        'not enough space: osd.3 would be 86 % full with its share of 40.0 GiB (nearfull is 85 %)')
 
 
 def test_drain_twice_and_of_nothing() -> None:
