@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 
 BENCH = 'probe bench'
 RANDOM = 'randwrite'
-#: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration).
-BENCH_SECONDS = 45.0
+#: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration), and write its objects before.
+#: The mgr forgets a command after 60.
+BENCH_SECONDS = 55.0
 
 
 class Bench(NamedTuple):
