@@ -48,8 +48,8 @@ CLEARED_SECONDS = 120.0
 #: chronically slow OSD. With those before them, whose alarms are still to be cleared, they are a
 #: quarter of all OSDs: of more, none would be named.
 ALARMS, MANY_OSDS, MANY_HOSTS, AT_A_TIME = 20, 16, 8, 2
-#: Duration of the test without a fault.
-HEALTHY_SECONDS = float(os.environ.get('PERFGUARD_HEALTHY_SECONDS', '600'))
+#: Duration of the test without a fault, which belongs to the nightly tier.
+HEALTHY_SECONDS = float(os.environ.get('PERFGUARD_HEALTHY_SECONDS', '3600'))
 #: Health checks of perfguard that a healthy cluster does not raise, however busy it is.
 ALARM_CHECKS = {'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUARD_LAGGY_PGS',
                 'PERFGUARD_LATENCY', 'PERFGUARD_STALLED', 'PERFGUARD_LOOP_FAILED'}
