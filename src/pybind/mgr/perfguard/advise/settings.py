@@ -171,18 +171,19 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
 
 def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
                     middle: Optional[float], probed: Optional[Tuple[int, float]]) -> Seen:
-    """`probed`: the last probe of the store, which measures as OSDs do when they start. A cache
-    may have deceived it as well."""
+    """`probed`: the last probe of the store, which measures as OSDs do when they start. Where a
+    cache has deceived it, OSDs keep the default."""
     notes = '' if middle is None else ', median of the other OSDs %d' % middle
     value = middle
     if probed is not None:
         notes += ', probe %d measured %d' % probed
         if limits[0] <= probed[1] <= limits[1]:
             value = probed[1]
-    return Seen(
-        '%s of osd.%d is %d (plausible: %d to %d%s)' % (option, osd, iops, *limits, notes),
-        ('ceph config set osd.%d %s %d' % (osd, option, value)) if value is not None else
-        'ceph perfguard probe run --store --osd %d' % osd)
+    fix = 'ceph config set osd.%d %s %d' % (osd, option, value) if value is not None else \
+        'ceph perfguard probe run --store --osd %d' % osd if probed is None else \
+        'ceph config rm osd.%d %s' % (osd, option)
+    return Seen('%s of osd.%d is %d (plausible: %d to %d%s)' % (
+        option, osd, iops, *limits, notes), fix)
 
 
 def mclock_ignores(facts: Facts) -> Optional[Seen]:

@@ -133,7 +133,7 @@ def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> N
     # Of another OSD, and of a cache.
     (SANE, {4: (7, 9000.4)}, 'ceph config set osd.3 %s 20000' % SSD),
     (SANE, {3: (7, 300000.0)}, 'ceph config set osd.3 %s 20000' % SSD),
-    ((), {3: (7, 300000.0)}, 'ceph perfguard probe run --store --osd 3')])
+    ((), {3: (7, 300000.0)}, 'ceph config rm osd.3 %s' % SSD)])
 def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
         entries: Tuple[ConfigEntry, ...], probed: Dict[int, Tuple[int, float]], fix: str) -> None:
     others = [entry for entry in entries if entry.section != 'osd.3']
