@@ -207,10 +207,10 @@ def run_healthy(drive_days: float, beat: float) -> None:
         perfguard = Perfguard(trace)
         watchers = [Watcher(trace, perfguard), Watcher(trace, Chronic(perfguard))]
         most = 0.0
-        for beat in range(trace.beats):
+        for number in range(trace.beats):
             for watcher in watchers:
-                watcher.show(beat)
-            if beat % 100 == 0:
+                watcher.show(number)
+            if number % 100 == 0:
                 kept = perfguard.detector.chronic.to_json().values()
                 most = max([most, *(row['slow'] for row in kept)])
         seen, seed = seen + 14 * len(trace.places), seed + 1
