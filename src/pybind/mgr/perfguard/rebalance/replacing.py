@@ -32,6 +32,8 @@ Json = Dict[str, Any]
 
 #: Verbs of orders.
 REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'
+#: The next step of an OSD whose drain an order begins.
+EMPTIED = 'wait until the campaign has emptied it'
 #: The document in the store: OSD -> its record.
 DOCUMENT = 'replacements'
 KIND = 'replace'
@@ -324,8 +326,11 @@ class Replacing:
             return None
         if not order.dry_run:
             self._note(Event('request', REPLACE, 'by command'))
-        return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
-            facts, {**self._known, **records}, sorted(records))}
+        # The facts are those from before the order.
+        emptied = () if drain is None else drain.names
+        return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': [
+            {**row, 'next': EMPTIED} if 'osd.%d' % row['osd'] in emptied else row
+            for row in self._rows(facts, {**self._known, **records}, sorted(records))]}
 
     def _ordered(self, order: Order, facts: ReplaceFacts,
                  now: float) -> Tuple[Dict[int, Replacement], Optional[Order]]:
