@@ -21,6 +21,14 @@ SLOW = {'osd_recovery_sleep': '0.5', 'osd_recovery_sleep_hdd': '0.5',
         'osd_recovery_max_active': '1', 'osd_recovery_max_active_hdd': '1',
         'osd_max_backfills': '1'}
 
+#: A scrub that takes many seconds, also while PGs move.
+SLOW_SCRUB = {'osd_scrub_sleep': '1', 'osd_scrub_chunk_min': '1', 'osd_scrub_chunk_max': '1',
+              'osd_scrub_during_recovery': 'true'}
+#: Of the mclock scheduler: its profile for clients, and a disk that is slow enough for a PG to take
+#: many seconds.
+SLOW_MCLOCK = {'osd_mclock_profile': 'high_client_ops', 'osd_mclock_max_capacity_iops_hdd': '20',
+               'osd_mclock_max_sequential_bandwidth_hdd': '100000'}
+
 
 class Asker:
     def __init__(self, guard: Guard) -> None:
@@ -78,13 +86,13 @@ def set_pace(cluster: Cluster, values: Dict[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def slow_copying(cluster: Cluster) -> Iterator[None]:
+def pace(cluster: Cluster, values: Dict[str, str]) -> Iterator[None]:
     try:
-        set_pace(cluster, SLOW)
+        set_pace(cluster, values)
         yield
     finally:
         for osd in cluster.osds():
-            for name in SLOW:
+            for name in values:
                 cluster.tell('osd.%d' % osd, 'config unset', var=name)
 
 
@@ -102,13 +110,13 @@ def test_provoked_causes_are_named(release: str, guard: Guard) -> None:
     asker.wait('NOT_SLOW', lambda: ['osd.0'])
     guard.prepare()
     new = cluster.add_osds(2)
-    with slow_copying(cluster):
+    with pace(cluster, SLOW):
         provoke(asker, new)
     guard.wait_phase('DONE', timeout=240)
     assert abs(sum(cause['share'] or 0.0 for cause in asker.causes('campaign')) - 1.0) < 0.02
     print('%s: %s' % (release, json.dumps({code: cause['text'] for code, cause in
                                            asker.found.items()}, indent=1)))
-    assert len(asker.found) >= 14 and not guard.tracebacks()
+    assert len(asker.found) >= 16 and not guard.tracebacks()
 
 
 def provoke(asker: Asker, new: List[int]) -> None:
@@ -118,6 +126,10 @@ def provoke(asker: Asker, new: List[int]) -> None:
     guard.do('pin')
     guard.wait_phase('PINNED')
     asker.wait('AWAITS_START', lambda: pinned(guard))
+    with pace(cluster, SLOW_SCRUB):
+        for pgid in pinned(guard)[:12]:
+            cluster.mon('pg deep-scrub', pgid=pgid)
+        asker.wait('SCRUB', lambda: pinned(guard), first=False)
     guard.do('start')
     guard.wait_moving(at_least=0)
 
@@ -157,6 +169,15 @@ def provoke(asker: Asker, new: List[int]) -> None:
         cluster.mon('osd unset', key='nobackfill')
     guard.wait_phase('RELEASING')
 
+    load = cluster.load('rep', rate=100, runtime=300, objects=200)
+    try:
+        guard.do('set', setting='latency_targets=rep=0.001')
+        asker.wait('HALTED', lambda: pinned(guard))
+        guard.do('set', setting='latency_targets=')
+    finally:
+        load.stop()
+    guard.wait_phase('RELEASING')
+
     ratios = {ratio: cluster.osd_dump()[ratio + '_ratio'] for ratio in ('nearfull', 'backfillfull')}
     try:
         for ratio in ratios:
@@ -169,5 +190,20 @@ def provoke(asker: Asker, new: List[int]) -> None:
 
     found = asker.causes('campaign')
     shares = {cause['code']: cause['share'] for cause in found if cause['share'] is not None}
-    assert {'PAUSED', 'WINDOW_CLOSED', 'FOREIGN_FLAG'} <= set(shares), found
+    assert {'PAUSED', 'WINDOW_CLOSED', 'FOREIGN_FLAG', 'HALTED'} <= set(shares), found
     assert sum(cause['evidence'].get('now', False) for cause in found) >= 1
+
+
+@pytest.mark.releases('reef', 'tentacle', quick=())
+def test_a_profile_of_mclock_for_clients_is_named(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(OPTIONS)
+    asker = Asker(guard)
+    guard.hold(lambda: cluster.add_osds(2))
+    with pace(cluster, SLOW_MCLOCK):
+        guard.do('start')
+        cause = asker.wait('MCLOCK', lambda: remapped(guard), first=False, timeout=120)
+    assert cause['evidence']['osd_mclock_profile'] == 'high_client_ops'
+    guard.wait_phase('DONE', timeout=240)
+    print('%s: %s' % (release, cause['text']))
+    assert not guard.tracebacks()
