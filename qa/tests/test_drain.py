@@ -13,6 +13,7 @@ from perfguard.cluster.types import pg_shard_bytes
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
+from qa.lib.clients import check_p99
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import (crush_weights, order, refused, replace_devices, safe_to_destroy,
@@ -289,7 +290,6 @@ def test_few_pgs_leave_an_osd_that_deletes_others(guard: Guard) -> None:
 @pytest.mark.alone
 @pytest.mark.releases('pacific', 'tentacle', quick=())
 def test_clients_of_a_drain_whose_osds_delete_at_their_own_pace(guard: Guard) -> None:
-    """The latency is that of the machine, so it is shown and not judged."""
     cluster = guard.cluster
     for name in ('stall_share', 'max_transition_ratio', *CAPS):
         guard.unset(name)
@@ -311,8 +311,5 @@ def test_clients_of_a_drain_whose_osds_delete_at_their_own_pace(guard: Guard) ->
     finally:
         load.stop()
     print('%s: osd.7 deleted PGs in %d of %d looks' % (cluster.release.name, seen, looks))
-    for (name, begin), (_, end) in zip(marks, marks[1:]):
-        print('%s: %s' % (name, load.described(begin, end)))
-        found = load.percentiles(begin, end)
-        assert not found['errors'] and not found['unfinished'], found
+    check_p99(load, [(name, begin, end) for (name, begin), (_, end) in zip(marks, marks[1:])])
     assert seen > 0 and not guard.tracebacks()

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from qa.cluster import Cluster
+from qa.lib.clients import check_p99
 from qa.lib.guard import Guard
 from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
 
@@ -161,6 +162,7 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.mark.alone
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:
     for name in ('stall_share', 'max_transition_ratio', 'max_backfills_source',
@@ -177,8 +179,5 @@ def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:
             phases.append(('to %d PGs' % pg_num, begin, time.time()))
     finally:
         load.stop()
-    for name, begin, end in phases:
-        print('%s: %s' % (name, load.described(begin, end)))
-        found = load.percentiles(begin, end)
-        assert not found['errors'] and not found['unfinished'], found
+    check_p99(load, phases)
     assert not guard.tracebacks()
