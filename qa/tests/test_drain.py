@@ -5,7 +5,8 @@ import itertools
 import threading
 import time
 from collections import Counter
-from typing import Dict, Iterator, List, Set
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Sequence, Set
 
 import pytest
 from perfguard.cluster.dumps import osdmap_from_dump
@@ -31,8 +32,6 @@ FILL, NEARFULL, BACKFILLFULL = 0.75, 0.85, 0.90
 OBJECTS, SIZE = 4000, 16384
 #: Pool -> PGs and objects in each of them, of a cluster on which 2 % of fill are several PGs.
 EVEN_POOLS = {'dense': (512, 6), 'sparse': (256, 2), 'empty': (256, 0)}
-#: Of their objects: OSDs in memory must hold much more data than OSDMaps.
-EVEN_SIZE = 65536
 #: Greatest error of the fill that a preview shows, as a share of an OSD's space: here PGs of about
 #: 60 objects are 3 % of it each, and differ by an eighth; and one of them may go to another OSD
 #: than in the preview, since fills are reported anew in between.
@@ -200,41 +199,71 @@ def even_names(pool: int, pg_num: int, each: int) -> List[str]:
     return names
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """OSDs, one or two in each host, all of which have their size as weight."""
+    osds: int
+    hosts: int
+    #: Those with twice the size of the others.
+    large: Sequence[int]
+    drained: int
+    #: Of the objects: OSDs in memory must hold much more data than OSDMaps.
+    object_bytes: int
+
+    def weight(self, osd: int) -> int:
+        return 2 if osd in self.large else 1
+
+    def conf(self) -> Dict[str, Dict[str, str]]:
+        return {**FAST_CONF, 'osd': {'osd delete sleep': '0.001'}, **{
+            'osd.%d' % osd: {'memstore device bytes': str(self.weight(osd) << 32)}
+            for osd in range(self.osds)}}
+
+    def ideal(self, shards: int) -> Dict[int, float]:
+        """OSD -> its part of so many shards after the drain."""
+        left = [osd for osd in range(self.osds) if osd != self.drained]
+        whole = sum(map(self.weight, left))
+        return {osd: shards * self.weight(osd) / whole for osd in left}
+
+
+@pytest.mark.parametrize('sizes', [
+    Sizes(12, 6, (), 7, 1 << 16), Sizes(16, 8, range(8, 16), 12, 1 << 17)],
+    ids=('equal', 'mixed'))
 @pytest.mark.releases('pacific', quick=())
 def test_a_drain_leaves_pgs_and_space_evenly_spread(
-        release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=12, hosts=6, conf={
-        **FAST_CONF, 'osd': {'osd delete sleep': '0.001'}})
+        release: str, make_cluster: ClusterFactory, sizes: Sizes) -> None:
+    cluster = make_cluster(release, osds=sizes.osds, hosts=sizes.hosts, conf=sizes.conf())
+    cluster.order([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd,
+                    'weight': float(sizes.weight(osd))} for osd in range(sizes.osds)])
     numbers = {}
     for pool, (pg_num, each) in EVEN_POOLS.items():
         numbers[pool] = cluster.pool_create(pool, pg_num, size=3)
-        cluster.write(pool, even_names(numbers[pool], pg_num, each), EVEN_SIZE)
+        cluster.write(pool, even_names(numbers[pool], pg_num, each), sizes.object_bytes)
     guard = Guard(cluster, {'max_extra_movement': '1000'})
     balance_from_now_on(guard)
-    size = EVEN_SIZE * sum(pgs * each for pgs, each in EVEN_POOLS.values())
+    size = sizes.object_bytes * sum(pgs * each for pgs, each in EVEN_POOLS.values())
     with lowered_ratios(guard, size) as nearfull, FullWatch(cluster) as watch:
         before = fills(cluster)
-        order(guard, 'drain', what=['osd.7'])
+        order(guard, 'drain', what=['osd.%d' % sizes.drained])
         done = guard.wait_phase('DONE', timeout=600)
-        cluster.wait(lambda: safe_to_destroy(cluster, 7), 60, 'osd.7 safe to destroy')
+        cluster.wait(lambda: safe_to_destroy(cluster, sizes.drained), 60,
+                     'osd.%d safe to destroy' % sizes.drained)
         cluster.wait_clean(60)
         wait_reported(guard)
-        # All OSDs keep OSDMaps as well.
-        cluster.wait(lambda: fills(cluster)[7] < min(before.values()) / 2, 60,
-                     'osd.7 to report that it has deleted its PGs')
-        after = fills(cluster)
     scale = nearfull / NEARFULL
-    held = sorted(fill / scale for osd, fill in after.items() if osd != 7)
+    held = sorted(share / scale for osd, share in data_shares(cluster).items()
+                  if osd != sizes.drained)
     sets = {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
     found = {pool: counts(sets, number) for pool, number in numbers.items()}
-    print('%s: %d PGs released; fill %.1f to %.1f %%, then %.2f to %.2f %%; %d looks; PGs: %s' % (
-        release, done['released'], 100 * min(before.values()) / scale,
-        100 * max(before.values()) / scale, 100 * held[0], 100 * held[-1], watch.looks, {
-            pool: (min(row.values()), max(row.values())) for pool, row in found.items()}))
+    print('%s: %d PGs released; fill %.1f to %.1f %%, then data %.2f to %.2f %%; %d looks; '
+          'PGs: %s' % (
+              release, done['released'], 100 * min(before.values()) / scale,
+              100 * max(before.values()) / scale, 100 * held[0], 100 * held[-1], watch.looks, {
+                  pool: (min(row.values()), max(row.values())) for pool, row in found.items()}))
     assert watch.full == set()
     for pool, row in found.items():
-        ideal = 3 * EVEN_POOLS[pool][0] / 11
-        assert 7 not in row and all(abs(count - ideal) < 1 for count in row.values()), (pool, row)
+        ideal = sizes.ideal(3 * EVEN_POOLS[pool][0])
+        assert row.keys() == ideal.keys(), (pool, row)
+        assert all(abs(count - ideal[osd]) < 1 for osd, count in row.items()), (pool, row)
     assert held[-1] - held[0] <= MOST_SPREAD and not guard.tracebacks()
 
 
