@@ -247,14 +247,15 @@ def _releasing(turn: Turn) -> None:
     unguarded = bool(left or excess or turn.campaign.pinning)
     before = turn.campaign.pace
     set_pace(turn)
-    set_copying(turn, before, others_degraded(turn))
+    degraded = others_degraded(turn)
+    set_copying(turn, before, degraded)
     loose = loose_moves(turn)
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     stops += _arriving(turn)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
-    shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn))
+    shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn, degraded))
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
              or bool(loose and (stops or shut or _confirming(turn))))

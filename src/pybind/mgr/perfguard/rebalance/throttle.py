@@ -440,15 +440,17 @@ def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
     return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in found]
 
 
-def maps_to_trim(turn: Turn) -> List[Reason]:
+def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
     PGs that are unclean for other reasons, or mons that keep more epochs, must not stop a campaign
-    forever.
+    forever. Each release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are
+    that the campaign has not released.
     """
     epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
     counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
-    if not most or epochs is None or epochs <= most or counts.degraded or counts.inactive \
+    unclean = degraded or counts.inactive > counts.in_transition
+    if not most or epochs is None or epochs <= most or unclean \
             or not turn.campaign.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '

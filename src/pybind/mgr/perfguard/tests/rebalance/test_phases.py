@@ -16,6 +16,7 @@ from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
 from perfguard.rebalance.phases import judge
+from perfguard.rebalance.releasing import others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
@@ -857,6 +858,20 @@ def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(
     assert machine.campaign.phase is Phase.RELEASING
 
 
+def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -> None:
+    machine = releasing()
+    seen, options = machine.observe(), replace(machine.options, max_untrimmed_osdmaps=1000)
+
+    def waits(**counts: int) -> bool:
+        found = replace(seen, untrimmed_epochs=1001, signals=replace(seen.signals, counts=replace(
+            seen.signals.counts, **counts)))
+        turn = Turn(machine.campaign, machine.pins, {}, found, options)
+        return bool(maps_to_trim(turn, others_degraded(turn)))
+
+    assert waits() and waits(inactive=2, in_transition=2)
+    assert not waits(inactive=2, in_transition=1) and not waits(degraded=1)
+
+
 def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_trim(
         monkeypatch: pytest.MonkeyPatch) -> None:
     machine = releasing()
@@ -885,8 +900,8 @@ def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
     ago = TRIM_SECONDS + 1 if why == 'long' else 0.0
     campaign = replace(machine.campaign, progressed=seen.now - ago)
     turn = Turn(campaign, machine.pins, {}, seen, options)
-    assert maps_to_trim(turn) == []
+    assert maps_to_trim(turn, others_degraded(turn)) == []
     waiting = replace(turn.options, max_untrimmed_osdmaps=1000)
     seen = replace(machine.observe(), untrimmed_epochs=1001)
     recent = replace(campaign, progressed=seen.now)
-    assert maps_to_trim(Turn(recent, machine.pins, {}, seen, waiting))
+    assert maps_to_trim(Turn(recent, machine.pins, {}, seen, waiting), False)
