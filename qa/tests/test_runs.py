@@ -149,3 +149,17 @@ def test_failed_tests_are_listed_so_that_they_run_again(tmp_path: Path, argv: Tu
     assert run.returncode == 1, run
     found = [line.partition('::')[2] for line in listed.read_text().splitlines()]
     assert sorted(found) == ['test_errors', 'test_fails[a b]', 'test_fails[c[1]]']
+
+
+@pytest.mark.parametrize('tier, names', [
+    ('quick', ['test_metrics', 'test_faults', 'test_it']),
+    ('nightly', ['test_faults', 'test_metrics', 'test_it'])])
+def test_the_longest_begin_first_and_faults_at_night(tier: str, names: List[str], tmp_path: Path
+                                                     ) -> None:
+    text = 'def test_anything(): pass\n'
+    for name in ('test_faults', 'test_metrics'):
+        (tmp_path / (name + '.py')).write_text(text)
+    done = subprocess.run(command(tmp_path, text, '--collect-only', '--tier=' + tier),
+                          cwd=CHECKOUT, timeout=120, stdout=subprocess.PIPE,
+                          universal_newlines=True)
+    assert re.findall(r'(\w+)\.py::', done.stdout) == names, done.stdout
