@@ -3,12 +3,14 @@
 
 The tests share one cluster. Its CRUSH weights change by turns, so each campaign has PGs to hold.
 """
+import contextlib
 import itertools
 import json
 import re
 import threading
 import time
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Callable, Dict, Iterator, Set
 
 import pytest
@@ -537,3 +539,64 @@ def test_own_releases_that_recover_from_the_log_hold_nothing(guard: Guard) -> No
                     yes_i_really_really_mean_it=True)
     assert guard.ask('undrain', what=['osd.3'])[0] == 0
     guard.wait_phase('DONE', timeout=150)
+
+
+#: PGs are always due for a scrub.
+SCRUB_ALWAYS = {'osd': {'osd_scrub_min_interval': '1', 'osd_scrub_max_interval': '5',
+                        'osd_scrub_interval_randomize_ratio': '0',
+                        'osd_scrub_load_threshold': '1000'}}
+
+
+@contextlib.contextmanager
+def configured(cluster: Cluster, settings: Dict[str, Dict[str, str]]) -> Iterator[None]:
+    """Options of daemons, in the configuration database of the mons."""
+    named = [{'who': who, 'name': name, 'value': value}
+             for who, options in settings.items() for name, value in options.items()]
+    try:
+        cluster.order([{'prefix': 'config set', **option} for option in named])
+        yield
+    finally:
+        cluster.order([{'prefix': 'config rm', 'who': option['who'], 'name': option['name']}
+                       for option in named])
+
+
+def scrubbed_since(cluster: Cluster, begin: float) -> int:
+    """PGs that were scrubbed after this time."""
+    cluster.flush_pg_stats()
+    rows = cluster.mon('pg dump', dumpcontents=['pgs'])['pg_stats']
+    return sum(datetime.strptime(row['last_scrub_stamp'], '%Y-%m-%dT%H:%M:%S.%f%z').timestamp()
+               > begin for row in rows)
+
+
+@nightly
+def test_held_scrubs_are_caught_up_with(guard: Guard) -> None:
+    cluster = guard.cluster
+    before = guard.foreign()
+    guard.configure({'hold_scrubs': 'true', 'max_pgs_in_flight': '1'})
+    try:
+        with configured(cluster, SCRUB_ALWAYS):
+            begin = time.time()
+            cluster.wait(lambda: scrubbed_since(cluster, begin) > 4, 60, 'scrubs')
+            guard.hold(lambda: change_crush(guard))
+            guard.do('start')
+            cluster.wait(lambda: all(
+                cluster.tell('osd.%d' % osd, 'config get', var='osd_max_scrubs')
+                ['osd_max_scrubs'] == '0' for osd in cluster.osds()), 60, 'scrubs to be held')
+            cluster.wait(lambda: not any('scrubbing' in pg['state'] for pg in cluster.pgs()), 60,
+                         'scrubs in progress to end')
+            held = time.time()
+            time.sleep(12)
+            assert guard.status()['phase'] == 'RELEASING'
+            assert scrubbed_since(cluster, held) == 0
+            guard.option('max_pgs_in_flight', '32')
+            guard.wait_phase('DONE', timeout=150)
+            end = time.time()
+            number = len(cluster.pgs())
+            cluster.wait(lambda: scrubbed_since(cluster, held) == number, 240,
+                         'all PGs to be scrubbed')
+        print('%s: no scrub in 12 s of releases, all %d PGs scrubbed %.0f s after the end' % (
+            cluster.release.name, number, time.time() - end))
+    finally:
+        guard.unset('hold_scrubs')
+        guard.option('max_pgs_in_flight', '32')
+    finish(guard, before)
