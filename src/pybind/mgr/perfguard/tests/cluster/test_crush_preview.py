@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -204,6 +205,23 @@ def test_maps_in_every_form(tools: Tools) -> None:
     tools.status = 1
     with pytest.raises(ToolFailed, match='last words'):
         crush_preview.compiled(b'# nonsense\n', 6, lambda: False)
+
+
+@pytest.mark.parametrize('blanks', [200_000, 5_000_000])
+def test_blanks_take_no_time(tools: Tools, blanks: int) -> None:
+    """The search for base64 holds the GIL, and with it ceph-mgr."""
+    begin = time.monotonic()
+    tools.status = 1
+    with pytest.raises(ToolFailed, match='MiB' if blanks > 2 << 20 else 'last words'):
+        crush_preview.compiled(b' ' * blanks + b'#', 6, lambda: False)
+    assert time.monotonic() - begin < 30.0
+
+
+@pytest.mark.parametrize('end', [b'', b'\n', b' \n\n'])
+def test_base64_with_blanks_at_its_end(tools: Tools, end: bytes) -> None:
+    binary = crush_map_of(rule_of(0, 2))
+    for given in (binary, binary + b'\0', binary + b'\0\0'):
+        assert crush_preview.compiled(base64.b64encode(given) + end, 6, lambda: False) == given
 
 
 TEXT = b'device %d osd.%d\ntype 0 osd\nroot default {\n id %d\n item osd.%d weight 1.0000\n}\n'
