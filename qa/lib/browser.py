@@ -29,6 +29,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 
 from qa.cluster.daemons import tied_argv
+from qa.lib.fake_page import node_modules
 
 CHROMIUM, DRIVER = '/usr/bin/chromium', '/usr/bin/chromedriver'
 WAIT_SECONDS = 60.0
@@ -36,6 +37,12 @@ WAIT_SECONDS = 60.0
 SCRIPT_SECONDS = 120.0
 #: Directory of screenshots; by default below the directory of pytest.
 ARTEFACTS = 'PERFGUARD_ARTEFACTS'
+#: Reports violations of WCAG.
+RUN_AXE = '''
+    const done = arguments[arguments.length - 1];
+    axe.run(document, {resultTypes: ['violations']}).then((found) => done(
+        found.violations.map((each) => `${each.id}: ${each.nodes[0].html}`)));
+'''
 #: Messages of the console on responses with an error status, which tests may provoke.
 BAD_STATUS = 'Failed to load resource'
 
@@ -176,6 +183,12 @@ class Browser:
 
     def script(self, source: str) -> Any:
         return self.driver.execute_script(source)
+
+    def violations(self) -> List[str]:
+        """Barriers on the page that axe finds."""
+        self.script((node_modules() / 'axe-core' / 'axe.min.js').read_text())
+        found: List[str] = self.driver.execute_async_script(RUN_AXE)
+        return found
 
     # ---- Logs
 

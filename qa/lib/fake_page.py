@@ -17,10 +17,17 @@ WEB = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr' / 'perfguar
 PAGE = WEB / 'page'
 
 
+def node_modules() -> Path:
+    """The packages that the page is built and tested with."""
+    found = WEB / 'node_modules'
+    if not found.is_dir():
+        subprocess.run(['npm', 'ci', '--loglevel=error'], cwd=WEB, check=True)
+    return found
+
+
 class FakePage:
     def __init__(self, arguments: Optional[List[str]] = None) -> None:
-        if not (WEB / 'node_modules').is_dir():
-            subprocess.run(['npm', 'ci', '--loglevel=error'], cwd=WEB, check=True)
+        node_modules()
         subprocess.run(['node', 'build.mjs', 'fake', '.build/fake'], cwd=WEB, check=True)
         self._arguments = arguments or []
         self._root = ''

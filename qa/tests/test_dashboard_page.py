@@ -132,6 +132,7 @@ def test_idle(scene: Scene) -> None:
     assert not browser.shows('banner-stale') and not browser.shows('banner-readonly')
     browser.wait(lambda: browser.script('return document.querySelectorAll("canvas").length') > 0,
                  'a chart')
+    assert not browser.violations()
 
 
 def test_probe(scene: Scene) -> None:
@@ -179,6 +180,49 @@ def test_a_compiled_crush_map_is_applied(scene: Scene) -> None:
     browser.wait_text('phase', 'DONE', 120)
     assert round(crush_weights(cluster)[7], 2) == 0.9
     assert not guard.status()['pinned']
+
+
+def change(scene: Scene, verb: str, what: str, preview: str) -> None:
+    """Carry out an order after its preview, and wait for the end of its campaign."""
+    browser, guard = scene.browser, scene.guard
+    wait_quiet(guard)
+    former = guard.status()['id'] or 0
+    browser.click(f'button-{verb}')
+    browser.wait_shows(f'{verb}-what')
+    browser.all(f'{verb}-what')[0].send_keys(what)
+    browser.wait_text(f'{verb}-preview', preview)
+    assert not browser.violations()
+    browser.screenshot(f'{verb}-{scene.cluster.release.name}')
+    browser.click('confirm-yes')
+    scene.cluster.wait(lambda: (guard.status()['id'] or 0) > former
+                       and guard.status()['phase'] == 'DONE', 120, f'the end of the {verb}')
+    browser.wait_text('phase', 'DONE')
+    assert not browser.violations()
+
+
+def test_an_osd_is_drained_and_filled_again(scene: Scene) -> None:
+    cluster = scene.cluster
+    change(scene, 'drain', 'osd.6', 'CRUSH weights will be set for 1 OSD: osd.6.')
+    assert crush_weights(cluster)[6] < 0.001
+    assert not [pg for pg in cluster.pgs() if 6 in pg['acting']]
+    change(scene, 'undrain', 'osd.6', 'CRUSH weights will be set for 1 OSD: osd.6.')
+    assert crush_weights(cluster)[6] == 1.0
+    assert [pg for pg in cluster.pgs() if 6 in pg['acting']]
+
+
+def test_an_osd_is_replaced(scene: Scene) -> None:
+    cluster, guard = scene.cluster, scene.guard
+    change(scene, 'replace', 'osd.5', 'osd.5: wait until the campaign has emptied it')
+    last, host = guard.status()['id'], cluster.osd_hosts()[5]
+    cluster.wait(lambda: [row for row in guard.get('drain ls')['drains']
+                          if row['osd'] == 5 and row['pgs'] == 0], 60, 'an empty OSD')
+    cluster.remove_osds([5], destroy=True)
+    cluster.add_osds(1, hosts=[host], ids=[5], in_crush=False)
+    cluster.wait(lambda: guard.status()['id'] > last and guard.status()['phase'] == 'DONE', 180,
+                 'a full OSD')
+    scene.browser.wait_text('phase', 'DONE')
+    assert crush_weights(cluster)[5] == 1.0
+    assert [pg for pg in cluster.pgs() if 5 in pg['acting']]
 
 
 def test_expansion(scene: Scene) -> None:

@@ -10,19 +10,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from qa.lib.browser import Browser
-from qa.lib.fake_page import WEB, FakePage
+from qa.lib.fake_page import FakePage
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'
 #: Probes at several queue depths, and of growing numbers of OSDs.
 CURVE, SCALE = 8, 3
-#: Reports violations of WCAG.
-AXE = WEB / 'node_modules' / 'axe-core' / 'axe.min.js'
-RUN_AXE = '''
-    const done = arguments[arguments.length - 1];
-    axe.run(document, {resultTypes: ['violations']}).then((found) => done(
-        found.violations.map((each) => `${each.id}: ${each.nodes[0].html}`)));
-'''
 
 
 @pytest.fixture(scope='module')
@@ -110,7 +103,7 @@ def test_a_thousand_osds_are_rolled_up_by_host_and_rack(browser: Browser, page: 
     assert height < 600
     slow, = browser.all('heat-host-storage-02')
     assert 'osd.41 slow' in (slow.get_attribute('aria-label') or '')
-    assert violations(browser) == []
+    assert browser.violations() == []
     # The first rack has every sixth host.
     browser.script("document.querySelector('[data-tile][tabindex=\"0\"]').focus()")
     press(browser, Keys.ARROW_RIGHT)
@@ -119,7 +112,7 @@ def test_a_thousand_osds_are_rolled_up_by_host_and_rack(browser: Browser, page: 
     browser.wait_shows('heat-osd-108')
     assert browser.all('heat-host-storage-06')[0].get_attribute('aria-expanded') == 'true'
     assert browser.all('heat-osd-0') == []
-    assert violations(browser) == []
+    assert browser.violations() == []
     press(browser, Keys.SPACE)
     browser.wait(lambda: not browser.all('heat-osd-108'), 'the host to close')
     browser.click('heat-roll-up')
@@ -172,7 +165,7 @@ def test_borrowed_settings_and_limits_are_shown_on_request(browser: Browser, pag
         summary = browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{name}"] summary')
         summary.send_keys(Keys.ENTER)
         browser.wait_text(name, text)
-    assert violations(browser) == []
+    assert browser.violations() == []
 
 
 @pytest.mark.parametrize('scenario, verb, what, text', [
@@ -186,7 +179,7 @@ def test_osds_are_drained_or_replaced_after_a_preview(
     assert not browser.shows(verb + '-preview')
     browser.all(verb + '-what')[0].send_keys(what)
     browser.wait_text(verb + '-preview', text)
-    assert violations(browser) == []
+    assert browser.violations() == []
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
 
@@ -202,7 +195,7 @@ def test_a_crush_map_is_applied_from_a_file_after_a_preview(
         crush_map.write_text(text)
         browser.all('apply-what')[0].send_keys(str(crush_map))
         browser.wait_text('apply-preview', answer)
-    assert violations(browser) == []
+    assert browser.violations() == []
     # What was chosen is forgotten with the question.
     browser.click('confirm-no')
     browser.click('button-apply')
@@ -226,7 +219,7 @@ def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePa
     browser.driver.find_element(By.CSS_SELECTOR, '[data-test="fills"] summary').send_keys(
         Keys.ENTER)
     browser.wait_text('fills', 'osd.2 130 99 84.0 % 66.0 %')
-    assert violations(browser) == []
+    assert browser.violations() == []
     # The fake API refuses any token but that of the plan which is shown.
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
@@ -358,7 +351,7 @@ def test_curves_and_scaling_of_probes_are_charts(browser: Browser, page: FakePag
         assert points(browser, chart) == points_
         drawn = browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{chart}"] svg')
         assert text in (drawn.get_attribute('aria-label') or '')
-        assert violations(browser) == []
+        assert browser.violations() == []
     browser.click('probe-show-2')
     browser.wait(lambda: not browser.all('probe-scale-0'), 'the chart to go')
     assert browser.complaints() == []
@@ -375,12 +368,6 @@ def test_the_theme_is_remembered(browser: Browser, page: FakePage) -> None:
     browser.script('localStorage.clear()')
 
 
-def violations(browser: Browser) -> List[str]:
-    browser.script(AXE.read_text())
-    found: List[str] = browser.driver.execute_async_script(RUN_AXE)
-    return found
-
-
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_axe_finds_no_barriers(browser: Browser, page: FakePage, theme: str) -> None:
     for scenario, part in (('holding', 'heat-osd-629'), ('readonly', 'banner-readonly'),
@@ -388,16 +375,16 @@ def test_axe_finds_no_barriers(browser: Browser, page: FakePage, theme: str) -> 
         browser.script(f"localStorage.setItem('perfguard-theme', '{theme}')")
         look(browser, page, scenario)
         browser.wait_shows(part)
-        assert violations(browser) == []
+        assert browser.violations() == []
     for test in ('osd-view', 'probe-mark-1', 'probe-mark-2', 'probe-compare-button',
                  'probe-show-2'):
         browser.click(test)
     browser.wait_shows('probe-compare')
     browser.wait_shows('probe-details')
-    assert violations(browser) == []
+    assert browser.violations() == []
     browser.click('button-abort')
     browser.wait_shows('dialog')
-    assert violations(browser) == []
+    assert browser.violations() == []
     browser.script('localStorage.clear()')
 
 
