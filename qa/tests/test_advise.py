@@ -58,9 +58,15 @@ WPQ = (option('OP_QUEUE_CUT_OFF', 'osd', 'osd_op_queue_cut_off', 'low'),)
 MCLOCK = (
     option('MCLOCK_CAPACITY', 'osd.1', 'osd_mclock_max_capacity_iops_hdd', '9000'),
     option('MCLOCK_IGNORES', 'osd', 'osd_max_backfills', '8'))
-#: Not provoked here: drives and old allocation sizes (the OSDs are memstores), memory (the same),
-#: fill, PGs of OSDs with data, heartbeats, spillover, fragmentation, thousands of OSDMaps,
-#: pg_upmap_primary.
+#: For OSDs with bluestore, whose host has less memory than that.
+BLUESTORE = (
+    option('MEMORY_OVERCOMMITTED', 'osd.0', 'osd_memory_target', '90T'),
+    option('MEMORY_TARGET', 'osd', 'osd_memory_target', '3G'),
+    Cause('MIN_COMPAT_CLIENT', ('osd set-require-min-compat-client jewel --yes-i-really-mean-it',),
+          ('osd set-require-min-compat-client luminous --yes-i-really-mean-it',)),
+    option('NETWORK_PINGS', 'global', 'mon_warn_on_slow_ping_time', '0.001'))
+#: Not provoked here: drives, fill, PGs of OSDs with data, spillover, fragmentation, thousands of
+#: OSDMaps, pg_upmap_primary, erasure-coded pools without optimizations.
 
 pytestmark = pytest.mark.releases('pacific', 'reef')
 
@@ -88,7 +94,7 @@ def codes(guard: Guard) -> Set[str]:
     return {found['code'] for found in guard.get('advise', refresh=True)['findings']}
 
 
-def wait_codes(guard: Guard, wanted: Set[str]) -> None:
+def wait_codes(guard: Guard, wanted: Set[str], timeout: float = 90) -> None:
     seen: Set[str] = set()
 
     def there() -> bool:
@@ -97,24 +103,39 @@ def wait_codes(guard: Guard, wanted: Set[str]) -> None:
         return seen == wanted
 
     try:
-        guard.cluster.wait(there, 90, 'the findings')
+        guard.cluster.wait(there, timeout, 'the findings')
     except Exception as error:
         raise AssertionError('missing %s, unexpected %s' % (
             sorted(wanted - seen), sorted(seen - wanted))) from error
 
 
-def test_each_cause_has_its_finding_and_a_good_cluster_none(guard: Guard, release: str) -> None:
-    causes = CAUSES + (WPQ if release == 'pacific' else MCLOCK)
-    wait_codes(guard, set())
+def check(guard: Guard, causes: Tuple[Cause, ...], usual: Set[str], timeout: float = 90) -> None:
+    """Each cause has its finding, and before and after it there are the usual ones."""
+    wait_codes(guard, usual)
     try:
         for cause in causes:
             run(guard, cause.provoke)
-        wait_codes(guard, {cause.code for cause in causes})
+        wait_codes(guard, usual | {cause.code for cause in causes}, timeout)
     finally:
         for cause in causes:
             run(guard, cause.undo, check=False)
-    wait_codes(guard, set())
+    wait_codes(guard, usual)
     assert not guard.tracebacks()
+
+
+def test_each_cause_has_its_finding_and_a_good_cluster_none(guard: Guard, release: str) -> None:
+    check(guard, CAUSES + (WPQ if release == 'pacific' else MCLOCK), set())
+
+
+@pytest.mark.releases('tentacle', quick=())
+def test_each_cause_on_bluestore_has_its_finding(
+        release: str, make_cluster: ClusterFactory) -> None:
+    guard = Guard(make_cluster(release, osds=3, hosts=3, store='bluestore',
+                               conf={'osd': {'bluestore_min_alloc_size': '65536'}}))
+    guard.cluster.pool_create('rep', 8)
+    run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
+    # OSDs report pings of the last minute.
+    check(guard, BLUESTORE, {'MIN_ALLOC_SIZE'}, 180)
 
 
 CLONED, OBJECTS, OBJECT_BYTES, WRITE_BYTES = 'cloned', 32, 4 << 20, 4096
