@@ -77,6 +77,22 @@ def test_every_recipe_is_followed_by_a_test() -> None:
     assert len(titles) + 1 == len(followed)
 
 
+@pytest.mark.parametrize('name, number, step', [
+    (name, number, step) for name, steps in recipes.recipes(MANUAL.read_text()).items()
+    for number, step in enumerate(steps, 1)])
+def test_what_differs_is_given_for_packages_and_for_cephadm(
+        name: str, number: int, step: recipes.Step) -> None:
+    assert bool(step.packages) == bool(step.cephadm)
+    assert all(command.startswith('ceph orch ') for command in step.cephadm)
+    assert not [command for command in (*step.commands, *step.packages)
+                if command.startswith('ceph orch ')]
+    programs = {command.split()[0] for command in step.packages}
+    assert not programs or programs & {'systemctl', 'apt', 'ceph-volume'}
+    # perfguard starts, stops and creates no daemon.
+    assert step.commands or step.packages or not re.match(
+        '(Create|Stop|Remove|Upgrade|Add|Replace) ', step.text)
+
+
 def test_generated_tables_are_current() -> None:
     manual = MANUAL.read_text()
     assert sorted(reference.generated(manual)) == sorted(reference.TABLES)
