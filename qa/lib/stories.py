@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
-from qa.lib.auditor import Foreign
+from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import Guard
 from qa.lib.joins import ask, crush_weights, order, wait_reported
@@ -240,6 +240,7 @@ def rule(operator: Operator) -> None:
     for name in ('osds', usual):
         operator.begin('rebalance rule', pool='rep', rule=name)
         operator.wait_done()
+    cluster.mon('osd crush rule rm', name='osds')
 
 
 #: A slow OSD is known as such in seconds, and loses its primary affinity.
@@ -309,13 +310,16 @@ STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
 @dataclass(frozen=True)
 class Audit:
     foreign: Foreign
+    #: All of CRUSH but the weights of the operator's OSDs.
+    placement: Placement
     weights: Dict[int, float]
     objects: List[str]
 
 
 def audit(operator: Operator) -> Audit:
     cluster = operator.cluster
-    return Audit(operator.guard.foreign(), crush_weights(cluster),
+    return Audit(operator.guard.foreign(), placement(cluster, operator.osds),
+                 crush_weights(cluster),
                  [digest(cluster, pool) for pool in operator.pools])
 
 
@@ -325,11 +329,12 @@ def check_end(operator: Operator, before: Audit, end: Expected) -> None:
     cluster.wait(quietly(lambda: guard.get('held')['held'] == []), 30, 'nothing to be borrowed')
     found = audit(operator)
     assert found.foreign == before.foreign and found.objects == before.objects
+    assert found.placement.crush == before.placement.crush
     weights = {**before.weights, **{
         osd: 0.0 if end.or_zero and found.weights[osd] == 0.0 else end.weight
         for osd in operator.osds}}
     assert {osd: round(weight, 4) for osd, weight in found.weights.items()} == weights
-    assert end.keeps_upmaps or guard.upmaps() == {}
+    assert end.keeps_upmaps or found.placement.upmaps == before.placement.upmaps
     assert set(guard.checks()) <= {'PERFGUARD_PROBE_REGRESSION'}
     left = {key.split('/')[0] for key in guard.store_keys()}
     assert not left & {'campaign', 'pins', 'plans', 'crushmap', 'requests', 'shutdown'}, left

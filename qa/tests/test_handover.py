@@ -10,7 +10,7 @@ from typing import Tuple
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.auditor import MGR_POOLS, Foreign
+from qa.lib.auditor import MGR_POOLS, Foreign, known
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, wait_reported
@@ -23,12 +23,14 @@ SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
 FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 
 
-def own(foreign: Foreign) -> Foreign:
+def own(foreign: Foreign, before: Foreign) -> Foreign:
     """Without what the mgrs and mons of the next release change of themselves: the pool of the mgr
-    has another name, and new options and keys are stored."""
+    has another name, and new options, keys and values of the OSDMap are stored."""
     autoscale: Tuple[Tuple[str, str], ...] = tuple(
         (pool, mode) for pool, mode in foreign.autoscale if not pool.startswith(MGR_POOLS))
-    return replace(foreign, autoscale=autoscale, keys=())
+    return replace(foreign, autoscale=autoscale, **{
+        name: known(getattr(foreign, name), getattr(before, name))
+        for name in ('keys', 'pools', 'osds', 'osdmap', 'crush')})
 
 
 def active_release(cluster: Cluster) -> str:
@@ -43,7 +45,8 @@ def test_a_campaign_outlives_the_upgrade_of_mons_and_mgrs(
         release: str, make_cluster: ClusterFactory) -> None:
     cluster = small_cluster(make_cluster, EARLIER[release], FAST_CONF, mgrs=2)
     guard = Guard(cluster, SLOW)
-    before = own(guard.foreign())
+    found = guard.foreign()
+    before = own(found, found)
     objects = [digest(cluster, pool) for pool in ('rep', 'ec')]
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
@@ -78,7 +81,7 @@ def test_a_campaign_outlives_the_upgrade_of_mons_and_mgrs(
     assert done['released'] == done['total'] and not done['pinned'] and not done['unpinnable']
     cluster.wait_clean(120)
     cluster.wait(lambda: guard.get('held')['held'] == [], 30, 'nothing to be borrowed')
-    assert guard.upmaps() == {} and own(guard.foreign()) == before
+    assert guard.upmaps() == {} and own(guard.foreign(), found) == before
     assert set(crush_weights(cluster).values()) == {1.0}
     assert [digest(cluster, pool) for pool in ('rep', 'ec')] == objects
     assert not guard.tracebacks()
