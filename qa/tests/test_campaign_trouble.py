@@ -560,6 +560,42 @@ def configured(cluster: Cluster, settings: Dict[str, Dict[str, str]]) -> Iterato
                        for option in named])
 
 
+def map_range(cluster: Cluster) -> int:
+    """OSDMap epochs that osd.0 keeps, as the mons do."""
+    status = cluster.tell('osd.0', 'status')
+    return int(status['newest_map']) - int(status['oldest_map']) + 1
+
+
+@nightly
+def test_releases_wait_while_the_mons_keep_too_many_osdmaps(guard: Guard) -> None:
+    cluster = guard.cluster
+    before = guard.foreign()
+    guard.option('max_pgs_in_flight', '2')
+    try:
+        total = guard.hold(lambda: change_crush(guard))['total']
+        # The first PGs are released: only later ones wait until these have arrived.
+        most = map_range(cluster) - 20
+        guard.option('max_untrimmed_osdmaps', str(most))
+        guard.do('start')
+        # perfguard reads the range once a minute.
+        guard.wait_code('UNTRIMMED_MAPS', timeout=90)
+        cluster.wait(lambda: guard.status()['in_flight'] == 0, 30, 'PGs to arrive')
+        upmaps, kept = guard.upmaps(), map_range(cluster)
+        time.sleep(10)
+        assert guard.status()['phase'] == 'HOLDING' and guard.upmaps() == upmaps
+        assert kept > most and 0 < guard.status()['pinned'] < total
+        assert 'UNTRIMMED_MAPS' in guard.codes()
+        guard.option('max_untrimmed_osdmaps', str(kept + 1000))
+        guard.option('max_pgs_in_flight', '32')
+        guard.wait_phase('RELEASING')
+        print('%s: releases waited at %d epochs (limit %d), %d of %d PGs released by then' % (
+            cluster.release.name, kept, most, total - len(upmaps), total))
+        finish(guard, before)
+    finally:
+        guard.unset('max_untrimmed_osdmaps')
+        guard.option('max_pgs_in_flight', '32')
+
+
 def scrubbed_since(cluster: Cluster, begin: float) -> int:
     """PGs that were scrubbed after this time."""
     cluster.flush_pg_stats()
