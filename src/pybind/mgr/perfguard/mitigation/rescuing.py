@@ -82,7 +82,8 @@ class Rescuing:
             self._hand_over()
             return
         toofull = seen.signals.counts.backfill_toofull > 0
-        self._since = (self._since or seen.now) if toofull else None
+        # If the clock was set back, waits must not become longer.
+        self._since = min(self._since or seen.now, seen.now) if toofull else None
         if not seen.osdmap.osds or not (self._rescues or toofull):
             return
         facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(self._rescues))
@@ -142,8 +143,8 @@ class Rescuing:
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
                 or counts.backfill_toofull or seen.osdmap.pg_temp:
             self._calm = None
-        elif self._calm is None:
-            self._calm = seen.now
+        else:
+            self._calm = min(self._calm or seen.now, seen.now)
         return self._calm is not None and seen.now - self._calm >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:

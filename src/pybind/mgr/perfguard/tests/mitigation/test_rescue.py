@@ -314,3 +314,22 @@ def test_no_upmap_is_sent_that_the_mons_would_refuse() -> None:
     driver.run(20)
     assert not any('upmap' in str(command) for command in driver.cluster.sent)
     assert any('require_min_compat_client' in text for text in driver.loop.status()['reasons'])
+
+
+def test_a_clock_that_is_set_back_delays_neither_upmaps_nor_their_removal() -> None:
+    driver = hurt()
+    driver.cluster.ahead = 3600.0
+    driver.run(2)
+    assert not upmaps(driver)
+    driver.cluster.ahead = 0.0
+    driver.run(10)
+    assert upmaps(driver)
+    driver.run_until(lambda: not driver.cluster.toofull())
+    driver.run(20)
+    driver.cluster.fullness.clear()
+    driver.cluster.used[FULL] = 1 << 30
+    driver.cluster.ahead = 3600.0
+    driver.run(5)
+    driver.cluster.ahead = 0.0
+    driver.run(250)
+    assert upmaps(driver) == {}
