@@ -42,6 +42,8 @@ COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
+#: Maximum time that counts for one batch: commands have no longer, so the clock was set ahead.
+LONGEST_COMMIT_SECONDS = 60.0
 
 Json = Dict[str, Any]
 
@@ -348,7 +350,8 @@ class RebalanceController:
         outcome = execute(self._context.cluster, actions)
         # Along with a change of CRUSH, the mons gather commands for longer.
         if actions and all(isinstance(action, SetEntry) for action in actions):
-            self._commit_seconds.append(max(0.0, self._context.clock() - begin))
+            passed = max(0.0, self._context.clock() - begin)
+            self._commit_seconds.append(min(passed, LONGEST_COMMIT_SECONDS))
         return outcome
 
     def _continue_without(self, refused: Mapping[str, str]) -> None:
