@@ -57,6 +57,21 @@ def test_nothing_begins_automatically_over_state_that_could_not_be_read() -> Non
     assert 'PERFGUARD_INTERRUPTED' not in driver.cluster.checks
 
 
+def test_unreadable_events_do_not_stop_auto_expand() -> None:
+    """They leave nothing behind on the cluster, but the health check reports them."""
+    driver = Driver(options=AUTO)
+    Store(driver.kv).put('events_recent', [])
+    for key in driver.kv.data:
+        if key.startswith('events_recent/'):
+            driver.kv.data[key] = 'x'
+    driver.restart()
+    driver.run(3)
+    assert 'PERFGUARD_INTERRUPTED' in driver.cluster.checks
+    driver.cluster.expand()
+    driver.run(3)
+    assert driver.status['trigger'] == 'auto'
+
+
 def test_only_where_it_is_asked_for() -> None:
     driver = Driver()
     driver.cluster.expand()
