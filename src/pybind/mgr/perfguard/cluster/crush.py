@@ -151,12 +151,16 @@ class CrushRules:
 
     def _above(self, osd: int, type_name: str) -> Optional[str]:
         type_id = self._type_ids.get(type_name)
-        item: Optional[int] = osd
-        while item is not None:
-            item = self._parents.get(item)
-            if item is not None and self._buckets[item].type_id == type_id:
-                return self._buckets[item].name
-        return None
+        return next((self._buckets[item].name for item in self._ancestors(osd)
+                     if self._buckets[item].type_id == type_id), None)
+
+    def _ancestors(self, item: int) -> List[int]:
+        """The buckets above an item, from the lowest. An edited map may have a cycle."""
+        found: Dict[int, None] = {}
+        while item in self._parents and self._parents[item] not in found:
+            item = self._parents[item]
+            found[item] = None
+        return list(found)
 
     def host_of(self, osd: int) -> Optional[str]:
         """Name of the host bucket above an OSD, or None."""
@@ -176,9 +180,7 @@ class CrushRules:
                          if bucket.name in takes)
 
     def _top(self, item: int) -> str:
-        while item in self._parents:
-            item = self._parents[item]
-        return self._name(item)
+        return self._name([item, *self._ancestors(item)][-1])
 
     def class_of(self, osd: int) -> str:
         """Device class of an OSD; '' if it has none."""

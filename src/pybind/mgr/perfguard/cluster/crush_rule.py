@@ -184,12 +184,13 @@ def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
 def weights_below(buckets: Buckets, root: int) -> Mapping[int, int]:
     """OSD -> CRUSH weight below a bucket."""
     weights: Dict[int, int] = {}
-    todo = [root]
+    todo, seen = [root], {root}  # an edited map may have a cycle
     while todo:
         for item, weight in buckets[todo.pop()].items:
             if item >= 0:
                 weights[item] = weight
-            elif item in buckets:
+            elif item in buckets and item not in seen:
+                seen.add(item)
                 todo.append(item)
     return weights
 
@@ -206,11 +207,13 @@ def _bucket_of(buckets: Buckets, takes: Sequence[int], type_id: int) -> Mapping[
 
 def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
     found: Set[int] = set()
+    seen: Set[int] = set()
     todo = [root]
     while todo:
         bucket = buckets.get(todo.pop())
-        if bucket is None or bucket.type_id < type_id:
+        if bucket is None or bucket.type_id < type_id or bucket.id in seen:
             continue
+        seen.add(bucket.id)
         if bucket.type_id == type_id:
             found.add(bucket.id)
         else:

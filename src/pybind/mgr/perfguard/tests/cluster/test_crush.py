@@ -189,3 +189,14 @@ def test_the_identity_that_an_earlier_version_has_stored_is_that_of_the_same_map
     dump = {'buckets': [root], 'rules': [rule(0, take(-1))], 'types': [],
             'devices': [{'id': 0, 'name': 'osd.0', 'class': 'ssd'}], 'tunables': {'profile': 'x'}}
     assert CrushRules.from_dump(dump).identity == 1295888170
+
+
+def test_a_cycle_of_buckets_ends_every_walk() -> None:
+    """As an edited map may have it."""
+    crush = CrushRules.from_dump({
+        'devices': [], 'tunables': {}, 'types': DUMP['types'],
+        'rules': [rule(0, take(-1), step('chooseleaf_firstn', 0, 'host'), EMIT)],
+        'buckets': [bucket(-1, 'a', 11, [(-2, W)]), bucket(-2, 'b', 11, [(-1, W), (0, W)])]})
+    assert crush.osds_below('a') == crush.osds_below('b') == {0}
+    assert crush.host_of(0) is None and crush.root_of(0) == 'b'
+    assert crush.tops(0) == {'a'} and crush.failure_domain(0) == 'host'
