@@ -25,6 +25,7 @@ from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_b
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
                             stands_still, step_now, step_text)
+from .releasing import balancer_of_others
 from .rule_change import move_first, other_rule, too_early, upmaps_to_remove
 from .turn import Turn, has_own_crush
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
@@ -87,6 +88,8 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
                      if change.pool is None else
                      'waiting until no PG of the pool is peering or waiting for its pin')
     elif not ready:
+        if not _only_interval(turn):
+            turn.set(change=replace(change, gathers=False))
         turn.because(Code.SETTINGS, waiting_text(
             turn.seen.settings, 'norebalance is set, the balancer is off, and '
             'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
@@ -104,6 +107,12 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
     elif _may_gather(turn, change):
         turn.set(change=replace(change, gathers=True))
         turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
+
+
+def _only_interval(turn: Turn) -> bool:
+    """Whether the burst waits for nothing but the longer interval of the mons."""
+    return not balancer_of_others(turn) and flags_settled(
+        turn.campaign.holds, turn.seen.settings, True, True)
 
 
 def _unsettled(turn: Turn, change: Change) -> bool:

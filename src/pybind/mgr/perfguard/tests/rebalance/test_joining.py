@@ -978,6 +978,21 @@ def straw_expansion(**kwargs: Any) -> Driver:
 
 
 @pytest.mark.parametrize('failover', [False, True])
+def test_the_mons_gather_no_longer_while_the_balancer_of_others_is_on(failover: bool) -> None:
+    """Clients would wait for each proposal of the mons until the balancer is off again."""
+    driver = straw_expansion()
+    cluster = driver.cluster
+    driver.run_until(lambda: change_of(driver).gathers)
+    cluster.config[BALANCER] = 'true'
+    if failover:
+        driver.restart()
+    driver.run(15)
+    assert INTERVAL not in cluster.mon_config and change_of(driver).stage is ChangeStage.WANTED
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('PINNED')
+
+
+@pytest.mark.parametrize('failover', [False, True])
 def test_a_change_waits_while_pgs_that_it_would_remap_lack_an_osd(failover: bool) -> None:
     """They cannot be pinned, and would all be copied to the new OSDs at once, past all caps."""
     driver = straw_expansion()
