@@ -434,9 +434,13 @@ def _begun(turn: Turn) -> FrozenSet[int]:
 
 
 def _moving_if_let(turn: Turn) -> List[str]:
-    """PGs without pins that would move without norebalance."""
+    """PGs without pins that would move without norebalance.
+
+    The recorded reason may be of a time when an OSD was down; then it does not tell whether CRUSH
+    has a place for the PG.
+    """
     return [pgid for pgid, why in turn.campaign.unpinnable.items()
-            if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE]
+            if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]
 
 
 def _keep_still(turn: Turn) -> bool:

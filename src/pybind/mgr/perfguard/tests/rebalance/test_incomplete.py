@@ -172,6 +172,32 @@ def test_an_abort_keeps_norebalance_while_an_osd_is_down_that_pgs_would_move_to(
     assert not cluster.moved
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_abort_gives_norebalance_back_once_an_unrelated_osd_is_up_again(failover: bool) -> None:
+    cluster = IncompleteCluster()
+    cluster.add_osds(1, 0.0)  # it serves no PG
+    spare = max(cluster.toys)
+    driver = Driver(cluster, OPTIONS)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.gaps = {'2.2': [2]}
+    cluster.add_osds(3, 1.0)
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    cluster.take_down(spare)
+    driver.run_until(lambda: driver.status['released'] > 8)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert 'norebalance' in cluster.flags
+    cluster.revive(spare)
+    if failover:
+        driver.restart()
+    driver.run(30)
+    assert 'norebalance' not in cluster.flags
+
+
 def test_a_campaign_waits_for_its_change_beside_pgs_that_were_so_before() -> None:
     cluster = IncompleteCluster(gaps={})
     cluster.give_up({'2.0': [2]})
