@@ -104,10 +104,11 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
     spaces = {pool['id']: pool['stats'] for pool in mgr.get('df').get('pools', [])}
+    shared = shared_bytes(mgr, spaces)
     return Inventory(
         osds=osds,
-        pools=tuple(_pool(dumped, places[dumped['crush_rule']], spaces.get(dumped['pool'], {}))
-                    for dumped in dump['pools']),
+        pools=tuple(_pool(dumped, places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
+                          shared.get(dumped['pool'], 0)) for dumped in dump['pools']),
         config=config, defaults=_defaults(mgr), balancer=_balancer(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
         require_osd_release=str(dump.get('require_osd_release', '')),
@@ -165,27 +166,47 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
 
 
-def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json) -> PoolFacts:
+def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json, shared: int
+          ) -> PoolFacts:
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
         dumped['size'], dumped['pg_num'], frozenset(applications),
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,
-        'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)),
-        shared_bytes_of(space))
+        'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared)
 
 
-def shared_bytes_of(space: Json) -> int:
-    """Bytes that clones of snapshots share: less space is used than is stored, not counting the
-    savings of compression."""
+def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
+    """Pool -> bytes that clones of snapshots share, without pools of which nothing is shared.
+
+    `spaces`: pool -> its `stats` of ``ceph df``.
+    """
+    unused = {pool: _unused_bytes(space) for pool, space in spaces.items()}
+    if not any(unused.values()):
+        return {}
+    clones = {row['poolid']: row['stat_sum']['num_object_clones'] /
+              max(row['stat_sum']['num_objects'], 1)
+              for row in mgr.get('pool_stats').get('pool_stats', [])}
+    found = {pool: min(number, round(int(spaces[pool]['stored_raw']) * clones.get(pool, 0.0)))
+             for pool, number in unused.items()}
+    return {pool: number for pool, number in found.items() if number > 0}
+
+
+def _unused_bytes(space: Json) -> int:
+    """Bytes that are stored and take no space, not counting the savings of compression.
+
+    Clones share them; but objects may also be sparse, and the space is reported later than what is
+    stored.
+    """
     saved = int(space.get('compress_under_bytes', 0)) - int(space.get('compress_bytes_used', 0))
     return max(0, int(space.get('stored_raw', 0)) - int(space.get('bytes_used', 0)) - max(0, saved))
 
 
-def shared_ratio(space: Json) -> float:
-    """Bytes that clones share, as a share of what is stored."""
-    return shared_bytes_of(space) / max(int(space.get('stored_raw', 0)), 1)
+def shared_ratios(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, float]:
+    """As shared_bytes, as a share of what is stored."""
+    return {pool: number / int(spaces[pool]['stored_raw'])
+            for pool, number in shared_bytes(mgr, spaces).items()}
 
 
 def _number(value: Any) -> Optional[int]:

@@ -129,8 +129,7 @@ class MgrCluster:
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
             pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()},
-            pool_shared={pool: ratio for pool, space in spaces.items()
-                         for ratio in [inventory.shared_ratio(space)] if ratio > 0})
+            pool_shared=inventory.shared_ratios(self._mgr, spaces))
 
     def _slow_daemons(self) -> Dict[str, int]:
         """Operations in flight for too long, by the OSD or mon that reports them."""

@@ -1,21 +1,39 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the inventory reads from the statistics of pools."""
-from typing import Dict
+from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.cluster.inventory import shared_bytes_of
+from perfguard.cluster.inventory import shared_bytes, shared_ratios
 
 
-@pytest.mark.parametrize('space, shared', [
-    ({}, 0),
+class Mgr:
+    """An mgr that knows the pool's objects, and clones among them."""
+
+    def __init__(self, objects: int, clones: int) -> None:
+        self._sum = {'num_objects': objects, 'num_object_clones': clones}
+
+    def get(self, name: str) -> object:
+        assert name == 'pool_stats'
+        return {'pool_stats': [{'poolid': 1, 'stat_sum': self._sum}]}
+
+
+@pytest.mark.parametrize('space, objects, shared', [
+    ({}, (0, 0), 0),
     # Each object takes a little more than is stored.
-    ({'stored_raw': 1000, 'bytes_used': 1040}, 0),
-    ({'stored_raw': 3000, 'bytes_used': 1100}, 1900),
+    ({'stored_raw': 1000, 'bytes_used': 1040}, (10, 9), 0),
+    ({'stored_raw': 3000, 'bytes_used': 1100}, (10, 9), 1900),
+    # Sparse objects, or space that is not reported yet.
+    ({'stored_raw': 3000, 'bytes_used': 1100}, (10, 0), 0),
+    ({'stored_raw': 3000, 'bytes_used': 1100}, (10, 1), 300),
     # Compression saves 600 bytes.
     ({'stored_raw': 1000, 'bytes_used': 400, 'compress_under_bytes': 1000,
-      'compress_bytes_used': 400}, 0),
+      'compress_bytes_used': 400}, (10, 9), 0),
     ({'stored_raw': 3000, 'bytes_used': 1400, 'compress_under_bytes': 1000,
-      'compress_bytes_used': 400}, 1000)])
-def test_bytes_that_clones_share(space: Dict[str, int], shared: int) -> None:
-    assert shared_bytes_of(space) == shared
+      'compress_bytes_used': 400}, (10, 9), 1000)])
+def test_bytes_that_clones_share(space: Dict[str, int], objects: Tuple[int, int], shared: int
+                                 ) -> None:
+    mgr = Mgr(*objects)
+    assert shared_bytes(mgr, {1: space}) == ({1: shared} if shared else {})
+    assert shared_ratios(mgr, {1: space}) == (
+        {1: shared / space['stored_raw']} if shared else {})
