@@ -343,6 +343,9 @@ class SimCluster:
         return {osd: Space(OSD_BYTES, int(number * self.model.pg_bytes), number)
                 for osd, number in enumerate(self.model.holds.tolist())}
 
+    def pool_shared(self) -> Dict[int, float]:
+        return {}
+
     # ---- commands
 
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[Reply]:

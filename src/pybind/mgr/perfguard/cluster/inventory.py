@@ -103,7 +103,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
-    spaces = {pool['id']: pool['stats'] for pool in mgr.get('df').get('pools', [])}
+    spaces = pool_spaces(mgr)
     shared = shared_bytes(mgr, spaces)
     return Inventory(
         osds=osds,
@@ -177,10 +177,15 @@ def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json, shared:
         'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared)
 
 
+def pool_spaces(mgr: Any) -> Dict[int, Json]:
+    """Pool -> its `stats` of ``ceph df``."""
+    return {pool['id']: pool['stats'] for pool in mgr.get('df').get('pools', [])}
+
+
 def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
     """Pool -> bytes that clones of snapshots share, without pools of which nothing is shared.
 
-    `spaces`: pool -> its `stats` of ``ceph df``.
+    `spaces`: as pool_spaces.
     """
     unused = {pool: _unused_bytes(space) for pool, space in spaces.items()}
     if not any(unused.values()):
@@ -203,8 +208,9 @@ def _unused_bytes(space: Json) -> int:
     return max(0, int(space.get('stored_raw', 0)) - int(space.get('bytes_used', 0)) - max(0, saved))
 
 
-def shared_ratios(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, float]:
+def shared_ratios(mgr: Any) -> Dict[int, float]:
     """As shared_bytes, as a share of what is stored."""
+    spaces = pool_spaces(mgr)
     return {pool: number / int(spaces[pool]['stored_raw'])
             for pool, number in shared_bytes(mgr, spaces).items()}
 

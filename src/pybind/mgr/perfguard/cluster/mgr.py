@@ -114,7 +114,7 @@ class MgrCluster:
         found = health.get('checks', {})
         checks = {code: check.get('summary', {}).get('message', '')
                   for code, check in found.items() if not check.get('muted')}
-        spaces = {pool['id']: pool['stats'] for pool in self._mgr.get('df').get('pools', [])}
+        spaces = inventory.pool_spaces(self._mgr)
         slow = self._slow_daemons()
         counts = count_states(((row['state_name'], row['count'])
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
@@ -128,8 +128,7 @@ class MgrCluster:
             muted=frozenset(set(found) - set(checks)),
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
-            pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()},
-            pool_shared=inventory.shared_ratios(self._mgr, spaces))
+            pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()})
 
     def _slow_daemons(self) -> Dict[str, int]:
         """Operations in flight for too long, by the OSD or mon that reports them."""
@@ -232,6 +231,9 @@ class MgrCluster:
     def osd_space(self) -> Dict[int, Space]:
         return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('num_pgs'))
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
+
+    def pool_shared(self) -> Dict[int, float]:
+        return inventory.shared_ratios(self._mgr)
 
     def pgs_per_osd_limit(self) -> int:
         """mon_max_pg_per_osd, as the mgr has it; 0: none."""

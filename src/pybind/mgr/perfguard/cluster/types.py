@@ -223,9 +223,6 @@ class Signals:
     recovery_bytes_per_second: float = 0.0
     #: Logical bytes by pool id: bytes of one copy (of all k data shards together).
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
-    #: The share of it that OSDs store only once, because clones of snapshots share it; 0 to 1,
-    #: without pools of which nothing is shared.
-    pool_shared: Mapping[int, float] = field(default_factory=dict)
 
 
 #: Maximum valid duration of an operation: one week.

@@ -88,7 +88,7 @@ class CrushOrders:
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
         """
-        inventory = self.facts(seen)
+        inventory = replace(self.facts(seen), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
         prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule,
                    'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
@@ -97,7 +97,7 @@ class CrushOrders:
             found = prepare(order, seen, inventory).balanced_as(options, seen, inventory.space)
             known = found.outlook is not None or found.moves_first
             return replace(found, order=order, effects=effects(
-                found.moves, inventory.space, seen, options, rates, limit,
+                found.moves, inventory, seen, options, rates, limit,
                 found.pgs_made) if known else None)
 
         return work

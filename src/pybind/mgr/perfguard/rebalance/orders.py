@@ -54,6 +54,8 @@ class OrderFacts:
     space: Mapping[int, Space]
     #: Earlier CRUSH weights of drained OSDs that have received no weight since.
     drained: Mapping[int, float] = field(default_factory=dict)
+    #: As Reader.pool_shared; only previews need it.
+    shared: Mapping[int, float] = field(default_factory=dict)
 
 
 def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:

@@ -22,7 +22,7 @@ from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile
 from .join_plan import Join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
-from .orders import Order
+from .orders import Order, OrderFacts
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
@@ -98,7 +98,7 @@ class Effects:
                 'borrowed': [{'what': what, 'put': put} for what, put in self.borrowed]}
 
 
-def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
+def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
             options: Options, rates: Sequence[float], pg_limit: int,
             made: Mapping[int, int]) -> Effects:
     """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
@@ -107,9 +107,9 @@ def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, rates)
     clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
-    shared = seen.signals.pool_shared
-    return Effects(tuple(_osd_effects(forecast, space, made, _not_freed(moves, shared))), clocked,
-                   basis, tuple(_borrowed(seen, options)), pg_limit,
+    shared = facts.shared
+    return Effects(tuple(_osd_effects(forecast, facts.space, made, _not_freed(moves, shared))),
+                   clocked, basis, tuple(_borrowed(seen, options)), pg_limit,
                    round(sum(move.bytes * _shared(move, shared) for move in moves)))
 
 

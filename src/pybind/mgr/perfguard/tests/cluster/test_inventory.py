@@ -10,10 +10,13 @@ from perfguard.cluster.inventory import shared_bytes, shared_ratios
 class Mgr:
     """An mgr that knows the pool's objects, and clones among them."""
 
-    def __init__(self, objects: int, clones: int) -> None:
+    def __init__(self, space: Dict[str, int], objects: int, clones: int) -> None:
+        self._space = space
         self._sum = {'num_objects': objects, 'num_object_clones': clones}
 
     def get(self, name: str) -> object:
+        if name == 'df':
+            return {'pools': [{'id': 1, 'stats': self._space}]}
         assert name == 'pool_stats'
         return {'pool_stats': [{'poolid': 1, 'stat_sum': self._sum}]}
 
@@ -33,7 +36,7 @@ class Mgr:
       'compress_bytes_used': 400}, (10, 9), 1000)])
 def test_bytes_that_clones_share(space: Dict[str, int], objects: Tuple[int, int], shared: int
                                  ) -> None:
-    mgr = Mgr(*objects)
+    mgr = Mgr(space, *objects)
     assert shared_bytes(mgr, {1: space}) == ({1: shared} if shared else {})
-    assert shared_ratios(mgr, {1: space}) == (
+    assert shared_ratios(mgr) == (
         {1: shared / space['stored_raw']} if shared else {})

@@ -226,8 +226,8 @@ class FakeCluster:
     pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
-    #: As Signals.pool_shared.
-    pool_shared: Dict[int, float] = field(default_factory=dict)
+    #: What `pool_shared` returns.
+    shared: Dict[int, float] = field(default_factory=dict)
     #: Most PGs that were remapped or peering at a time.
     most_unclean: int = 0
 
@@ -643,6 +643,9 @@ class FakeCluster:
     def answers(self, topic: str) -> Dict[int, Any]:
         return {}
 
+    def pool_shared(self) -> Dict[int, float]:
+        return dict(self.shared)
+
     def osd_space(self) -> Dict[int, Space]:
         return {osd: Space(self.sizes.get(osd, 1 << 40), 1 << 35,
                            sum(osd in pg.data for pg in self.pg.values()))
@@ -709,8 +712,7 @@ class FakeCluster:
         health = {**({'OSD_DOWN': '%d osds down' % down} if down else {}), **self.health}
         return Signals(counts, slow_ops=self.slow_ops, slow_daemons=dict(self.slow_daemons),
                        health=health, muted=frozenset(self.muted),
-                       pool_bytes={1: self.pgs << 30, 2: self.pgs << 31},
-                       pool_shared=dict(self.pool_shared))
+                       pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
 
     def read_loads(self, seconds: float) -> None:
         self.loads_wanted.append(seconds)

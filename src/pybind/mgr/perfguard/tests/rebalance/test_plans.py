@@ -329,7 +329,7 @@ def test_a_preview_counts_what_clones_of_snapshots_share() -> None:
     driver = waiting()
     alone = driver.order('expand', weight='1.0', dry_run=True)
     assert alone['clone_bytes'] == 0 and 'clones' not in tables.order(alone)
-    driver.cluster.pool_shared = {1: 0.25, 2: 0.25}
+    driver.cluster.shared = {1: 0.25, 2: 0.25}
     shared = driver.order('expand', weight='1.0', dry_run=True)
     assert shared['bytes'] == alone['bytes']
     assert shared['clone_bytes'] == pytest.approx(0.25 * shared['bytes'], rel=1e-6)
