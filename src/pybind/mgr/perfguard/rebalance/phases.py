@@ -5,7 +5,7 @@ IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> D
 them ABORTING -> ABORTED. `judge` makes one turn: pure, from the observation to the actions.
 """
 from dataclasses import replace
-from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional
+from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional, Sequence
 
 from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
@@ -383,9 +383,11 @@ def _aborting(turn: Turn) -> None:
     if back is not None:
         _roll_back(turn, back)
         turn.enter(Phase.PINNING, 'restoring CRUSH from before the campaign')
-    elif _keep_still(turn):
+        return
+    unpinned = _moving_if_let(turn)
+    if _keep_still(turn, unpinned):
         drop_refused(turn)
-        turn.set(held=_has_to_stay(turn))
+        turn.set(held=_has_to_stay(turn, unpinned))
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append(_GIVING_BACK)
@@ -425,8 +427,9 @@ def _roll_back(turn: Turn, change: Change) -> None:
             turn.note_pin(pgid, pin)
 
 
-def _has_to_stay(turn: Turn) -> bool:
-    return bool(turn.pin_count or _moving_if_let(turn) or _begun(turn))
+def _has_to_stay(turn: Turn, unpinned: Sequence[str]) -> bool:
+    """`unpinned`: as _moving_if_let."""
+    return bool(turn.pin_count or unpinned or _begun(turn))
 
 
 def _begun(turn: Turn) -> FrozenSet[int]:
@@ -443,7 +446,7 @@ def _moving_if_let(turn: Turn) -> List[str]:
             if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]
 
 
-def _keep_still(turn: Turn) -> bool:
+def _keep_still(turn: Turn, unpinned: Sequence[str]) -> bool:
     """Give back the settings that an aborted campaign does not need to keep every PG in place.
 
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
@@ -451,7 +454,7 @@ def _keep_still(turn: Turn) -> bool:
     """
     turn.set(left=turn.pin_count)
     pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
-    return _hold(turn, norebalance=bool(_moving_if_let(turn)), quiet=_has_to_stay(turn),
+    return _hold(turn, norebalance=bool(unpinned), quiet=_has_to_stay(turn, unpinned),
                  pools={*map(pool_of, pinned), *_begun(turn)})
 
 
@@ -460,8 +463,8 @@ def _aborted(turn: Turn) -> None:
     unpinned = _moving_if_let(turn)
     if len(unpinned) < len(turn.campaign.unpinnable):
         turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in unpinned})
-    settled = _keep_still(turn)
-    if not _has_to_stay(turn) and settled:
+    settled = _keep_still(turn, unpinned)
+    if not _has_to_stay(turn, unpinned) and settled:
         turn.set(held=False)
         turn.event('settings', 'campaign %d has no pins left' % turn.campaign.id,
                    'balancer and autoscaler are given back')
