@@ -15,8 +15,8 @@ import json
 import math
 import time
 import zlib
-from typing import (Any, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, TypeVar,
-                    Union, get_args, get_origin, get_type_hints)
+from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
+                    TypeVar, Union, get_args, get_origin, get_type_hints)
 
 from .errors import PerfguardError
 from .tables import listed
@@ -68,8 +68,8 @@ class Store:
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
         self.foreign: Set[str] = set()
-        #: Texts on what this mgr and earlier ones could not read, until that is acknowledged.
-        self.losses: List[str] = []
+        #: What this mgr and earlier ones could not read, until that is acknowledged.
+        self.losses: List[Loss] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
         #: Keys and values of notes, likewise, and those that `unverified` returned last: threads of
@@ -133,10 +133,9 @@ class Store:
     @property
     def interrupted(self) -> str:
         """Why nothing may begin without an operator, who has to see what is lost; '' if it may."""
-        # Texts on damaged documents begin with their key. The history says how the last campaign
-        # has ended, which matters for the next one.
-        state = [text for text in self.losses if text.split('/')[0] not in RECORDS - {'history'}]
-        return 'perfguard could not read all of its state: %s' % state[0] if state else ''
+        # The history says how the last campaign has ended, which matters for the next one.
+        state = [loss for loss in self.losses if loss.document not in RECORDS - {'history'}]
+        return 'perfguard could not read all of its state: %s' % state[0].text if state else ''
 
     def acknowledge_losses(self) -> None:
         """An operator begins a campaign although something could not be read."""
@@ -309,31 +308,38 @@ RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 
-def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """Of what this mgr has read: all that is to be noted, and what is lost of that.
+class Loss(NamedTuple):
+    """Something that could not be read."""
+    text: str
+    #: The damaged document; '' if it could be read and made no sense.
+    document: str = ''
+
+
+def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[Loss]]:
+    """Of what this mgr has read: texts on all that is to be noted, and what is lost of that.
 
     `lost`: what could be read and made no sense.
     """
     noted: List[str] = []
-    losses = ['cannot read %s' % text for text in lost]
+    losses = [Loss('cannot read %s' % text) for text in lost]
     for key, reason in store.damaged:
         text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
         # One copy of a document may be damaged by a crash; then the other one is used.
         if key.rsplit('/', 1)[0] in store.unreadable or key.startswith(REQUESTS):
-            losses.append(text)
+            losses.append(Loss(text, key.split('/')[0]))
         else:
             noted.append(text)
     if 'campaign' in store.unreadable:
-        losses.append(ADVICE)
-    return noted + losses, losses
+        losses.append(Loss(ADVICE, 'campaign'))
+    return noted + [loss.text for loss in losses], losses
 
 
-def found_earlier(store: Store) -> List[str]:
+def found_earlier(store: Store) -> List[Loss]:
     """Losses of earlier mgrs that no new campaign has acknowledged."""
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
-    texts = ['a previous mgr could not read %s; set aside as damaged/%s' % (
-        name, name) for name in names]
-    return texts + ([ADVICE] if 'campaign' in names else [])
+    losses = [Loss('a previous mgr could not read %s; set aside as damaged/%s' % (name, name),
+                   name.split('/')[0]) for name in names]
+    return losses + ([Loss(ADVICE, 'campaign')] if 'campaign' in names else [])
 
 
 # ---- Whether the mons keep what was journalled, and whether this mgr may still act. Ceph only logs

@@ -85,7 +85,8 @@ class Publishing:
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
         checks = {**watched.checks, **overview.health_checks(
-            rebalanced.campaign, seen, options, texts(campaign.reasons), self._store.losses),
+            rebalanced.campaign, seen, options, texts(campaign.reasons),
+            [loss.text for loss in self._store.losses]),
             **jobs.probing.checks(seen.now), **jobs.advising.checks}
         self._show_progress(rebalanced.campaign, campaign)
         published = Published(
