@@ -160,6 +160,8 @@ class Reason:
     text: str
     #: Ids of the pools concerned, where it is only about these.
     pools: FrozenSet[int] = frozenset()
+    #: Number of the OSDs or PGs concerned, where the extent matters.
+    number: int = 1
 
 
 def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:

@@ -21,16 +21,18 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
     counts = signals.counts
     trouble: List[Reason] = []
     if counts.laggy:
-        trouble.append(Reason(Code.LAGGY, '%s laggy' % pgs_are(counts.laggy)))
+        trouble.append(Reason(Code.LAGGY, '%s laggy' % pgs_are(counts.laggy),
+                              number=counts.laggy))
     elif laggy and counts.wait:
         trouble.append(Reason(Code.LEASES, '%s waiting for read leases to expire'
-                              % pgs_are(counts.wait)))
+                              % pgs_are(counts.wait), number=counts.wait))
     elif laggy:
         trouble.append(Reason(Code.LAGGY_LATELY, 'PGs were laggy within the last three reports'))
-    slow_ops = sum(number for daemon, number in signals.slow_daemons.items()
-                   if daemon.startswith('osd.'))
+    slow_ops = [number for daemon, number in signals.slow_daemons.items()
+                if daemon.startswith('osd.')]
     if slow_ops:
-        trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
+        trouble.append(Reason(Code.SLOW_OPS, plural(sum(slow_ops), 'slow operation'),
+                              number=len(slow_ops)))
     trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text,
                        frozenset({pool})) for text, pool in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
@@ -64,16 +66,23 @@ IN_VAIN_REST_SECONDS = 600.0
 _SAME = {Code.LAGGY_LATELY: Code.LAGGY, Code.LEASES: Code.LAGGY}
 
 
-def trouble_key(reason: Reason) -> str:
-    """Of all reasons that are about the same trouble: "LAGGY", "SLOW_POOL 7"."""
-    return ' '.join([_SAME.get(reason.code, reason.code), *map(str, sorted(reason.pools))])
+def trouble_keys(reason: Reason) -> List[str]:
+    """Of all reasons that are about the same trouble: "LAGGY", "SLOW_POOL 7".
+
+    Each doubling of the OSDs or PGs concerned is a trouble of its own, "LAGGY 2", "LAGGY 4", and
+    the last key stands for all of the reason: one operation that never ends on a failing disk says
+    nothing about slow operations of a hundred OSDs.
+    """
+    name = ' '.join([_SAME.get(reason.code, reason.code), *map(str, sorted(reason.pools))])
+    return [name] + ['%s %d' % (name, 1 << power)
+                     for power in range(1, reason.number.bit_length())]
 
 
 def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: float,
              now: float) -> Tuple[Trouble, ...]:
     """The troubles after a turn. `stopped`: norebalance is in force; `seconds`: of an interval."""
     known = {each.key: each for each in state.troubles}
-    present = {trouble_key(reason) for reason in seen.trouble}
+    present = {key for reason in seen.trouble for key in trouble_keys(reason)}
     passed = min(max(0.0, now - (state.turned or now)), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if seen.degraded else 1.0)
     stopped = stopped and (seen.rebalancing or seen.unknown)

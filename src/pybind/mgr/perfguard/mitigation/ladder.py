@@ -13,7 +13,7 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
-from .evidence import CLEAR_INTERVALS, trouble_key, troubles
+from .evidence import CLEAR_INTERVALS, trouble_keys, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, Rung, Setting, SettingKind, StepStage)
@@ -105,7 +105,7 @@ class _Draft:
         """The trouble that movement may cause, as far as it is known."""
         in_vain = {each.key for each in self.state.troubles if each.in_vain}
         return tuple(reason for reason in self.evidence.of_movement
-                     if trouble_key(reason) not in in_vain)
+                     if trouble_keys(reason)[-1] not in in_vain)
 
     @property
     def in_vain(self) -> bool:

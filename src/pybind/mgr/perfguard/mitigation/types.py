@@ -92,7 +92,7 @@ class LadderStep:
 
 class Trouble(NamedTuple):
     """A condition that affects clients, through short breaks."""
-    #: As trouble_key, and when it was last seen (0.0: not by this mgr).
+    #: One of trouble_keys, and when it was last seen (0.0: not by this mgr).
     key: str
     last: float
     #: Seconds for which it has lasted although norebalance, whoever set it, stopped PGs.

@@ -25,7 +25,8 @@ def found(counts: PgCounts = PgCounts(), laggy: bool = False,
      'slower than their baseline')])
 def test_trouble(seen: Evidence, code: str, text: str) -> None:
     pools = frozenset({7} if code == 'SLOW_POOL' else ())
-    assert seen.trouble == seen.of_movement == (Reason(code, text, pools),)
+    number = {'LEASES': 4, 'SLOW_OPS': 2}.get(code, 1)
+    assert seen.trouble == seen.of_movement == (Reason(code, text, pools, number),)
 
 
 @pytest.mark.parametrize('seen', [

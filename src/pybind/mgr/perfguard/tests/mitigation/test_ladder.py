@@ -372,6 +372,31 @@ def test_another_trouble_is_judged_anew() -> None:
     assert set(world.stages().values()) <= {'in vain'} and untouched(world)
 
 
+@pytest.mark.parametrize('code', [Code.SLOW_OPS, Code.LAGGY])
+def test_trouble_of_more_osds_or_pgs_is_judged_anew(code: str) -> None:
+    """One operation that never ends, or one PG, must not blind the ladder for the whole cluster."""
+    def trouble(number: int) -> Evidence:
+        return replace(EVACUATED, trouble=(Reason(code, '%d x' % number, number=number),))
+    world = in_vain(trouble(1))
+    world.evidence = trouble(300)
+    world.run(12)
+    assert world.stages()['norebalance'] == 'held' and world.flags == {'norebalance'}
+    assert world.state.steps[-1].why == '300 x'
+    world.run(int(T) + 60)
+    assert set(world.stages().values()) == {'in vain'} and untouched(world)
+    puts = len(world.puts)
+    for number in (150, 511, 1, 300) * 20:
+        world.evidence = trouble(number)
+        world.run(30)
+    assert len(world.puts) == puts
+    # What is left says nothing about later movement.
+    world.evidence = trouble(1)
+    world.run(int(IN_VAIN_REST_SECONDS) + 10)
+    world.evidence = trouble(300)
+    world.run(12)
+    assert world.stages()['norebalance'] == 'held'
+
+
 def test_laggy_pgs_are_one_trouble_whatever_they_are_called() -> None:
     world = World(evidence=BAD)
     names = [LAGGY, Reason(Code.LEASES, 'x'), Reason(Code.LAGGY_LATELY, 'y')]
