@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import rados
@@ -117,6 +118,20 @@ class Probes:
 
 def users(cluster: Cluster) -> List[str]:
     return [entry['entity'] for entry in cluster.mon('auth ls')['auth_dump']]
+
+
+def workers(cluster: Cluster) -> Tuple[int, ...]:
+    """The pids of the cluster's own probe workers."""
+    found = []
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / 'cmdline').read_bytes().decode(errors='replace')
+            except OSError:
+                continue  # just gone
+            if f'{cluster.directory}/' in line and 'probe/worker/__main__.py' in line:
+                found.append(int(entry.name))
+    return tuple(sorted(found))
 
 
 def objects(cluster: Cluster, pool: str) -> Dict[Tuple[str, str], bytes]:

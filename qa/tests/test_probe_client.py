@@ -86,6 +86,18 @@ def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:
     assert json.loads(out)['state'] == 'failed' and 'EPERM' in said
 
 
+def test_the_objects_of_a_worker_that_is_killed_are_removed(probes: Probes) -> None:
+    cluster = probes.cluster
+    run = begin(cluster, '--pool', 'rep', '--rw', 'randwrite', *SHORT, '--runtime', '60')
+    cluster.wait(lambda: of_probes(cluster), 30, 'objects of the probe')
+    for pid in Path('/proc/%d/task/%d/children' % (run.pid, run.pid)).read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    out, said = run.communicate(timeout=60)
+    assert run.returncode == 1 and 'objects left' not in said, said
+    assert 'killed by SIGKILL' in json.loads(out)['messages'][0]
+    assert not of_probes(cluster)
+
+
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
 def test_a_probe_that_is_killed_leaves_nothing(probes: Probes, number: signal.Signals) -> None:
     """The worker ends when its standard input is closed."""

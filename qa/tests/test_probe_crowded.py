@@ -18,9 +18,9 @@ from qa.cluster import Cluster
 from qa.lib.crowd import fill
 from qa.lib.guard import CALM, FAST_CONF, Guard
 from qa.lib.probe_worker import Worker, mon_host, probe_key
-from qa.lib.probes import ENDED, Probes
+from qa.lib.probes import ENDED, Probes, workers
 
-from .test_probe_trouble import LONG, workers
+from .test_probe_trouble import LONG
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -2,6 +2,8 @@
 """Latency against throughput, measured on a real cluster."""
 import errno
 import itertools
+import os
+import signal
 from collections import Counter
 from typing import Any, Dict
 
@@ -9,7 +11,7 @@ import pytest
 
 from perfguard.probe.jobs import doubled
 from qa.lib.guard import Guard
-from qa.lib.probes import SHORT, Probes
+from qa.lib.probes import ENDED, SHORT, Probes, objects, workers
 
 pytestmark = pytest.mark.shares('campaign')
 
@@ -23,8 +25,10 @@ def test_a_curve(guard: Guard) -> None:
     guard.cluster.pool_create(POOL, 16, size=2)
     guard.cluster.wait_clean(60)
     probes = Probes(guard)
+    before = probes.traces()
     run = probes.begin(**SHORT, profile='curve', rw='randread', pool=POOL)
-    probes.cluster.wait(lambda: probes.state(run) == 'done', CURVE_SECONDS, 'the curve')
+    probes.cluster.wait(lambda: probes.state(run) in ENDED, CURVE_SECONDS, 'the curve')
+    assert probes.state(run) == 'done', probes.row(run)
     found, = probes.guard.get('probe curve', run=run)['curves']
     print(probes.guard.ask('probe curve', run=run, format='plain')[1])
     points: Dict[int, Any] = {point['depth']: point for point in found['points']}
@@ -44,6 +48,23 @@ def test_a_curve(guard: Guard) -> None:
     run = probes.measure(**SHORT, rw='randread', pool=POOL)['id']
     retval, _, error = guard.ask('probe curve', run=run)
     assert retval == -errno.EINVAL and 'queue depths' in error
+
+    kill_worker(probes)
+    assert probes.traces() == before and not guard.tracebacks()
+
+
+def kill_worker(probes: Probes) -> None:
+    """In the midst of a curve, as the kernel does where memory runs out: the run ends at once."""
+    run = probes.begin(**SHORT, profile='curve', rw='randread', pool=POOL)
+    probes.cluster.wait(lambda: probes.row(run)['message'].startswith('measurement 3 '),
+                        60, 'the third measurement')
+    pid, = workers(probes.cluster)
+    os.kill(pid, signal.SIGKILL)
+    probes.cluster.wait(lambda: probes.state(run) != 'running', 5, 'the run to notice')
+    probes.cluster.wait(lambda: probes.state(run) in ENDED, 30, 'the run to clean up')
+    row = probes.row(run)
+    assert row['state'] == 'failed' and 'killed by SIGKILL' in row['message'], row
+    assert objects(probes.cluster, POOL) == {}
 
 
 @pytest.mark.releases('pacific', 'tentacle', quick=())

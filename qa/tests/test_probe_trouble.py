@@ -12,7 +12,6 @@ import re
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
@@ -23,7 +22,7 @@ from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import CALM, FAST_CONF, Guard, Json
-from qa.lib.probes import ENDED, Probes, objects, put_lookalikes
+from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, workers
 from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
@@ -125,20 +124,6 @@ class Trouble(Probes):
         # The mons hear of progress every stats period.
         self.cluster.wait(lambda: not self.progress(run), 15, 'the end of the progress event')
         return row
-
-
-def workers(cluster: Cluster) -> Tuple[int, ...]:
-    """The pids of the cluster's own probe workers."""
-    found = []
-    for entry in Path('/proc').iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / 'cmdline').read_bytes().decode(errors='replace')
-            except OSError:
-                continue  # just gone
-            if f'{cluster.directory}/' in line and 'probe/worker/__main__.py' in line:
-                found.append(int(entry.name))
-    return tuple(sorted(found))
 
 
 def remove_pool(cluster: Cluster, name: str) -> None:

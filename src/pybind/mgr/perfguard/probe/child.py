@@ -8,8 +8,10 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
+import time
 from typing import IO, Any, Dict, List, Mapping, Optional, Sequence
 
 log = logging.getLogger(__name__)
@@ -21,8 +23,9 @@ PIPE_BYTES = 1 << 20
 #: Maximum size of an incomplete line, and of lines that were not fetched yet, in bytes.
 LINE_BYTES = 32 << 20
 HELD_BYTES = 64 << 20
-#: Seconds to wait for the last lines of a child that has exited.
-LAST_LINES_SECONDS = 2.0
+#: Seconds to wait for the last lines of a child that has exited. Its pipe ends at once, unless
+#: another process holds it.
+LAST_LINES_SECONDS = 5.0
 #: Bytes of standard error that are kept.
 ERROR_BYTES = 4096
 
@@ -37,6 +40,8 @@ class Child:
             cwd='/', env={'PATH': '/usr/bin:/bin', 'LC_ALL': 'C.UTF-8'}, start_new_session=True)
         self._outgoing = b''
         self._errors = b''
+        #: When it was found to have exited.
+        self._exited: Optional[float] = None
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), pipe is self._process.stdout)
@@ -72,13 +77,21 @@ class Child:
         """Its exit status; None: it runs, or its output is not read completely. Fetch the lines
         after this."""
         status = self._process.poll()
-        return None if status is not None and self._lines.reading else status
+        if status is None or not self._lines.reading:
+            return status
+        now = time.monotonic()
+        self._exited = now if self._exited is None else self._exited
+        return status if now - self._exited > LAST_LINES_SECONDS else None
 
-    @property
-    def last_words(self) -> str:
-        """The last line of its standard error output."""
+    def why(self) -> str:
+        """Why it has exited, in one line: a signal, its last line of standard error, or its
+        status."""
+        status = self._process.returncode
+        if status is not None and status < 0:
+            return 'the worker was killed by %s' % _signal_name(-status) + (
+                ', perhaps because memory ran out' if status == -signal.SIGKILL else '')
         lines = self._errors.decode(errors='replace').strip().splitlines()
-        return lines[-1].strip() if lines else ''
+        return lines[-1].strip() if lines else 'the worker ended with status %s' % status
 
     def hang_up(self) -> None:
         """Close its standard input, which makes it clean up and exit."""
@@ -114,7 +127,7 @@ class Child:
         except BlockingIOError:
             pass
         except OSError as error:
-            # It has exited; `last_words` says why.
+            # It has exited; `why` says more.
             log.debug('a worker does not read its input: %s', error)
             self._outgoing = b''
 
@@ -170,6 +183,13 @@ class _Lines:
             if not self._dropping:
                 self._lines += lines
                 self._held += sum(map(len, lines))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return 'signal %d' % number
 
 
 def _read(pipe: Optional[IO[bytes]]) -> bytes:

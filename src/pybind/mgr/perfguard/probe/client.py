@@ -6,6 +6,7 @@ The same worker as in the mgr does the I/O. Prints JSON that "ceph perfguard pro
 import argparse
 import configparser
 import json
+import math
 import random
 import signal
 import socket
@@ -60,7 +61,10 @@ class Measuring:
         self.steps = request.steps
         self.results: List[StepResult] = []
         self.messages: List[str] = []
-        self.left = 0
+        #: Number of objects that are not removed; None: not known.
+        self.left: Optional[int] = None
+        #: Objects may have been written.
+        self.began = False
         self._cancelled = False
 
     def cancel(self, number: int, frame: Optional[FrameType]) -> None:
@@ -80,12 +84,14 @@ class Measuring:
                 return self._state(status)
             if time.monotonic() > end:
                 self._child.kill()
+                end = math.inf
                 self.messages.append('the worker did not end in time and was killed')
             time.sleep(POLL_SECONDS)
 
     def _take(self, line: Mapping[str, Any]) -> None:
         kind = line.get('type')
         if kind == 'step':
+            self.began = True
             step = self.steps[int(line['index'])]
             say('measurement %d of %d (%s), %s' % (
                 line['index'] + 1, len(self.steps), step.job.name, line['state']))
@@ -100,7 +106,7 @@ class Measuring:
         if self._cancelled:
             return CANCELLED
         if status and not self.messages:
-            self.messages.append(self._child.last_words or 'the worker ended with %d' % status)
+            self.messages.append(self._child.why())
         whole = len(self.results) == len(self.steps)
         return DONE if whole and not status and not self.messages else FAILED
 
@@ -136,9 +142,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.output != '-':
         # Before measuring, because results that cannot be written are lost.
         _write(args.output, '', 'a')
-    work = Measuring(request)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, work.cancel)
+    work = _cancellable(Measuring(request))
     _announce(args, run, budget)
     started = time.time()
     state = work.wait()
@@ -148,9 +152,32 @@ def _run(args: argparse.Namespace) -> int:
     _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
     for text in work.messages:
         say(text)
-    if work.left:
-        say('objects left: %d; remove them with --clean %d' % (work.left, run))
+    left = work.left
+    if left is None and work.began:
+        say('removing the objects of the worker')
+        left = _swept(_cancellable(Measuring(_request(args, run, SWEEP, SWEEP_SECONDS))))
+    if left or left is None and work.began:
+        say('objects left: %s; remove them with --clean %d' % (_number(left), run))
     return 0 if state == DONE else 1
+
+
+def _cancellable(work: Measuring) -> Measuring:
+    """By the signals that end a program."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, work.cancel)
+    return work
+
+
+def _swept(work: Measuring) -> Optional[int]:
+    """The number of objects that a sweep has left; None: not known."""
+    work.wait()
+    for text in work.messages:
+        say(text)
+    return work.left
+
+
+def _number(left: Optional[int]) -> str:
+    return 'unknown' if left is None else str(left)
 
 
 def health_of(request: WorkerRequest) -> Dict[str, str]:
@@ -180,11 +207,9 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 def _clean(args: argparse.Namespace) -> int:
     """Remove the objects of a run that was killed."""
     work = Measuring(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
-    work.wait()
-    for text in work.messages:
-        say(text)
-    say('objects left: %d' % work.left)
-    return 1 if work.left or work.messages else 0
+    left = _swept(work)
+    say('objects left: %s' % _number(left))
+    return 0 if left == 0 and not work.messages else 1
 
 
 def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:

@@ -231,11 +231,9 @@ class ProbeRun:
                 child.kill()
             return
         if status != 0 and not self.outcome:
-            self.outcome = FAILED
-            self.message = child.last_words or 'the worker ended with status %d' % status
+            self.outcome, self.message = FAILED, child.why()
         if len(self.results) < len(self.steps) and not self.outcome:
-            self.outcome, self.message = FAILED, ('the time limit was reached before '
-                                                  'all jobs were measured')
+            self.outcome, self.message = FAILED, 'the worker ended before all jobs were measured'
         child.close()
         self._child = None
         self._since = now
@@ -346,8 +344,8 @@ class ProbeRun:
         if self._part is not None:
             self._sweeps.ended(self._part, now)
         else:
-            log.warning('probe %d: sweep: %s', self.resources.run,
-                        self._manager.problem or child.last_words or status)
+            self._manager.problem = self._manager.problem or child.why()
+            log.warning('probe %d: sweep: %s', self.resources.run, self._manager.problem)
             self._sweeps.failed(now)
             # An operator may have removed the user.
             self._manager.key = ''

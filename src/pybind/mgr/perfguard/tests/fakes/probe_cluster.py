@@ -155,7 +155,7 @@ class FakeWorker:
     def __init__(self, cluster: ProbeCluster) -> None:
         self.cluster = cluster
         self.status: Optional[int] = None
-        self.last_words = ''
+        self.last_words = 'the worker was killed by SIGKILL'
         self.cancelled = False
         self.request: Optional[WorkerRequest] = None
         self._life: Optional[Iterator[List[Any]]] = None
@@ -175,6 +175,9 @@ class FakeWorker:
 
     def ended(self) -> Optional[int]:
         return self.status
+
+    def why(self) -> str:
+        return self.last_words
 
     def hang_up(self) -> None:
         self.cancelled = True

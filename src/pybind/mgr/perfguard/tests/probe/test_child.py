@@ -2,6 +2,7 @@
 """A child process, with small real ones."""
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import Any, Callable, Dict, List
@@ -149,6 +150,23 @@ def test_a_worker_does_not_wait_for_one_that_does_not_read() -> None:
         assert one.wait(SECONDS) == 0
 
 
+def test_one_that_is_killed_has_ended_although_another_process_holds_its_output(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'LAST_LINES_SECONDS', 0.3)
+    one = child('pid = os.fork()\nif pid: print(json.dumps({"other": pid}), flush=True)\n'
+                'time.sleep(60)')
+    found: List[Dict[str, Any]] = []
+    while not found:
+        found += one.lines()
+    one.kill()
+    try:
+        wait_for(lambda: one.ended() == -signal.SIGKILL)
+    finally:
+        os.kill(found[0]['other'], signal.SIGKILL)
+    assert one.why() == 'the worker was killed by SIGKILL, perhaps because memory ran out'
+    one.close()
+
+
 def test_sending_to_one_that_has_ended() -> None:
     one = child('sys.exit(3)')
     assert one.wait(SECONDS)
@@ -163,9 +181,11 @@ def test_sending_to_one_that_has_ended() -> None:
 
 def test_its_last_words() -> None:
     one = child('sys.stderr.write("x" * 10000 + "\\nfirst\\nlast \\n"); sys.exit(1)')
-    assert heard(one) == [] and one.last_words == 'last'
-    quiet = child('pass')
-    assert heard(quiet) == [] and quiet.last_words == ''
+    assert heard(one) == [] and one.why() == 'last'
+    quiet = child('sys.exit(3)')
+    assert heard(quiet) == [] and quiet.why() == 'the worker ended with status 3'
+    ended = child('sys.stderr.write("a warning\\n"); os.kill(os.getpid(), 15)')
+    assert heard(ended) == [] and ended.why() == 'the worker was killed by SIGTERM'
 
 
 def test_what_it_has_of_its_parent() -> None:

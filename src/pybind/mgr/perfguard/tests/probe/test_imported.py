@@ -138,7 +138,6 @@ class FakeChild:
     """Answers as a worker does."""
     lines_: List[Dict[str, Any]] = []
     requests: List[Dict[str, Any]] = []
-    last_words = ''
 
     def __init__(self, argv: Any) -> None:
         pass
@@ -148,6 +147,9 @@ class FakeChild:
 
     def ended(self) -> int:
         return 0
+
+    def why(self) -> str:
+        return 'the worker was killed by SIGKILL'
 
     def lines(self) -> List[Dict[str, Any]]:
         return self.lines_
@@ -189,6 +191,29 @@ def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
     said = capsys.readouterr()
     assert imported_record(said.out, 1).messages == ('no connection',)
     assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
+
+
+@pytest.mark.parametrize('swept, left', [({'type': 'cleaned', 'left': 0}, False),
+                                         ({'type': 'error', 'message': 'no connection'}, True)])
+def test_the_objects_of_a_worker_that_is_killed_are_removed(
+        argv: List[str], swept: Dict[str, Any], left: bool, monkeypatch: Any, capsys: Any) -> None:
+    class Killed(FakeChild):
+        def __init__(self, argv: Any) -> None:
+            self.sweeping = bool(self.requests)
+
+        def ended(self) -> int:
+            return 0 if self.sweeping else -9
+
+        def lines(self) -> List[Dict[str, Any]]:
+            return [swept] if self.sweeping else [{'type': 'step', 'index': 0, 'state': 'run'}]
+
+    monkeypatch.setattr(client, 'Child', Killed)
+    assert client.main([*argv, '--rw', 'randread']) == 1
+    run, sweep = FakeChild.requests
+    assert (sweep['mode'], sweep['prefix']) == (SWEEP, run['prefix'])
+    said = capsys.readouterr()
+    assert imported_record(said.out, 1).messages == ('the worker was killed by SIGKILL',)
+    assert ('--clean %d' % run['naming']['run'] in said.err) is left
 
 
 def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, capsys: Any) -> None:

@@ -105,6 +105,37 @@ def test_whatever_a_worker_does(name: str, behaviour: str, state: str, why: str)
     assert driver.cluster.is_untouched()
 
 
+@pytest.mark.parametrize('name', ORDERS)
+def test_a_worker_that_is_killed_at_any_time_ends_the_run(name: str) -> None:
+    """By the kernel, where memory runs out: before its first line, in a job, between two of them,
+    and while a sweep removes its objects."""
+    killed = 0
+    for turns in range(12):
+        driver = begun(ORDERS[name])
+        driver.run(turns)
+        working = [worker for worker in driver.cluster.workers if worker.status is None]
+        if not working:
+            continue
+        killed += 1
+        driver.cluster.kill_workers()
+        driver.finish(20)
+        assert driver.state(1) == 'failed'
+        assert driver.listed[1]['message'] == 'the worker was killed by SIGKILL'
+        assert driver.cluster.is_untouched() and not driver.loop.published.held
+    assert killed > 1
+
+
+def test_a_sweep_that_is_killed_is_told() -> None:
+    driver = begun(IN_POOL, 'dies')
+    driver.run_until(lambda: len(driver.cluster.workers) == 2)
+    for _ in range(3):
+        driver.cluster.kill_workers()
+        driver.turn()
+    assert driver.listed[1]['message'] == 'cleaning: the worker was killed by SIGKILL'
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+
+
 def test_a_worker_that_never_began_is_not_swept_after() -> None:
     driver = begun(IN_POOL, 'refused')
     driver.finish(10)
