@@ -60,25 +60,35 @@ def dispatch_delay(cluster: Cluster, osd: int, seconds: float) -> Iterator[None]
 def intermittent_delay(cluster: Cluster, osd: int, seconds: float, episode_seconds: float,
                        pause_seconds: float) -> Iterator[None]:
     """`dispatch_delay` for an episode, then a pause, again and again; begins with an episode."""
+    def episode(over: threading.Event) -> None:
+        with dispatch_delay(cluster, osd, seconds):
+            over.wait(episode_seconds)
+
+    with repeated(episode, pause_seconds):
+        yield
+
+
+@contextlib.contextmanager
+def repeated(act: Callable[[threading.Event], None], pause_seconds: float = 0.0) -> Iterator[None]:
+    """During the block, a thread does this again and again, with an event for its end."""
     over = threading.Event()
     problems: List[BaseException] = []
 
-    def alternate() -> None:
+    def work() -> None:
         try:
             while not over.is_set():
-                with dispatch_delay(cluster, osd, seconds):
-                    over.wait(episode_seconds)
+                act(over)
                 over.wait(pause_seconds)
         except BaseException as problem:
             problems.append(problem)
 
-    thread = threading.Thread(target=alternate)
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join(60)
+        thread.join(120)
     assert not thread.is_alive() and not problems, problems
 
 

@@ -18,7 +18,7 @@ import rados
 from qa.cluster import Cluster
 from qa.cluster.connection import Connection
 from qa.lib.faults import (cpu_throttle, dispatch_delay, missing_controllers, narrow_disk,
-                           throttled_writes)
+                           repeated, throttled_writes)
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.network import Network, why_impossible
 
@@ -157,29 +157,6 @@ def own_pool(cluster: Cluster, name: str, pg_num: int, size: int = 3) -> Iterato
 
 
 @contextlib.contextmanager
-def repeated(act: Callable[[], None], pause_seconds: float = 0.0) -> Iterator[None]:
-    """During the block, a thread does this again and again."""
-    over, problems = threading.Event(), []
-
-    def work() -> None:
-        try:
-            while not over.is_set():
-                act()
-                over.wait(pause_seconds)
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(120)
-    assert not thread.is_alive() and not problems, problems
-
-
-@contextlib.contextmanager
 def set_of(cluster: Cluster, osd: int, **values: object) -> Iterator[None]:
     """Options of one OSD."""
     name = 'osd.%d' % osd
@@ -195,25 +172,17 @@ def set_of(cluster: Cluster, osd: int, **values: object) -> Iterator[None]:
 @contextlib.contextmanager
 def hiccups(cluster: Cluster, osd: int) -> Iterator[None]:
     """The OSD hangs for moments, as behind a network that drops packets."""
-    over, name = threading.Event(), 'osd.%d' % osd
+    name = 'osd.%d' % osd
 
-    def alternate() -> None:
+    def hang(over: threading.Event) -> None:
         try:
-            while not over.is_set():
-                cluster.stop(name)
-                time.sleep(HICCUP_SECONDS)
-                cluster.cont(name)
-                over.wait(AWAKE_SECONDS)
+            cluster.stop(name)
+            time.sleep(HICCUP_SECONDS)
         finally:
             cluster.cont(name)
 
-    thread = threading.Thread(target=alternate)
-    thread.start()
-    try:
+    with repeated(hang, AWAKE_SECONDS):
         yield
-    finally:
-        over.set()
-        thread.join(30)
 
 
 def test_a_hot_object_is_named_and_no_osd_is_slow(guard: Guard) -> None:
@@ -260,7 +229,7 @@ def test_a_compaction(guard: Guard) -> None:
                                tuple(os.urandom(OMAP_BYTES) for _ in keys))
                 ioctx.operate_write_op(op, 'omap-%d' % number)
 
-        def change() -> None:
+        def change(over: threading.Event) -> None:
             write(random.randrange(OMAP_OBJECTS), random.sample(range(OMAP_KEYS), OMAP_CHANGES))
 
         for number in range(OMAP_OBJECTS):
@@ -268,7 +237,7 @@ def test_a_compaction(guard: Guard) -> None:
         osd = primary_of(cluster, OMAP, 'omap-0')
         with narrow_disk(cluster, osd, DISK_BYTES_PER_SECOND), \
                 repeated(change, OMAP_PAUSE_SECONDS):
-            with repeated(lambda: compact(cluster, osd)):
+            with repeated(lambda over: compact(cluster, osd)):
                 evidence = wait_cause(guard, 'compaction', osd=osd)['evidence']
             print(evidence)
             assert evidence['sst_bytes_per_second'] > 2 * evidence['peers_sst_bytes_per_second']
