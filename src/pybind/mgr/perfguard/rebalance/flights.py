@@ -27,6 +27,7 @@ SEND_TIMES = 4
 def follow_flights(turn: Turn) -> None:
     """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
     flights: Dict[str, Flight] = {}
+    staying: Dict[str, str] = {}
     changes: List[IntervalChange] = []
     released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
     for pgid, flight in turn.campaign.in_flight.items():
@@ -50,6 +51,7 @@ def follow_flights(turn: Turn) -> None:
             if flight.pin is not None:
                 turn.forget_pin(pgid)
             released += bool(flight.pin or flight.targets)
+            staying[pgid] = INCOMPLETE
             turn.event('release', 'PG %s does not move any further' % pgid, INCOMPLETE)
         else:
             flights[pgid] = flight
@@ -62,6 +64,8 @@ def follow_flights(turn: Turn) -> None:
                         and campaign.limits.now != Code.WINDOW_CLOSED)
     if released > turn.campaign.released:
         turn.set(progressed=turn.now)
+    if staying:
+        turn.set(unpinnable={**campaign.unpinnable, **staying})
     turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
              moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
              arrivals=advance(campaign.arrivals, passed if counts else 0.0,

@@ -155,7 +155,7 @@ def _prepared(turn: Turn) -> None:
 def _may_move(turn: Turn, pgid: str) -> bool:
     """Whether a remapped PG has a place to move to."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-    return pool is not None and place is not None and not turn.stays(pool, place)
+    return pool is not None and place is not None and not turn.stays(pgid, pool, place)
 
 
 def _pinning(turn: Turn) -> None:

@@ -290,10 +290,10 @@ def _pin_one(turn: Turn, pgid: str, early: bool) -> Optional[str]:
     if pool is None or place is None or place.up == place.acting:
         return None
     reason = skip_reason(pool, pgid)
+    if reason is None and turn.stays(pgid, pool, place):
+        reason = INCOMPLETE
     if reason is None and may_be_degraded(place.acting, turn.seen.degraded_osds):
         reason = DEGRADED
-    if reason is None and turn.stays(pool, place):
-        reason = INCOMPLETE
     if reason is not None:
         return reason
     present = turn.seen.osdmap.entry(pgid)

@@ -9,7 +9,7 @@ from ..errors import Reason
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
-from ..upmap.pins import stays
+from ..upmap.pins import INCOMPLETE, stays
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .moves import Move, MoveIndex, path_osds
@@ -113,9 +113,11 @@ class Turn:
         """Whether an OSD is down and not replaced by others in its PGs yet."""
         return any(osd.is_down_but_in for osd in self.seen.osdmap.osds.values())
 
-    def stays(self, pool: Pool, place: Placement) -> bool:
-        """As upmap.pins.stays; not while the up set may only lack an OSD that is down."""
-        return not self.lost and stays(pool, place.up, place.acting)
+    def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
+        """As upmap.pins.stays; not while the up set may only lack an OSD that is down, unless that
+        was known before."""
+        known = self.campaign.unpinnable.get(pgid) == INCOMPLETE
+        return (known or not self.lost) and stays(pool, place.up, place.acting)
 
     @functools.cached_property
     def in_transition(self) -> int:

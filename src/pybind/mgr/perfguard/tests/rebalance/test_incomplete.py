@@ -127,6 +127,37 @@ def test_they_do_not_count_as_too_many_to_release() -> None:
     assert any(INCOMPLETE in line for line in check['detail'])
 
 
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('down', ['no PGs', 'such a PG'])
+def test_an_osd_that_is_down_does_not_stop_a_campaign_for_them(down: str, failover: bool) -> None:
+    """CRUSH still has no place for them, whether or not the OSD serves one of them."""
+    cluster = IncompleteCluster()
+    cluster.add_osds(1, 0.0)  # it serves no PG
+    spare = max(cluster.toys)
+    driver = Driver(cluster, replace(OPTIONS, max_unpinnable_ratio=0.05))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    cluster.add_osds(3, 1.0)
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    still = stuck(driver)
+    osd = spare if down == 'no PGs' else cluster.pg[still[0]].up[0]
+    if failover:
+        driver.restart()
+    cluster.take_down(osd)
+    for _ in range(60):
+        driver.run(1)
+        assert driver.phase != 'PINNED' and set(still) <= set(stuck(driver))
+    if osd != spare:
+        cluster.revive(osd)
+    driver.run_to('DONE')
+    assert set(still) <= set(cluster.remapped())
+
+
 @pytest.mark.parametrize('phase', ['PINNED', 'RELEASING'])
 def test_finish_does_not_wait_for_them(phase: str) -> None:
     driver = expanding({'2.0': [2], '2.1': [0], '2.2': [1]},
@@ -183,10 +214,10 @@ def test_an_abort_gives_norebalance_back_once_an_unrelated_osd_is_up_again(failo
     cluster.gaps = {'2.2': [2]}
     cluster.add_osds(3, 1.0)
     driver.run_until(lambda: bool(cluster.remapped()))
+    cluster.take_down(spare)
     driver.ask('pin')
     driver.run_to('PINNED')
     driver.ask('start')
-    cluster.take_down(spare)
     driver.run_until(lambda: driver.status['released'] > 8)
     driver.ask('abort')
     driver.run_to('ABORTED')
