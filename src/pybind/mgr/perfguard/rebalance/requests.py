@@ -59,7 +59,7 @@ _FROM = {
     'pin': frozenset({Phase.PREPARED, Phase.PINNED}),
     'start': frozenset({Phase.PINNED}),
     'pause': frozenset({Phase.RELEASING, Phase.HOLDING}),
-    'resume': frozenset({Phase.HOLDING, Phase.ABORTED}),
+    'resume': frozenset({Phase.PINNED, Phase.RELEASING, Phase.HOLDING, Phase.ABORTED}),
     'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
                          Phase.ABORTED}),
 }

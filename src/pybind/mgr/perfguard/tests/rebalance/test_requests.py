@@ -15,7 +15,8 @@ TABLE = {
     'pin': {Phase.PREPARED: Phase.PINNING, Phase.PINNED: Phase.PINNING},
     'start': {Phase.PINNED: Phase.RELEASING},
     'pause': {Phase.RELEASING: Phase.RELEASING, Phase.HOLDING: Phase.HOLDING},
-    'resume': {Phase.HOLDING: Phase.HOLDING},
+    # A paused campaign is PINNED again while too many PGs cannot be pinned.
+    'resume': {phase: phase for phase in (Phase.PINNED, Phase.RELEASING, Phase.HOLDING)},
     'abort': {phase: Phase.ABORTING for phase in Phase
               if phase not in (Phase.IDLE, Phase.DONE, Phase.ABORTED)},
     'finish': {phase: Phase.FINISHING for phase in (
@@ -105,9 +106,12 @@ def test_pin_waits_until_the_settings_are_in_force() -> None:
         check(campaign(Phase.PREPARED, prepared=False), Request(verb), 0, ())
 
 
-def test_resume_needs_a_pause() -> None:
-    refused = refusal(campaign(Phase.HOLDING), Request('resume'))
-    assert refused.errno == errno.EBUSY and 'not paused' in str(refused)
+@pytest.mark.parametrize('phase, advice', [
+    (Phase.HOLDING, 'not paused'), (Phase.RELEASING, 'not paused'),
+    (Phase.PINNED, 'run "rebalance start"')])
+def test_resume_needs_a_pause(phase: Phase, advice: str) -> None:
+    refused = refusal(campaign(phase), Request('resume'))
+    assert refused.errno == errno.EBUSY and advice in str(refused)
 
 
 def test_finish_with_pins_needs_keep() -> None:
