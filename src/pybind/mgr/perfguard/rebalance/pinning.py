@@ -61,7 +61,9 @@ def _confirm(turn: Turn) -> None:
                        'perfguard leaves it alone')
         elif sent.times < SEND_TIMES:
             # It may never have been sent: this mgr may have taken over from one that failed before.
-            turn.actions.append(SetEntry(pgid, pin.entry, present))
+            # Or the mons dropped it because CRUSH places the PG elsewhere by now.
+            if _pin_one(turn, pgid, False):
+                turn.actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now, sent.times + 1)
         else:
             # The mon returns 0 for an upmap that its own clean-up then removes.

@@ -731,6 +731,27 @@ def test_a_pin_that_never_reached_the_mons_is_not_replaced_by_others(sent: bool)
     assert machine.cluster.entries() == {}
 
 
+def test_a_pin_that_is_sent_again_fits_where_crush_places_the_pg_by_then() -> None:
+    """It was planned while an OSD was out, and is dropped once that OSD is in again."""
+    machine = pinned()
+    cluster = machine.cluster
+    pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if len(pin.entry.items) == 1)
+    pin, data = machine.pins[pgid], cluster.pg[pgid].data
+    (source, target), = pin.entry.items
+    raw = [osd for osd in data if osd != target] + [target]
+    cluster.set_raw(pgid, [9 if source != 9 else 10, *raw[1:]])
+    assert not cluster.entries().get(pgid)
+    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.turn()
+    assert pgid in machine.campaign.pinning
+    machine.until(lambda: not machine.campaign.pinning and not cluster.remapped())
+    assert machine.pins[pgid].entry not in (pin.entry, UpmapEntry())
+    assert machine.pins[pgid].before == pin.before and not machine.campaign.unpinnable
+    assert not cluster.moved and cluster.pg[pgid].data == data
+    machine.ask('start')
+    machine.to(Phase.DONE)
+
+
 def test_once_a_pin_is_in_force_the_one_before_it_is_no_longer_ours() -> None:
     machine = pinned()
     pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
