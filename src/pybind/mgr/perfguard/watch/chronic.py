@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..tables import plural
-from .findings import Findings, PeerFinding, without_waiting_primaries
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
-from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
+from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, median,
+                    without_waiting_primaries)
 from .types import Chronic, OsdPlace, OsdSample
 
 #: Slowdown from which an interval is slow.

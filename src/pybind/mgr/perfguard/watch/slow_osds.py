@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs and slow hosts.
 
-An OSD is compared with its peers at the same load (peers.py, findings.py). This file decides how
+An OSD is compared with its peers at the same load (peers.py). This file decides how
 long it must be slow until it is reported, and how long it must be healthy until that is cleared.
 chronic.py counts OSDs that are slow for a share of the time only.
 """
@@ -11,10 +11,8 @@ from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, 
 
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
-from .findings import (SURE, PeerFinding, ScoreBaseline, judge, without_waiting_primaries,
-                       worst)
 from .osd_window import CHANNELS, REPLICATED, OsdWindow
-from .peers import median
+from .peers import SURE, PeerFinding, ScoreBaseline, judge, median, without_waiting_primaries, worst
 from .types import OsdPlace, OsdSample, SlowHost, OsdVerdict
 
 #: Loads within this factor are reported as the same.

@@ -5,11 +5,10 @@ from typing import Dict, List, Sequence
 
 import pytest
 
-from perfguard.watch.findings import PeerFinding, without_waiting_primaries
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
-from perfguard.watch.peers import (LoadPoint, PeerComparison, Peers, compare, groups_of,
-                                   loads_of, queue_allowance)
+from perfguard.watch.peers import (LoadPoint, PeerComparison, PeerFinding, Peers, compare,
+                                   groups_of, loads_of, queue_allowance, without_waiting_primaries)
 from perfguard.watch.types import OsdPlace
 
 
