@@ -15,9 +15,9 @@ from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, 
 from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost_renewal,
                     suspects)
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
-from .percentiles import LatencyPercentiles
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .series import LARGEST, Charts, History, HistoryPoint, Series, newer
+from .series import (LARGEST, Charts, History, HistoryPoint, LatencyPercentiles, Series,
+                     newer)
 from .slow_osds import SlowOsds, SlowSettings
 from .types import Alarm, Flow
 

@@ -6,9 +6,8 @@ from typing import Any, List, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops
-from perfguard.watch.percentiles import LatencyPercentiles, Levels
 from perfguard.watch.series import (CLUSTER_COLUMNS, POOL_COLUMNS, TAIL_POOLS, Charts,
-                                    HistoryPoint, Series, newer)
+                                    HistoryPoint, LatencyPercentiles, Levels, Series, newer)
 
 MS = 1000000
 BOUNDS = (MS, 2 * MS, 4 * MS)

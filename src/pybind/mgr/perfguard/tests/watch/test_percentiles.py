@@ -6,7 +6,7 @@ from typing import List, Sequence
 import pytest
 
 from perfguard.cluster.types import LatencyCounts
-from perfguard.watch.percentiles import merged, percentile_ms
+from perfguard.watch.series import merged, percentile_ms
 
 MS = 1000000
 BOUNDS = tuple(1000 * 2 ** n for n in range(20))
