@@ -17,7 +17,7 @@ from ..rebalance.types import Campaign
 from ..requests import Requests
 from ..status import Published
 from ..store import Store
-from ..watch.checks import KINDS
+from ..watch.report import KINDS
 from .jobs import Jobs
 from .ordered_by import OrderedBy
 

@@ -12,7 +12,7 @@ from ..events import Event
 from ..observation import Clients, PoolClients
 from ..options import Options
 from ..store import Store
-from . import checks, report
+from . import report
 from .pools import named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
@@ -82,7 +82,7 @@ class Watching:
         self._store = store
         self._note = note
         self._watch = WatchState(threading.Lock())
-        self._announcer = checks.Announcer()
+        self._announcer = report.Announcer()
         self._saved: object = None
         #: Chronically slow OSDs when CHRONIC was written, and when that was.
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
@@ -228,7 +228,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         slow_osds=_slow_osds(watch), wedged=_wedged(watch, context.now),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
-        checks=checks.health_checks(watch, context),
+        checks=report.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
 
 

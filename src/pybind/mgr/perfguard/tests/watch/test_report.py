@@ -13,7 +13,7 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, Objec
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
-from perfguard.watch.checks import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
+from perfguard.watch.report import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import WatchContext, WatchState
 from perfguard.watch.types import Chronic
 
