@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from typing import IO, Any, Dict, List, Mapping, Optional, Sequence
 
 log = logging.getLogger(__name__)
@@ -73,15 +72,14 @@ class Child:
                 log.warning('unknown line from a worker: %r', line[:200])
         return found
 
-    def ended(self) -> Optional[int]:
+    def ended(self, now: float) -> Optional[int]:
         """Its exit status; None: it runs, or its output is not read completely. Fetch the lines
         after this."""
         status = self._process.poll()
         if status is None or not self._lines.reading:
             return status
-        now = time.monotonic()
         self._exited = now if self._exited is None else self._exited
-        return status if now - self._exited > LAST_LINES_SECONDS else None
+        return None if 0.0 <= now - self._exited <= LAST_LINES_SECONDS else status
 
     def why(self) -> str:
         """Why it has exited, in one line: a signal, its last line of standard error, or its

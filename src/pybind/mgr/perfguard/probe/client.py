@@ -77,7 +77,7 @@ class Measuring:
         """Until the worker has removed its objects; returns the state of the run."""
         end = time.monotonic() + self._limit_seconds
         while True:
-            status = self._child.ended()
+            status = self._child.ended(time.monotonic())
             for line in self._child.lines():
                 self._take(line)
             if status is not None:

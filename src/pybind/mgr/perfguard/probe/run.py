@@ -219,7 +219,7 @@ class ProbeRun:
         if child is None:
             self._stage(CLEANING)
             return
-        status = child.ended()
+        status = child.ended(now)
         self._listen(child)
         if status is None:
             if self._cancel and self._cancelled_at is None:
@@ -335,7 +335,7 @@ class ProbeRun:
     def _follow_sweep(self, now: float) -> None:
         child = self._child
         assert child is not None
-        status = child.ended()
+        status = child.ended(now)
         self._listen(child)
         if status is None:
             if not 0.0 <= now - self._sweep_began <= SWEEP_SECONDS + 2 * GRACE_SECONDS:

@@ -173,7 +173,7 @@ class FakeWorker:
         assert self._life is not None
         return next(self._life, []) if self.status is None else []
 
-    def ended(self) -> Optional[int]:
+    def ended(self, now: float) -> Optional[int]:
         return self.status
 
     def why(self) -> str:

@@ -32,7 +32,7 @@ def heard(one: Child) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = []
     ended = False
     while not ended:
-        ended = one.wait(0.01) and one.ended() is not None
+        ended = one.wait(0.01) and one.ended(time.monotonic()) is not None
         found += one.lines()
     one.close()
     return found
@@ -49,9 +49,9 @@ def test_lines_both_ways() -> None:
         return len(found) == 2
 
     wait_for(both)
-    assert found == [{'got': {'a': 1}}, {'got': {'b': 'ü'}}] and one.ended() is None
+    assert found == [{'got': {'a': 1}}, {'got': {'b': 'ü'}}] and one.ended(time.monotonic()) is None
     one.hang_up()
-    assert heard(one) == [] and one.ended() == 0
+    assert heard(one) == [] and one.ended(time.monotonic()) == 0
 
 
 def test_nonsense_is_left_out() -> None:
@@ -83,7 +83,7 @@ def test_a_child_that_does_not_read_blocks_no_caller() -> None:
     one.send({'text': 'x' * (3 << 20)})
     assert one.lines() == [] and time.monotonic() - began < 5
     one.kill()
-    assert one.wait(SECONDS) and one.ended() == -9
+    assert one.wait(SECONDS) and one.ended(time.monotonic()) == -9
     one.close()
 
 
@@ -109,7 +109,7 @@ def test_one_that_talks_faster_than_it_is_listened_to_waits(
     monkeypatch.setattr(process, 'HELD_BYTES', 1 << 20)
     one = child('for _ in range(80): print(json.dumps({"a": "x" * 100000}))')
     wait_for(lambda: one._lines._held > 1 << 20)
-    assert one.ended() is None and one._lines._held < 4 << 20
+    assert one.ended(time.monotonic()) is None and one._lines._held < 4 << 20
     assert len(heard(one)) == 80
 
 
@@ -160,7 +160,7 @@ def test_one_that_is_killed_has_ended_although_another_process_holds_its_output(
         found += one.lines()
     one.kill()
     try:
-        wait_for(lambda: one.ended() == -signal.SIGKILL)
+        wait_for(lambda: one.ended(time.monotonic()) == -signal.SIGKILL)
     finally:
         os.kill(found[0]['other'], signal.SIGKILL)
     assert one.why() == 'the worker was killed by SIGKILL, perhaps because memory ran out'
@@ -171,7 +171,7 @@ def test_sending_to_one_that_has_ended() -> None:
     one = child('sys.exit(3)')
     assert one.wait(SECONDS)
     one.send({'a': 1})
-    assert one.lines() == [] and one.ended() == 3
+    assert one.lines() == [] and one.ended(time.monotonic()) == 3
     one.hang_up()
     one.hang_up()
     one.close()

@@ -145,7 +145,7 @@ class FakeChild:
     def send(self, request: Any) -> None:
         self.requests.append(request)
 
-    def ended(self) -> int:
+    def ended(self, now: float) -> int:
         return 0
 
     def why(self) -> str:
@@ -201,7 +201,7 @@ def test_the_objects_of_a_worker_that_is_killed_are_removed(
         def __init__(self, argv: Any) -> None:
             self.sweeping = bool(self.requests)
 
-        def ended(self) -> int:
+        def ended(self, now: float) -> int:
             return 0 if self.sweeping else -9
 
         def lines(self) -> List[Dict[str, Any]]:
