@@ -72,9 +72,12 @@ class Store:
         self.losses: List[Loss] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
-        #: Keys and values of notes, likewise, and those that `unverified` returned last: threads of
-        #: commands write notes at any time.
-        self._noted: Dict[str, str] = {}
+        #: Keys of documents whose removal was not read back, by document: a later mgr would take
+        #: them for the present state.
+        self._removed: Dict[str, List[str]] = {}
+        #: Keys and values of notes, likewise (None: removed), and those that `unverified` returned
+        #: last: threads of commands write notes at any time.
+        self._noted: Dict[str, Optional[str]] = {}
         self._named: List[str] = []
 
     def put(self, name: str, document: Any) -> None:
@@ -92,6 +95,7 @@ class Store:
             self._kv.set_store(f'{name}/{copy}/head', head)
             self._newest[name] = copy
             self._drop_parts(name, copy, keep=len(parts))
+        self._removed.pop(name, None)
         if name.startswith(VERIFIED):
             self._unverified[name] = document
 
@@ -171,18 +175,29 @@ class Store:
         self._unverified.pop(name, None)
         # Heads first: a copy without a head does not count, a head without its parts counts as
         # damaged.
-        for key in sorted(self._kv.get_store_prefix(name + '/'),
-                          key=lambda key: not key.endswith('/head')):
+        keys = sorted(self._kv.get_store_prefix(name + '/'),
+                      key=lambda key: not key.endswith('/head'))
+        for key in keys:
             self._kv.set_store(key, None)
+        if name.startswith(VERIFIED) and keys and keys[0].endswith('/head'):
+            self._removed[name] = keys
 
     def put_key(self, key: str, value: str) -> None:
         """Write a plain value."""
         self._kv.set_store(key, value)
 
-    def unverified(self) -> Dict[str, str]:
-        """Keys and values, of one copy each, that have to be read back from the mons."""
+    @property
+    def removing(self) -> bool:
+        """Whether something was removed that was not read back."""
+        return bool(self._removed) or None in self._noted.copy().values()
+
+    def unverified(self) -> Dict[str, Optional[str]]:
+        """Keys and values, of one copy each, that have to be read back from the mons. None: the key
+        was removed."""
         found = self._noted.copy()
         self._named = list(found)
+        for keys in self._removed.values():
+            found.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
         for name in self._unverified:
             prefix = '%s/%s/' % (name, self._newest[name])
             found.update(self._kv.get_store_prefix(prefix))
@@ -190,10 +205,11 @@ class Store:
 
     def is_verified(self, name: str) -> bool:
         """Whether the mons are known to have the last version of the document."""
-        return name not in self._unverified
+        return name not in self._unverified and name not in self._removed
 
     def verified(self) -> None:
         self._unverified.clear()
+        self._removed.clear()
         for key in self._named:
             self._noted.pop(key, None)
 
@@ -201,6 +217,9 @@ class Store:
         """Write values again that the mons did not store."""
         for name, document in list(self._unverified.items()):
             self.put(name, document)
+        for keys in self._removed.values():
+            for key in keys:
+                self._kv.set_store(key, None)
         for key, value in self._noted.copy().items():
             self._kv.set_store(key, value)
 
@@ -229,7 +248,7 @@ class Store:
         return found
 
     def drop_note(self, key: str) -> None:
-        self._noted.pop(key, None)
+        self._noted[key] = None
         self._kv.set_store(key, None)
 
     def names(self, prefix: str) -> List[str]:
@@ -423,7 +442,8 @@ class Journal:
         if found.get(OWNER) != self._token:
             return self._not_owner(found)
         self._owned = True
-        lost = sorted(key for key, value in expected.items() if found.get(key) != value)
+        lost = sorted(key for key, value in expected.items()
+                      if key not in found or found[key] != value)
         if lost:
             self._store.put_again()
             self.failure = ("the mons do not store perfguard's journal (%s): "
@@ -432,6 +452,11 @@ class Journal:
         self._store.verified()
         self.failure = ''
         return True
+
+    def settle(self) -> None:
+        """Read back what was removed in the last turn, because no command may follow."""
+        if self._store.removing:
+            self.kept()
 
     def _not_owner(self, found: Mapping[str, Optional[str]]) -> bool:
         other = found.get(OWNER)

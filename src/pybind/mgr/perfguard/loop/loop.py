@@ -313,6 +313,7 @@ class Loop:
         """Whether this mgr may act. If not, orders are refused, and a health check gives the
         reason."""
         journal = self.jobs.journal
+        journal.settle()
         if journal.fenced and not self._claimed():
             self.requests.refuse(journal.failure)
             self._publishing.warn(idle_check(journal.failure))

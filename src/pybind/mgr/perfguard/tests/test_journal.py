@@ -50,7 +50,7 @@ def test_nothing_is_sent_while_writes_are_lost(way: str) -> None:
     else:
         driver.run_to('DONE')
     assert cluster.most_moving <= driver.options.max_pgs_in_flight
-    assert not driver.kv.lost & {key for key in driver.kv.data if key.startswith('campaign')}
+    assert not driver.kv.lost.keys() & {key for key in driver.kv.data if key.startswith('campaign')}
 
 
 def test_a_lost_pin_record_is_written_again() -> None:
@@ -295,6 +295,60 @@ def test_the_unpinnable_document_ends_with_the_campaign() -> None:
     driver.ask('start')
     driver.run_to('DONE')
     assert not size(driver.kv, 'unpinnable') and not size(driver.kv, 'campaign')
+
+
+# ---- what is removed
+
+def fail_over(driver: Driver) -> None:
+    """The next mgr has what the mons have."""
+    for key, value in driver.kv.lost.items():
+        driver.kv.data.pop(key, None) if value is None else driver.kv.data.update({key: value})
+    driver.kv.lost.clear()
+    driver.restart()
+
+
+def test_a_shutdown_whose_removal_was_lost_ends_no_later_campaign() -> None:
+    driver = Driver()
+    driver.run(2)
+    driver.give(Shutdown(True))
+    driver.kv.losing = True
+    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.kv.losing = False
+    driver.kv.lost = {key: '{}' for key in ('shutdown/a/head', 'shutdown/b/head')}
+    driver.run(1)
+    assert not driver.kv.lost
+    driver.to_releasing()
+    fail_over(driver)
+    driver.run_to('DONE')
+
+
+@pytest.mark.parametrize('seconds', [0, 3])
+def test_pins_whose_removal_was_lost_are_no_aborted_campaign(seconds: int) -> None:
+    """No command follows that would be read back before, and the mgr fails."""
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('finish', keep=True)
+    driver.kv.losing = True
+    driver.run(seconds)
+    driver.kv.losing = False
+    driver.run_until(lambda: not driver.loop.rebalance.pins)
+    driver.run(2)
+    assert not [key for key in driver.kv.lost if key.startswith(('pins', 'campaign'))]
+    fail_over(driver)
+    driver.run(5)
+    assert driver.phase == 'IDLE' and 'PERFGUARD_HELD_PINS' not in driver.cluster.checks
+
+
+def test_a_request_whose_removal_was_lost_is_not_done_again() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('start')
+    note, = requested(driver)
+    value = driver.kv.data[note]
+    driver.run_until(lambda: not requested(driver))
+    driver.kv.lost[note] = value
+    driver.run(2)
+    assert not driver.kv.lost
 
 
 def requested(driver: Driver) -> List[str]:

@@ -40,6 +40,32 @@ def test_long_documents_are_split_and_shrink_again() -> None:
     assert Store(kv).get('x') == 'short'
 
 
+def test_what_is_removed_is_read_back() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    store.remove('pins/0')
+    assert not store.unverified() and not store.removing
+    store.put('pins/0', long('a', 2))
+    store.put('history', 1)
+    store.verified()
+    kept = dict(kv.data)
+    store.remove('history')
+    store.remove('pins/0')
+    heads = {'pins/0/a/head': None, 'pins/0/b/head': None}
+    assert store.unverified() == heads and store.removing and not store.is_verified('pins/0')
+    kv.data.update({key: value for key, value in kept.items() if key.startswith('pins')})
+    store.put_again()
+    assert not kv.data and store.unverified() == heads
+    store.verified()
+    assert not store.unverified() and not store.removing and store.is_verified('pins/0')
+    # Written anew before that.
+    store.put('pins/0', 1)
+    store.remove('pins/0')
+    store.put('pins/0', 2)
+    store.put_again()
+    assert list(store.unverified().values()) == [kv.data['pins/0/b/head']] and not store.removing
+
+
 def test_what_is_not_there() -> None:
     store = Store(MemoryKv())
     assert store.get('x') is None and store.damaged == []

@@ -47,16 +47,20 @@ class MemoryKv:
     def __init__(self, fault: Optional[Fault] = None) -> None:
         self.data: Dict[str, str] = {}
         self.fault = fault or Fault()
-        #: Writes get lost, and keys of which they were: Ceph logs that and answers from its cache.
+        #: Writes get lost, and keys of which they were, with the values that the mons have: Ceph
+        #: logs that and answers from its cache.
         self.losing = False
-        self.lost: Set[str] = set()
+        self.lost: Dict[str, Optional[str]] = {}
 
     def get_store(self, key: str) -> Optional[str]:
         return self.data.get(key)
 
     def set_store(self, key: str, val: Optional[str]) -> None:
         self.fault.step()
-        (self.lost.add if self.losing else self.lost.discard)(key)
+        if self.losing:
+            self.lost.setdefault(key, self.data.get(key))
+        else:
+            self.lost.pop(key, None)
         if val is None:
             self.data.pop(key, None)
         else:
@@ -752,7 +756,7 @@ class FakeCluster:
         self.read_back += 1
         if self.kv is None:
             return {}
-        return {key: None if key in self.kv.lost else self.kv.data.get(key) for key in keys}
+        return {key: {**self.kv.data, **self.kv.lost}.get(key) for key in keys}
 
     def audit_log(self) -> List[AuditEntry]:
         return list(self.audited)
