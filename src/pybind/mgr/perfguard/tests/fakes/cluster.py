@@ -756,7 +756,8 @@ class FakeCluster:
         self.read_back += 1
         if self.kv is None:
             return {}
-        return {key: {**self.kv.data, **self.kv.lost}.get(key) for key in keys}
+        return {key: self.kv.lost[key] if key in self.kv.lost else self.kv.data.get(key)
+                for key in keys}
 
     def audit_log(self) -> List[AuditEntry]:
         return list(self.audited)
