@@ -7,7 +7,7 @@ takes a second to reach the mons.
 """
 import contextlib
 import logging
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import AuditEntry
 from ..events import EventLog
@@ -17,8 +17,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds after an order for which its entry may be on the way to the mons.
 LATE_SECONDS = 3.0
-#: Seconds that a command may wait for others of this module until its handler begins.
-QUEUED_SECONDS = 60.0
+#: Maximum time from the entry of a command until its handler begins. A command may wait for others
+#: of this module for longer, but an earlier entry may as well be that of another user, while that
+#: of the sender is still on the way: then nobody is named.
+QUEUED_SECONDS = 3.0
 
 
 class _Unnamed(NamedTuple):
@@ -39,6 +41,8 @@ class OrderedBy:
         self._audit_log = audit_log
         self._clock = clock
         self._event_ids: Optional[List[int]] = None
+        #: Entries by which an order was named: the command of no other order.
+        self._used: Dict[AuditEntry, Origin] = {}
         self._unnamed: List[_Unnamed] = []
 
     @contextlib.contextmanager
@@ -66,16 +70,19 @@ class OrderedBy:
             return
         unnamed, self._unnamed = self._unnamed, []
         entries = self._audit_log()
+        self._used = {entry: self._used[entry] for entry in entries if entry in self._used}
         for each in unnamed:
-            found = sender(entries, each.origin)
-            if found:
-                self._events.name(each.event_ids, found)
+            found = sending([entry for entry in entries if self._used.get(
+                entry, each.origin) == each.origin], each.origin)
+            if found is not None:
+                self._used[found] = each.origin
+                self._events.name(each.event_ids, found.entity)
             else:
                 log.debug('no audit entry of "%s"', each.origin.prefix)
 
 
-def sender(entries: Sequence[AuditEntry], origin: Origin) -> str:
-    """Who sent the command last before its handler began, by the clock of the same daemon."""
+def sending(entries: Sequence[AuditEntry], origin: Origin) -> Optional[AuditEntry]:
+    """The last entry of the command before its handler began, by the clock of the same daemon."""
     found = [entry for entry in entries if entry.prefix == origin.prefix
              and 0.0 <= origin.at - entry.time <= QUEUED_SECONDS]
-    return max(found, key=lambda entry: entry.time).entity if found else ''
+    return max(found, key=lambda entry: entry.time) if found else None

@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.types import AuditEntry
 from perfguard.events import Event, EventLog
-from perfguard.loop.ordered_by import LATE_SECONDS, QUEUED_SECONDS, OrderedBy, sender
+from perfguard.loop.ordered_by import LATE_SECONDS, QUEUED_SECONDS, OrderedBy, sending
 from perfguard.mitigation.types import Revert
 from perfguard.requests import Origin, ordered
 from perfguard.store import Store
@@ -25,13 +25,16 @@ PREPARE = 'perfguard rebalance prepare'
     ({'client.admin': 99.999}, 'client.admin'),
     ({'client.admin': 99.9 - QUEUED_SECONDS}, ''),
     # Another user sends the same command, before or after.
-    ({'client.admin': 90.0, 'client.ops': 99.9}, 'client.ops'),
+    ({'client.admin': 99.0, 'client.ops': 99.9}, 'client.ops'),
+    # The entry of the sender is still on the way.
+    ({'client.admin': 70.0}, ''),
     ({'client.admin': 99.9, 'client.ops': 100.1}, 'client.admin'), ({}, '')])
 def test_the_sender_was_the_last_one_before_the_handler_began(times: Dict[str, float],
                                                               found: str) -> None:
     entries = [AuditEntry(time, entity, PREPARE) for entity, time in times.items()]
     others = [AuditEntry(99.9999, 'client.x', 'perfguard rebalance pin')]
-    assert sender(entries + others, Origin(PREPARE, 100.0)) == found
+    entry = sending(entries + others, Origin(PREPARE, 100.0))
+    assert (entry.entity if entry else '') == found
 
 
 class Orders:
@@ -77,6 +80,18 @@ def test_the_audit_log_is_read_once_when_it_is_complete() -> None:
     assert orders.by == {'prepare': 'client.admin', 'drain': 'client.ops'}
     orders.wait(60.0)
     assert orders.asked == 1
+
+
+def test_the_entry_of_one_order_names_no_other() -> None:
+    """A user repeats the command of another one, and the mons are slow."""
+    orders = Orders([AuditEntry(100.0, 'client.admin', PREPARE)])
+    orders.order('prepare', Origin(PREPARE, 100.1))
+    orders.order('and its pin', Origin(PREPARE, 100.1))
+    orders.wait(1.0)
+    orders.order('again', Origin(PREPARE, 101.1))
+    orders.wait(LATE_SECONDS - 1.0)
+    orders.wait(LATE_SECONDS)
+    assert orders.by == {'prepare': 'client.admin', 'and its pin': 'client.admin'}
 
 
 def test_a_user_of_the_dashboard_is_named_at_once() -> None:
