@@ -297,7 +297,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = empty = waiting = 0
+    inactive = transition = clean = deep = total = empty = waiting = staying = 0
     for state, count in rows:
         words = set(state.split('+'))
         total += count
@@ -307,6 +307,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             transition += count
         if {'active', 'clean'} <= words:
             clean += count
+        if {'remapped', 'clean'} <= words:
+            staying += count
         if {'scrubbing', 'deep'} <= words:
             deep += count
         if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
@@ -320,6 +322,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
                     undersized_empty=empty, degraded_waiting=waiting,
+                    remapped_clean=staying,
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',
                         'backfill_toofull', 'laggy', 'wait', 'recovering', 'snaptrim')})

@@ -202,6 +202,13 @@ class PgCounts:
     undersized_empty: int = 0
     #: Degraded, and waiting for a backfill reservation.
     degraded_waiting: int = 0
+    #: Remapped and clean: CRUSH finds too few OSDs for them, so they have nowhere to move.
+    remapped_clean: int = 0
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether PGs move to other OSDs, or are to."""
+        return self.remapped - self.remapped_clean + self.backfilling + self.backfill_wait > 0
 
 
 @dataclass(frozen=True)

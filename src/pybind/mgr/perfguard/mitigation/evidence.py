@@ -35,14 +35,13 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                               number=len(slow_ops)))
     trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text,
                        frozenset({pool})) for text, pool in late]
-    rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
-    return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), rebalancing,
+    return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
                     counts.degraded, blocked, dict(slow_osds), dict(wedged), unknown)
 
 
 def _moves(counts: PgCounts) -> bool:
-    return counts.remapped + counts.backfilling + counts.backfill_wait + counts.recovering > 0
+    return counts.rebalancing or counts.recovering > 0
 
 
 # ---- Trouble over time

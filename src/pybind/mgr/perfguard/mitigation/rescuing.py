@@ -141,7 +141,7 @@ class Rescuing:
     def _is_calm(self, seen: Observation, campaign: bool) -> bool:
         counts = seen.signals.counts
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
-                or counts.backfill_toofull or seen.osdmap.pg_temp:
+                or counts.backfill_toofull or len(seen.osdmap.pg_temp) > counts.remapped_clean:
             self._calm = None
         else:
             self._calm = min(self._calm or seen.now, seen.now)

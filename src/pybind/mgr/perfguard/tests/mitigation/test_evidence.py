@@ -40,6 +40,9 @@ def test_no_trouble(seen: Evidence) -> None:
 @pytest.mark.parametrize('counts,moving,rebalancing', [
     (PgCounts(remapped=1), True, True), (PgCounts(backfilling=1), True, True),
     (PgCounts(backfill_wait=1), True, True), (PgCounts(recovering=1), True, False),
+    # CRUSH finds too few OSDs.
+    (PgCounts(remapped=3, remapped_clean=3), False, False),
+    (PgCounts(remapped=4, remapped_clean=3), True, True),
     (PgCounts(degraded=1), False, False), (PgCounts(active_clean=1), False, False)])
 def test_movement(counts: PgCounts, moving: bool, rebalancing: bool) -> None:
     seen = found(counts)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Degraded PGs that wait for an OSD that is too full, while others have room."""
 from dataclasses import replace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -23,6 +23,13 @@ ROOMY = 1 << 40
 class FullCluster(FakeCluster):
     """PGs whose primaries are asked say that their next OSD is too full."""
     used: Dict[int, int]
+    #: PGs for which CRUSH finds too few OSDs.
+    holes: Tuple[str, ...] = ()
+
+    def tick(self, seconds: float = 1.0) -> None:
+        super().tick(seconds)
+        for pgid in self.holes:
+            self.pg[pgid].temp = self.pg[pgid].data
 
     def osd_space(self) -> Dict[int, Space]:
         used = getattr(self, 'used', {})
@@ -43,7 +50,7 @@ class FullCluster(FakeCluster):
         found = super().signals(osdmap)
         number = len(self.toofull())
         return replace(found, counts=replace(found.counts, backfill_toofull=number,
-                                             degraded=number))
+                                             degraded=number, remapped_clean=len(self.holes)))
 
 
 class Hurt(Driver):
@@ -109,6 +116,18 @@ def test_they_are_removed_one_at_a_time_once_there_is_room() -> None:
         most = max(most, len(driver.cluster.remapped()))
     assert upmaps(driver) == {} and driver.cluster.clean() and most == 1
     assert Store(driver.kv).get('rescues') is None and not driver.loop.published.held
+
+
+def test_pgs_that_have_nowhere_to_move_keep_no_upmap() -> None:
+    """CRUSH finds too few OSDs for them, and they stay remapped for good."""
+    driver = hurt()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    driver.run(20)
+    driver.cluster.holes = ('2.0',)
+    driver.cluster.fullness.clear()
+    driver.cluster.used[FULL] = 1 << 30
+    driver.run(250)
+    assert upmaps(driver) == {} and driver.cluster.remapped() == ['2.0']
 
 
 @pytest.mark.parametrize('mode', ['off', 'observe'])
