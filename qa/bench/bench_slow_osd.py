@@ -25,6 +25,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from perfguard.watch.chronic import LEAST_SLOW_SECONDS
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.types import OsdReading
 
 from . import recorded
 from .detectors import Chronic, CommitMad, Detector, PeerEvaluation, Perfguard, Perseus
@@ -227,7 +228,7 @@ def cpu_ms(osds: int, beats: int = 60) -> Tuple[float, float]:
     for beat in range(beats):
         samples = trace.samples(beat)
         begin = time.process_time()
-        detector.update(1e9 + beat * BEAT, samples, trace.places, trace.busy[beat],
+        detector.update(OsdReading(1e9 + beat * BEAT, samples, trace.places, trace.busy[beat]),
                         SlowSettings())
         taken.append(1000 * (time.process_time() - begin))
     return statistics.median(taken[12:]), max(taken[12:])

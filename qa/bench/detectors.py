@@ -22,6 +22,7 @@ from typing import Dict, List, Optional, Protocol, Set, Tuple
 import numpy as np
 
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.types import OsdReading
 
 from .traces import Array, Trace
 
@@ -42,8 +43,9 @@ class Perfguard:
         self.hosts: Set[str] = set()
 
     def flagged(self, beat: int) -> Set[int]:
-        self.detector.update(1e9 + self.trace.clock(beat), self.trace.samples(beat),
-                             self.trace.places, self.trace.busy[beat], self.settings)
+        self.detector.update(OsdReading(
+            1e9 + self.trace.clock(beat), self.trace.samples(beat), self.trace.places,
+            self.trace.busy[beat]), self.settings)
         self.hosts.update(host.host for host in self.detector.hosts())
         return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
 

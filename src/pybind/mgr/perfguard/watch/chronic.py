@@ -13,13 +13,13 @@ are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy 
 import math
 import time
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, median,
                     without_waiting_primaries)
-from .types import Chronic, OsdPlace, OsdSample
+from .types import Chronic, OsdPlace, OsdReading
 
 #: Slowdown from which an interval is slow.
 RATIO = 2.5
@@ -173,21 +173,22 @@ class ChronicOsds:
         return {osd: count.share for osd, count in self._counts.items()
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
-    def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
-               windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
-               busy: Collection[int], memory_seconds: float = MEMORY_SECONDS,
-               replicas_only: Collection[int] = ()) -> None:
-        """`findings`: comparisons of each OSD with its peers. `busy`: OSDs with work besides client
-        operations, which are not counted. `replicas_only`: OSDs with a primary affinity of 0. They
+    def update(self, reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
+               memory_seconds: float = MEMORY_SECONDS) -> None:
+        """`findings`: comparisons of each OSD with its peers.
+
+        OSDs with work besides client operations are not counted. OSDs with a primary affinity of 0
         have no reads, and some stores show no other evidence: without any for a day they are
-        cleared, so that they can be judged anew."""
+        cleared, so that they can be judged anew.
+        """
+        now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
         if now < self._now:
             self._turn_back(now)
         self._now = now
-        intervals = _intervals(samples, findings, windows, busy)
+        intervals = _intervals(reading, findings, windows)
         slow = _worst({osd: over for osd, (_, over) in intervals.items() if over})
-        crowd = _crowd(slow, findings, places) if len(slow) > 1 else set()
+        crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
         for osd, (seconds, _) in intervals.items():
             if osd not in crowd:
                 count = self._counts.get(osd)
@@ -197,7 +198,7 @@ class ChronicOsds:
                            self._scale)
         if not 0.0 <= now - self._judged < min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = now
-            self._judge(now, places, replicas_only)
+            self._judge(now, reading.places, reading.replicas_only)
 
     def _turn_back(self, now: float) -> None:
         """The clock was set back."""
@@ -268,13 +269,13 @@ def _read(row: Any, now: float) -> Optional[_Count]:
     return count
 
 
-def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, OsdWindow],
-               busy: Collection[int]) -> Dict[int, Tuple[float, List[PeerFinding]]]:
+def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow]
+               ) -> Dict[int, Tuple[float, List[PeerFinding]]]:
     """Length of the interval and slow operations, by OSD with enough operations of some kind."""
     found: Dict[int, Tuple[float, List[PeerFinding]]] = {}
-    for sample in samples:
+    for sample in reading.samples:
         osd, flows = sample.osd, flows_of(sample)
-        if osd in busy:
+        if osd in reading.busy:
             continue
         for each in findings.get(osd, ()):
             flow = flows[each.channel]

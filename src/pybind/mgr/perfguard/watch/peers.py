@@ -324,74 +324,80 @@ class PeerFinding(NamedTuple):
 Findings = Dict[int, List[PeerFinding]]
 
 
+class _Group(NamedTuple):
+    """The OSDs of a group with their latencies of one kind of operation."""
+    key: GroupKey
+    channel: int
+    points: List[LoadPoint]
+    #: The members by their work; '': client operations only.
+    kinds: Dict[str, Peers]
+
+
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Findings:
     """Findings by OSD. `busy`: OSD -> its work besides client operations."""
-    groups, minorities = groups_of(places)
+    group_of, minorities = groups_of(places)
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
-    findings: Findings = {}
-    groups_peers: Dict[Tuple[GroupKey, int], Dict[str, Peers]] = {}
-    points_of: Dict[Tuple[GroupKey, int], List[LoadPoint]] = {}
+    groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
         for osd, load in loads.items():
             reading = windows[osd].reading(channel, totals[osd])
             if reading is not None:
                 point = LoadPoint(osd, reading, load)
-                root, device_class, model = groups[osd]
+                root, device_class, model = group_of[osd]
                 members.setdefault((root, device_class, '*'), []).append(point)
                 if model != '*':
-                    members.setdefault(groups[osd], []).append(point)
-        for key, points in members.items():
-            groups_peers[key, channel] = _by_kind(points, busy)
-            points_of[key, channel] = points
-    utilisation = _utilisations(groups_peers)
-    for (key, channel), kinds in groups_peers.items():
-        points = points_of[key, channel]
-        judged = [point for point in points if groups[point.osd] == key]
-        _judge_group(channel, key[1], points, judged, kinds, utilisation[key], busy, minorities,
-                     findings)
+                    members.setdefault(group_of[osd], []).append(point)
+        groups += [_Group(key, channel, points, _by_kind(points, busy))
+                   for key, points in members.items()]
+    utilisation = _utilisations(groups)
+    findings: Findings = {}
+    for group in groups:
+        for point in group.points:
+            if group_of[point.osd] == group.key:
+                found = _judge(point, busy.get(point.osd, ''), group, utilisation[group.key],
+                               minorities[point.osd])
+                if found is not None:
+                    findings.setdefault(point.osd, []).append(found)
     return findings
 
 
-def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
-                  ) -> Dict[GroupKey, float]:
+def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
     """Utilisation of each group: the maximum over the kinds of operation, which share queues,
     of its OSDs without other work."""
     found: Dict[GroupKey, float] = {}
-    for (key, _), kinds in peers.items():
-        found[key] = max(found.get(key, 0.0), kinds[''].utilisation if '' in kinds else 0.0)
+    for group in groups:
+        found[group.key] = max(found.get(group.key, 0.0),
+                               group.kinds[''].utilisation if '' in group.kinds else 0.0)
     return found
 
 
-def _judge_group(channel: int, device_class: str, points: List[LoadPoint], judged: List[LoadPoint],
-                 kinds: Dict[str, Peers], utilisation: float, busy: Mapping[int, str],
-                 minorities: Mapping[int, bool], findings: Findings) -> None:
-    """Compare the `judged` members of a group with the members that do the same work."""
-    least_ms = FLASH_EXCESS_MS if device_class in FLASH_CLASSES else MIN_EXCESS_MS
-    for point in judged:
-        kind = busy.get(point.osd, '')
-        if kind and channel == STORE_READS:
-            # Deep scrub and backfill read more per operation than clients do.
-            continue
-        chosen = _choose(kind, kinds)
-        if chosen not in kinds:
-            kinds[chosen] = Peers(points)
-        peers = kinds[chosen]
-        found = compare(point, peers, chosen in (kind, EVERYONE))
-        if found is None:
-            continue
-        allowance = MINORITY_ALLOWANCE if minorities[point.osd] else 1.0
-        if kind:
-            allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
-        if found.score > LEAST_SCORE:
-            # The queues of few busy OSDs are unknown.
-            unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
-            factor = BUSY_LOAD if unseen else CAPACITY
-            allowance = max(allowance, queue_allowance(
-                max(utilisation, peers.utilisation), found.load_ratio, factor))
-        findings.setdefault(point.osd, []).append(PeerFinding(channel, found, allowance, least_ms))
+def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
+           minority: bool) -> Optional[PeerFinding]:
+    """Compare an OSD with the members of its group that do the same work, `kind`."""
+    if kind and group.channel == STORE_READS:
+        # Deep scrub and backfill read more per operation than clients do.
+        return None
+    chosen = _choose(kind, group.kinds)
+    if chosen not in group.kinds:
+        group.kinds[chosen] = Peers(group.points)
+    peers = group.kinds[chosen]
+    found = compare(point, peers, chosen in (kind, EVERYONE))
+    if found is None:
+        return None
+    allowance = MINORITY_ALLOWANCE if minority else 1.0
+    if kind:
+        allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
+    if found.score > LEAST_SCORE:
+        # The queues of few busy OSDs are unknown.
+        unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
+        factor = BUSY_LOAD if unseen else CAPACITY
+        allowance = max(allowance, queue_allowance(
+            max(utilisation, peers.utilisation), found.load_ratio, factor))
+    return PeerFinding(group.channel, found, allowance, FLASH_EXCESS_MS
+                       if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS)
 
 
 def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:

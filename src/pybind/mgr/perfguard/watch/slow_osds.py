@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs and slow hosts.
 
-An OSD is compared with its peers at the same load (peers.py). This file decides how
-long it must be slow until it is reported, and how long it must be healthy until that is cleared.
+An OSD is compared with its peers at the same load (peers.py). This file decides how long it must
+be slow until it is reported, and how long it must be healthy until that is cleared.
 chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, OsdWindow
 from .peers import SURE, PeerFinding, ScoreBaseline, judge, median, without_waiting_primaries, worst
-from .types import OsdPlace, OsdSample, SlowHost, OsdVerdict
+from .types import OsdPlace, OsdReading, SlowHost, OsdVerdict
 
 #: Loads within this factor are reported as the same.
 SAME_LOAD = 1.2
@@ -191,16 +191,9 @@ class SlowOsds:
     def _findings_of(self, osd: int) -> Sequence[PeerFinding]:
         return self._states[osd].findings if osd in self._states else ()
 
-    def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
-               busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
-               settled: bool = True, replicas_only: Collection[int] = ()) -> None:
-        """Process the samples of one interval. OSDs without a place are forgotten.
-
-        `now`: seconds since the epoch. `busy`: OSD -> types.TARGET, SOURCE or SCRUB if it has work
-        besides client operations. `learning`: the samples may become part of baselines.
-        `settled`: all PGs are active and clean, and none moves. `replicas_only`: OSDs with a
-        primary affinity of 0.
-        """
+    def update(self, reading: OsdReading, settings: SlowSettings) -> None:
+        """Process one interval. OSDs without a place are forgotten."""
+        now, places = reading.now, reading.places
         if not math.isfinite(now) or not self._take_places(now, places):
             return
         # After a gap, or if the clock was set forward, the time was not observed.
@@ -208,24 +201,27 @@ class SlowOsds:
         if now < self._now:
             self._turn_back(now)
         self._now = now
-        for sample in samples:
+        for sample in reading.samples:
             if sample.osd in places:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
         windows = {osd: state.window for osd, state in self._states.items()
                    if state.window.expire(now, settings.seconds)}
-        kinds = self._kinds(now, busy, settings)
+        kinds = self._kinds(now, reading.busy, settings)
         judged = judge(windows, places, kinds)
-        if learning:
-            self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
-                                windows, places, kinds, settings.memory_seconds, replicas_only)
+        if reading.learning:
+            self.chronic.update(replace(reading, busy=kinds, samples=[
+                each for each in reading.samples if each.osd in windows]),
+                judged, windows, settings.memory_seconds)
         findings = without_waiting_primaries(judged, settings.ratio)
-        self._settled_since = min(self._settled_since, now) if settled else math.inf
+        self._settled_since = (min(self._settled_since, now) if reading.settled
+                               else math.inf)
         quick = now - self._settled_since >= QUICK_SECONDS
         chosen: Dict[int, PeerFinding] = {}
         scores: Dict[int, float] = {}
         for osd, state in self._states.items():
             if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
-                _count_time(state, findings[osd], now, passed, settings, learning, quick)
+                _count_time(state, findings[osd], now, passed, settings,
+                            reading.learning, quick)
             else:
                 _forget(state, now, settings)
             best, score = worst(findings.get(osd, ()), settings.ratio)

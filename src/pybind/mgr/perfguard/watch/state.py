@@ -19,7 +19,7 @@ from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
-from .types import Alarm, Flow
+from .types import Alarm, Flow, OsdReading, OsdSample
 
 Load = TypeVar('Load', ClientLoad, ObjectLoad)
 
@@ -139,6 +139,14 @@ class WatchState:
                 self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
+        self._judge_osds(context, readings, samples, options)
+        self._loads.append(_by_osd(readings.client_loads))
+        self._objects.append(_by_osd(readings.object_loads))
+        self._kv_bytes.append((context.now, readings.kv_bytes))
+        self._judge_laggy(context, readings, seconds)
+
+    def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
+                    options: Options) -> None:
         erasure = {pool.id for pool in context.osdmap.pools.values() if pool.erasure}
         if readings.pg_writes is not None:
             latest = replica_flows(readings.pg_writes, readings.pg_seconds)
@@ -148,17 +156,13 @@ class WatchState:
                    if each.osd in self._replicas else each
                    for each in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(
-            context.now, samples,
-            readings.places, busy(self.osd_counts, readings.counters),
+            OsdReading(
+                context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
+                not context.probing, self._settled(context),
+                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity}),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
-                         memory_seconds=options.slow_osd_memory),
-            not context.probing, self._settled(context),
-            {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity})
+                         memory_seconds=options.slow_osd_memory))
         self._slow_ratio = options.slow_osd_ratio
-        self._loads.append(_by_osd(readings.client_loads))
-        self._objects.append(_by_osd(readings.object_loads))
-        self._kv_bytes.append((context.now, readings.kv_bytes))
-        self._judge_laggy(context, readings, seconds)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         counts = context.signals.counts

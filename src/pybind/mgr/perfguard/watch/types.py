@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Types of the watch: flows of operations, verdicts, and alarms."""
-from typing import NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Collection, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 
-__all__ = ['Alarm', 'Chronic', 'Flow', 'NO_FLOW', 'OsdPlace', 'OsdSample', 'SCRUB', 'SOURCE',
-           'SlowHost', 'TARGET', 'OsdVerdict']
+__all__ = ['Alarm', 'Chronic', 'Flow', 'NO_FLOW', 'OsdPlace', 'OsdReading', 'OsdSample', 'SCRUB',
+           'SOURCE', 'SlowHost', 'TARGET', 'OsdVerdict']
 
 
 class Flow(NamedTuple):
@@ -44,6 +45,24 @@ class OsdSample(NamedTuple):
 TARGET = 'backfill target'
 SOURCE = 'backfill'
 SCRUB = 'deep scrub'
+
+
+@dataclass(frozen=True)
+class OsdReading:
+    """What is known about the OSDs at the end of one interval."""
+    #: Seconds since the epoch.
+    now: float
+    samples: Sequence[OsdSample]
+    #: OSDs without a place are ignored.
+    places: Mapping[int, OsdPlace]
+    #: OSD -> TARGET, SOURCE or SCRUB if it has work besides client operations.
+    busy: Mapping[int, str]
+    #: The samples may become part of baselines.
+    learning: bool = True
+    #: All PGs are active and clean, and none moves.
+    settled: bool = True
+    #: OSDs with a primary affinity of 0.
+    replicas_only: Collection[int] = ()
 
 
 class OsdVerdict(NamedTuple):

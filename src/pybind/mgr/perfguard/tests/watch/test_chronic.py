@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.watch.chronic import KEPT, ChronicOsds
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
-from perfguard.watch.types import SCRUB, Flow, OsdPlace, OsdSample
+from perfguard.watch.types import SCRUB, Flow, OsdPlace, OsdReading, OsdSample
 
 HOUR, DAY = 3600.0, 86400.0
 #: Longer than mgr_stats_period (5 s): days are played here.
@@ -50,9 +50,9 @@ class Clock:
         for _ in range(round(seconds / BEAT)):
             self.now += BEAT
             self.beat += 1
-            self.detector.update(
-                self.now, [self.sample(osd, pattern(osd, self.beat)) for osd in self.places],
-                self.places, self.busy, self.settings, replicas_only=self.replicas_only)
+            samples = [self.sample(osd, pattern(osd, self.beat)) for osd in self.places]
+            self.detector.update(OsdReading(self.now, samples, self.places, self.busy,
+                                            replicas_only=self.replicas_only), self.settings)
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -134,7 +134,7 @@ def test_single_outliers_are_no_episodes() -> None:
         now = START + 5.0 * beat
         samples = [clock.sample(osd, 8.0 if osd == 3 and beat % 20 == 0 else 1.0)
                    ._replace(seconds=5.0) for osd in clock.places]
-        detector.update(now, samples, clock.places, {}, SlowSettings())
+        detector.update(OsdReading(now, samples, clock.places, {}), SlowSettings())
     assert counted.shares()[3] == pytest.approx(0.05, abs=0.01) and not counted.standing
 
 
@@ -174,8 +174,8 @@ def test_victims_of_a_slow_replica_are_not_called_slow() -> None:
     clock = Clock()
     for beat in range(800):
         clock.now += BEAT
-        clock.detector.update(clock.now, [make(osd, beat) for osd in clock.places], clock.places,
-                              {}, SlowSettings())
+        samples = [make(osd, beat) for osd in clock.places]
+        clock.detector.update(OsdReading(clock.now, samples, clock.places, {}), SlowSettings())
     assert clock.slow() == [3]
 
 

@@ -14,7 +14,8 @@ from perfguard.rebalance.report import ReleasePlan
 from perfguard.status import osds_json
 from perfguard.store import Store
 from perfguard.watch.report import laggy_json, pool_json
-from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.types import OsdReading
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
@@ -466,9 +467,9 @@ def test_how_osds_compare_is_not_learned_while_a_probe_affects_latency(
     learned: List[bool] = []
     update = SlowOsds.update
 
-    def noted(self: SlowOsds, *args: Any) -> None:
-        learned.append(args[5])
-        update(self, *args)
+    def noted(self: SlowOsds, reading: OsdReading, settings: SlowSettings) -> None:
+        learned.append(reading.learning)
+        update(self, reading, settings)
 
     monkeypatch.setattr(SlowOsds, 'update', noted)
     monkeypatch.setattr(Probing, 'affects_latency', lambda self, now, period: probing)

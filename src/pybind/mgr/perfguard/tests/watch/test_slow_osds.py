@@ -8,7 +8,7 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set
 import pytest
 
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
-from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdPlace, OsdSample
+from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdPlace, OsdReading, OsdSample
 
 BEAT = 5.0
 START = 1e9
@@ -47,8 +47,9 @@ class Clock:
         """Who is slow at the end."""
         for _ in range(round(seconds / beat)):
             self.now += beat
-            self.detector.update(self.now, [make(osd) for osd in self.places], self.places,
-                                 self.busy, SETTINGS, self.learning, self.settled)
+            self.detector.update(OsdReading(
+                self.now, [make(osd) for osd in self.places], self.places, self.busy,
+                self.learning, self.settled), SETTINGS)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -481,7 +482,7 @@ def test_flags_survive_a_failover() -> None:
     clock.detector = SlowOsds()
     clock.detector.from_json(kept, clock.now)
     assert clock.detector.verdicts[3].slow
-    clock.detector.update(clock.now, [], {}, {}, SETTINGS)  # no OSDMap yet
+    clock.detector.update(OsdReading(clock.now, [], {}, {}), SETTINGS)  # no OSDMap yet
     assert clock.play(2 * BEAT, make) == {3}
     assert clock.detector.verdicts[3].since == before.since
     assert clock.detector.verdicts[3].why == before.why
@@ -549,7 +550,8 @@ def test_one_osd_no_osd_and_strangers() -> None:
     clock = Clock(places(1, 1))
     assert not clock.play(300, slow_ones({0}, read=20.0))
     assert clock.detector.verdicts[0].score is None
-    clock.detector.update(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}, SETTINGS)
+    clock.detector.update(
+        OsdReading(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}), SETTINGS)
     clock.places = {}
     assert not clock.play(900) and clock.detector.hosts() == ()
 
@@ -578,5 +580,5 @@ def test_inputs_are_left_alone() -> None:
     where, samples = places(), [sample(osd) for osd in places()]
     busy = {3: SCRUB}
     before: List[object] = [dict(where), list(samples), dict(busy)]
-    SlowOsds().update(START, samples, where, busy, SETTINGS)
+    SlowOsds().update(OsdReading(START, samples, where, busy), SETTINGS)
     assert [where, samples, busy] == before
