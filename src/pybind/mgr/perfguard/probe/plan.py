@@ -217,7 +217,8 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
         check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
-    refusals = (*_refusals(order, cluster, seen, options, moving, pool, jobs, spent),
+    refusals = (*_blocked(order, seen, moving, pool, jobs),
+                *_no_room(cluster, options, pool, spent),
                 *_crowded(cluster, seen, target, pool, spent))
     if pool is not None and not refusals:
         # Last, because it considers each PG of the pool; raises BadJob.
@@ -278,15 +279,19 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
     return pool.size / pool.data_shards
 
 
-def _refusals(order: RunOrder, cluster: Reader, seen: Observation, options: Options,
-              moving: bool, pool: Optional[Pool], jobs: Tuple[Job, ...],
-              spent: Budget) -> List[str]:
+def _blocked(order: RunOrder, seen: Observation, moving: bool, pool: Optional[Pool],
+             jobs: Tuple[Job, ...]) -> List[str]:
+    """The state of the cluster that forbids a probe now."""
     found = []
     if moving and not order.during_campaign:
         found.append('a campaign is active (override with --during-campaign)')
     found += reasons(seen, order.during_campaign)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
-    found += blocked_io(seen.osdmap, pool, writing)
+    return found + blocked_io(seen.osdmap, pool, writing)
+
+
+def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:
+    """The limits of space and time that the budget exceeds."""
     space = cluster.pool_space(pool.id) if pool is not None else None
     # For a new pool, the mgr reports that no space is free.
     free = space.free_bytes * _copies(Target('pool'), pool) \
@@ -297,8 +302,8 @@ def _refusals(order: RunOrder, cluster: Reader, seen: Observation, options: Opti
             quota_bytes = pool.quota_bytes - space.stored_bytes
         if pool.quota_objects:
             quota_objects = pool.quota_objects - space.objects
-    return found + budgets.refusals(spent, int(free), options.probe_max_bytes,
-                                    options.probe_max_seconds, quota_bytes, quota_objects)
+    return budgets.refusals(spent, int(free), options.probe_max_bytes,
+                            options.probe_max_seconds, quota_bytes, quota_objects)
 
 
 def _crowded(cluster: Reader, seen: Observation, target: Target, pool: Optional[Pool],
