@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The controllers of the jobs, and their common journal."""
+from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
@@ -22,21 +23,33 @@ from ..watch.controller import Watching
 from ..why.controller import Explaining
 
 
+@dataclass(frozen=True)
+class LoopContext:
+    """The common context of the parts of the loop."""
+    cluster: Cluster
+    store: Store
+    options: Callable[[], Options]
+    clock: Callable[[], float]
+    #: Runs jobs that use the tools of Ceph.
+    tools: ToolThread
+    requests: Requests
+
+
 class Jobs:
     """Each controller journals its next actions, and calls `kept` before it executes them."""
 
-    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float], tools: ToolThread, database: Optional[Database],
-                 requests: Requests, note: Callable[[Event], None]) -> None:
-        self._options = options
+    def __init__(self, context: LoopContext, database: Optional[Database],
+                 note: Callable[[Event], None]) -> None:
+        cluster, store, tools = context.cluster, context.store, context.tools
+        self._options = context.options
         self._note = note
         self.journal = Journal(cluster, store)
         #: Whether this mgr owns the journal in this turn; None: not checked yet.
         self._owns: Optional[bool] = None
         self.leaving = Leaving(store)
         self.rebalance = RebalanceController(CampaignContext(
-            cluster, store, self.options, clock, tools, note, self.kept, self.may_write,
-            self.leaving.reopen, requests.worked_out))
+            cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
+            self.leaving.reopen, context.requests.worked_out))
         self.watching = Watching(cluster, store, note)
         self.mitigating = Mitigating(cluster, store, note, self.kept)
         self.rescuing = Rescuing(cluster, store, note, self.kept)

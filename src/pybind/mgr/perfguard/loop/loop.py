@@ -28,7 +28,7 @@ from ..status import TOO_EARLY, Published, status_json
 from ..store import Store, found, found_earlier
 from ..watch.series import HistoryPoint
 from .answering import Answering
-from .jobs import Jobs
+from .jobs import Jobs, LoopContext
 from .publishing import Publishing
 
 
@@ -122,9 +122,9 @@ class Loop:
         self._resting = threading.Event()
         self._tools = tools or ToolThread(self.wake)
         self.requests = Requests(store)
-        self._publishing = Publishing(cluster, store, options, clock, self.requests)
-        self.jobs = Jobs(cluster, store, options, clock, self._tools, database, self.requests,
-                         self._publishing.note)
+        context = LoopContext(cluster, store, options, clock, self._tools, self.requests)
+        self._publishing = Publishing(context)
+        self.jobs = Jobs(context, database, self._publishing.note)
         self.journal, self.leaving = self.jobs.journal, self.jobs.leaving
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._observing = Observing(cluster, clock, self.jobs)

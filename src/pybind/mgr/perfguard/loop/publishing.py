@@ -2,10 +2,9 @@
 """The last part of a turn: the state for commands, metrics and the page, health checks, events."""
 import logging
 import threading
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 from .. import status as overview
-from ..cluster.ports import Cluster
 from ..errors import HealthChecks, texts
 from ..events import Event, EventLog
 from ..mitigation.ladder import KIND as MITIGATION
@@ -14,11 +13,9 @@ from ..options import Options
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
 from ..rebalance.types import Campaign
-from ..requests import Requests
 from ..status import Published
-from ..store import Store
 from ..watch.report import KINDS
-from .jobs import Jobs
+from .jobs import Jobs, LoopContext
 from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
@@ -30,15 +27,14 @@ LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 class Publishing:
     """`published` is replaced whole at the end of each turn; other threads read it."""
 
-    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float], requests: Requests) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._options = options
-        self._clock = clock
-        self._requests = requests
-        self.events = EventLog(store)
-        self.ordered_by = OrderedBy(self.events, cluster.audit_log, clock)
+    def __init__(self, context: LoopContext) -> None:
+        self._cluster = context.cluster
+        self._store = context.store
+        self._options = context.options
+        self._clock = context.clock
+        self._requests = context.requests
+        self.events = EventLog(self._store)
+        self.ordered_by = OrderedBy(self.events, self._cluster.audit_log, self._clock)
         #: Held while `published` changes.
         self._lock = threading.Lock()
         #: Health checks of the last complete turn.
