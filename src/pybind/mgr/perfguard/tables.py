@@ -87,6 +87,12 @@ def seconds_text(seconds: Optional[float]) -> str:
     return '%s days' % _rounded(whole / 86400, '0.1')
 
 
+def ms_text(milliseconds: float) -> str:
+    """"1.23 ms"; at least two digits that are not zero: "0.0042 ms"."""
+    digits = next((each for each in range(2, 6) if milliseconds * 10 ** each >= 10), 2)
+    return '%.*f ms' % (digits, milliseconds)
+
+
 def _rounded(value: float, unit: str = '1') -> Decimal:
     """Halves are rounded up, as on the page; Python would round them to even digits."""
     return Decimal(value).quantize(Decimal(unit), ROUND_HALF_UP)
@@ -139,8 +145,8 @@ def _clients(signals: Json) -> str:
     for kind in ('read', 'write'):
         if signals.get(kind + '_rate'):
             tail = signals[kind + '_p99_ms']
-            parts.append('%ss %.2f ms%s at %.0f/s' % (
-                kind, signals[kind + '_ms'],
+            parts.append('%ss %s%s at %.0f/s' % (
+                kind, ms_text(signals[kind + '_ms']),
                 '' if tail is None else ' (p99 of 2 minutes: %.1f)' % tail,
                 signals[kind + '_rate']))
     return ', '.join(parts) or 'no operations'

@@ -185,7 +185,8 @@ class SavedPlan:
                 'token': self.token, 'change': self.command,
                 'approved': self.approved or None, 'refused': self.refused or waits,
                 'changed': found,
-                **{key: self.preview[key] for key in ('pgs', 'bytes', 'eta_seconds')}}
+                **{key: self.preview.get(key) for key in (
+                    'pgs', 'bytes', 'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')}}
 
     def details(self, now: PlanGround, waits: str = '') -> Json:
         return {**self.row(now, waits), 'preview': self.preview}

@@ -205,10 +205,11 @@ def replacement(data: Json) -> str:
 def saved_plans(data: Json) -> str:
     if not data['plans']:
         return 'no plans'
-    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'time', 'state', 'reason')
+    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'estimated time', 'state',
+               'reason')
     return table(columns, [
         (row['plan'], time_text(row['saved']), row['change'], row['pgs'], bytes_text(row['bytes']),
-         seconds_text(row['eta_seconds']), row['state'],
+         eta_text(row), row['state'],
          row['refused'] or '; '.join(row['changed'][:3]) or '-')
         for row in data['plans']], left=('plan', 'saved', 'change', 'state', 'reason'))
 

@@ -14,7 +14,7 @@ from ..cluster.types import OsdMap
 from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
-from ..tables import plural
+from ..tables import ms_text, plural
 from ..watch.pools import BadTarget, named_target
 from ..window import BadWindow, opens_in
 from . import copying, osd_limits
@@ -254,8 +254,8 @@ def _because(pace: Pace, reason: Reason) -> Pace:
 
 
 def _latency(worst: PoolLatency) -> Reason:
-    text = '%s latency of %s is %.2f ms (limit %.2f ms)' % (
-        worst.kind.rstrip('s'), worst.who, worst.ms, worst.target_ms)
+    text = '%s latency of %s is %s (limit %s)' % (
+        worst.kind.rstrip('s'), worst.who, ms_text(worst.ms), ms_text(worst.target_ms))
     if worst.pressure > 1.0:
         return Reason(Code.LATENCY, text)
     if worst.ms > worst.target_ms:

@@ -3,6 +3,7 @@
 import errno
 import inspect
 import json
+import re
 import threading
 import time
 import types
@@ -758,7 +759,11 @@ def test_plans_in_words(shell: Shell) -> None:
     assert tables.saved_plans(give(PlanOrder(LS))) == 'no plans'
     text = tables.saved_plan(give(PlanOrder(SAVE, 'p', Order('expand', weight='1.0'))))
     assert 'plan p' in text and 'fullest OSD' in text and 'rebalance approve p' in text
-    assert tables.saved_plans(give(PlanOrder(LS))).split('\n')[1].split()[0] == 'p'
+    names, row = tables.saved_plans(give(PlanOrder(LS))).split('\n')
+    assert 'estimated time' in names and row.split()[0] == 'p'
+    # As in the preview, from a quarter of the estimate to four times of it.
+    estimate, = re.findall(r'estimated time +(\d+ \w+ \(.* to .*\)) ', text)
+    assert estimate in row
     assert 'campaign 1 has begun' in tables.approved(give(PlanOrder(APPROVE, 'p')))
     shell.driver.run_to('RELEASING')
     give(PlanOrder(SAVE, 'q', Order('drain', ('h6',))))

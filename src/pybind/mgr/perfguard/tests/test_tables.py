@@ -25,6 +25,13 @@ def test_seconds_text(seconds: Optional[float], text: str) -> None:
     assert tables.seconds_text(seconds) == text
 
 
+@pytest.mark.parametrize('value, text', [
+    (12.345, '12.35 ms'), (0.23, '0.23 ms'), (0.1, '0.10 ms'), (0.042, '0.042 ms'),
+    (0.0042, '0.0042 ms'), (0.0, '0.00 ms')])
+def test_ms_text(value: float, text: str) -> None:
+    assert tables.ms_text(value) == text
+
+
 def test_lists_name_the_first_ones_and_count_the_others() -> None:
     assert tables.listed([]) == '' and tables.listed(['1.0', '1.1']) == '1.0, 1.1'
     assert tables.listed(['1.%d' % i for i in range(8)]) == '1.0, 1.1, 1.2, 1.3, 1.4 and 3 more'
