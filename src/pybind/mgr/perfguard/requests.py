@@ -123,7 +123,7 @@ class Requests:
        kept (`take`), and removes their notes when what follows from them is stored (`settle`), or
        at once where it is refused (`drop`).
     3. It takes the orders that wait (`next`), answers them, or keeps those for which something is
-       being worked out until the next turn (`hold`).
+       being worked out until the next turn (`keep`).
     """
 
     def __init__(self, store: Store) -> None:
@@ -137,7 +137,7 @@ class Requests:
         self._putting = threading.Lock()
         self._closed = False
         #: Orders that wait for their jobs. Only for the loop's thread.
-        self._held: List[PendingOrder] = []
+        self._kept: List[PendingOrder] = []
         #: The last order whose command did not wait for its job.
         self._left: Optional[PendingOrder] = None
         self._left_at = 0.0
@@ -232,12 +232,12 @@ class Requests:
         return pending.answer
 
     def next(self) -> List[PendingOrder]:
-        """For the loop: all orders whose commands still wait, held ones first.
+        """For the loop: all orders whose commands still wait, kept ones first.
 
         The jobs of the others are called off, but for the last one: whoever gave the order may
         give it again.
         """
-        pending, self._held = self._held, []
+        pending, self._kept = self._kept, []
         with contextlib.suppress(queue.Empty):
             while True:
                 pending.append(self._queue.get_nowait())
@@ -248,11 +248,11 @@ class Requests:
                 self._left, self._left_at = each, time.monotonic()
         return [each for each in pending if not each.done.is_set()]
 
-    def hold(self, pending: PendingOrder) -> None:
+    def keep(self, pending: PendingOrder) -> None:
         """For the loop: keep an order that cannot be answered in this turn."""
-        self._held.append(pending)
+        self._kept.append(pending)
 
-    def worked_out(self, order: Any, crush_version: int) -> Optional[ToolJob[Any]]:
+    def finished_job(self, order: Any, crush_version: int) -> Optional[ToolJob[Any]]:
         """For the loop: the job of the same order, whose result was too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \
@@ -262,13 +262,13 @@ class Requests:
         return left.job
 
     @property
-    def holding(self) -> bool:
+    def waiting(self) -> bool:
         """Whether an order waits for a later turn."""
-        return bool(self._held)
+        return bool(self._kept)
 
-    def holds(self, verb: str) -> bool:
+    def waits_for(self, verb: str) -> bool:
         """For the loop: whether an order of this verb that changes something waits for its job."""
-        return any(held.order.verb == verb and not held.order.dry_run for held in self._held)
+        return any(each.order.verb == verb and not each.order.dry_run for each in self._kept)
 
     def close(self) -> None:
         """Fail all pending and later orders at shutdown."""
@@ -293,14 +293,16 @@ CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings
 
 
 @dataclass(frozen=True)
-class Shutdown:
+class ShutdownOrder:
     """The order."""
     sure: bool = False
     verb: str = 'shutdown'
     job: ClassVar[str] = 'shutdown'
 
 
-class Leaving:
+class Shutdown:
+    """A shutdown that was ordered, and whether it is complete."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         #: Whether it was ordered and everything is given back.

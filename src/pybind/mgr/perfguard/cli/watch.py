@@ -12,7 +12,7 @@ from ..holds import to_json as held_to_json
 from ..mitigation.report import listing_json
 from ..mitigation.types import Revert
 from ..probe import tables as probe_tables
-from ..requests import Shutdown
+from ..requests import ShutdownOrder
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from ..why.causes import parsed
@@ -107,7 +107,7 @@ class WatchCommands(Handlers):
     def shut_down(self, yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
         """Give back every borrowed setting and report when the module may be disabled"""
-        return show(self.loop.ask(Shutdown(yes_i_really_mean_it)), format, tables.shutdown)
+        return show(self.loop.ask(ShutdownOrder(yes_i_really_mean_it)), format, tables.shutdown)
 
     @read_command('perfguard mitigation ls')
     @command

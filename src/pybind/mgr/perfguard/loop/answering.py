@@ -78,7 +78,7 @@ class Answering:
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
             pending.answer = jobs[order.job](pending, seen, view, options)
             if pending.answer is None:
-                self._requests.hold(pending)
+                self._requests.keep(pending)
         except Refused as refused:
             pending.refused = refused
             # Previews are not logged: they change nothing, and users with read access can request
@@ -97,7 +97,7 @@ class Answering:
     def _explain(self, pending: PendingOrder, seen: Observation, _: View,
                  options: Options) -> Optional[Json]:
         rebalance = self._jobs.rebalance
-        return self._jobs.explaining.carry_out(pending, LoopState(
+        return self._jobs.explaining.carry_out(pending.order, LoopState(
             seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
             rebalance.shown_reasons(seen), self._jobs.watching.watched))
 
@@ -105,7 +105,7 @@ class Answering:
                options: Options) -> Json:
         order = pending.order
         if isinstance(order, RunOrder) and not order.dry_run:
-            self._jobs.leaving.reopen()
+            self._jobs.shutdown.reopen()
         return self._jobs.probing.carry_out(order, seen, view, options,
                                             self._jobs.rebalance.active)
 
@@ -117,19 +117,19 @@ class Answering:
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:
         jobs = self._jobs
-        if not jobs.leaving.ordered:
+        if not jobs.shutdown.ordered:
             found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id)
             found += jobs.rebalance.left_intermediate(seen.osdmap)
             if not pending.order.sure:
                 refuse(found)
             self._note(Event('request', 'shutdown', '; '.join(found)))
-            jobs.leaving.begin(seen.now)
-            self.leave(seen)
-        return {**held_to_json(jobs.held(seen.osdmap)), 'safe': jobs.leaving.done,
-                'message': jobs.leaving.remarks[0]}
+            jobs.shutdown.begin(seen.now)
+            self.shut_down_further(seen)
+        return {**held_to_json(jobs.held(seen.osdmap)), 'safe': jobs.shutdown.done,
+                'message': jobs.shutdown.remarks[0]}
 
-    def leave(self, seen: Observation) -> None:
+    def shut_down_further(self, seen: Observation) -> None:
         """The next step of a shutdown, if one is in progress."""
         jobs = self._jobs
         if not jobs.closing:
@@ -142,5 +142,5 @@ class Answering:
             jobs.rebalance.apply(request, seen.now)
         elif not jobs.rebalance.open and not jobs.probing.busy \
                 and not jobs.mitigating.held and jobs.may_write():
-            jobs.leaving.finish()
+            jobs.shutdown.finish()
             self._note(Event('shutdown', SAFE))

@@ -17,7 +17,7 @@ from ..probe.controller import Probing
 from ..probe.osd_bench import capacities
 from ..rebalance.campaigns import CampaignContext
 from ..rebalance.controller import RebalanceController
-from ..requests import Leaving, Requests
+from ..requests import Requests, Shutdown
 from ..store import Journal, Store
 from ..watch.controller import Watching
 from ..why.controller import Explaining
@@ -46,10 +46,10 @@ class Jobs:
         self.journal = Journal(cluster, store)
         #: Whether this mgr owns the journal in this turn; None: not checked yet.
         self._owns: Optional[bool] = None
-        self.leaving = Leaving(store)
+        self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
-            self.leaving.reopen, context.requests.worked_out))
+            self.shutdown.reopen, context.requests.finished_job))
         self.watching = Watching(cluster, store, note)
         self.mitigating = Mitigating(cluster, store, note, self.kept)
         self.rescuing = Rescuing(cluster, store, note, self.kept)
@@ -72,7 +72,7 @@ class Jobs:
     def load_shared(self) -> List[str]:
         """Load the state that another mgr may have changed while this one was fenced; returns texts
         on what cannot be read."""
-        self.leaving.load()
+        self.shutdown.load()
         return self.rebalance.load() + self.rescuing.load()
 
     # ---- the journal
@@ -110,7 +110,7 @@ class Jobs:
     @property
     def closing(self) -> bool:
         """A shutdown was ordered and has not completed."""
-        return self.leaving.ordered and not self.leaving.done
+        return self.shutdown.ordered and not self.shutdown.done
 
     @property
     def untrimmed_epochs(self) -> Optional[int]:

@@ -85,7 +85,7 @@ class Observing:
         jobs = self._jobs
         jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options)
         jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
-                           jobs.leaving.ordered)
+                           jobs.shutdown.ordered)
         return with_mitigation(seen, jobs.mitigating.mitigated)
 
 
@@ -125,7 +125,7 @@ class Loop:
         context = LoopContext(cluster, store, options, clock, self._tools, self.requests)
         self._publishing = Publishing(context)
         self.jobs = Jobs(context, database, self._publishing.note)
-        self.journal, self.leaving = self.jobs.journal, self.jobs.leaving
+        self.journal, self.shutdown = self.jobs.journal, self.jobs.shutdown
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._observing = Observing(cluster, clock, self.jobs)
         self._answering = Answering(self.jobs, self.requests, self._publishing.note,
@@ -153,7 +153,7 @@ class Loop:
             Request.document: self._check, Revert.document: self.jobs.mitigating.check}
         checks[promise.document](promise)
         promised = self.requests.put(promise, again)
-        self._publishing.foresee()
+        self._publishing.publish_expected()
         self._wake.set()
         return promised
 
@@ -212,7 +212,7 @@ class Loop:
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
-        busy = self.jobs.busy or self.requests.holding
+        busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
         rest = self._rest()
         self._resting.wait(rest)
@@ -326,7 +326,7 @@ class Loop:
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
-        options = self._until_left(self.jobs.options())
+        options = self._without_borrowing(self.jobs.options())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
@@ -340,28 +340,28 @@ class Loop:
         answered = self._answering.answer(seen, view, options)
         self._answer_seconds = time.thread_time() - began
         try:
-            self._go_on(seen, view, options)
+            self._rest_of_turn(seen, view, options)
         finally:
             for pending in answered:
                 pending.done.set()
 
-    def _until_left(self, options: Options) -> Options:
+    def _without_borrowing(self, options: Options) -> Options:
         """During a shutdown borrowed settings are given back, and none is borrowed without an
         order."""
         return replace(options, mitigation_mode='off', auto_expand=False) \
-            if self.leaving.ordered else options
+            if self.shutdown.ordered else options
 
-    def _go_on(self, seen: Observation, view: View, options: Options) -> None:
+    def _rest_of_turn(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, after the observation."""
-        self._answering.leave(seen)
+        self._answering.shut_down_further(seen)
         # The shutdown may have been ordered in this turn, and be complete.
-        options = self._until_left(options)
-        self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
-        self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.ordered)
+        options = self._without_borrowing(options)
+        self.rebalance.turn(seen, view, options, self.requests.waits_for('rollback'))
+        self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.active, self.jobs.untrimmed_epochs)
         if self._store.is_verified('campaign'):
             self.requests.settle()
-        remarks = [*self.leaving.remarks, *self._remarks(), *self.jobs.remarks]
+        remarks = [*self.shutdown.remarks, *self._remarks(), *self.jobs.remarks]
         self._publishing.publish(
             self.jobs, seen, options, self._turn_seconds,
             self._rest() + LATE_TURNS * max(options.loop_interval, options.campaign_interval),

@@ -4,7 +4,6 @@ import logging
 import threading
 from typing import List, Optional
 
-from .. import status as overview
 from ..errors import HealthChecks, texts
 from ..events import Event, EventLog
 from ..mitigation.ladder import KIND as MITIGATION
@@ -13,7 +12,8 @@ from ..options import Options
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
 from ..rebalance.types import Campaign
-from ..status import Published
+from ..status import (Published, failing, foreseen, health_checks, progress_message,
+                      status as status_of)
 from ..watch.report import KINDS
 from .jobs import Jobs, LoopContext
 from .ordered_by import OrderedBy
@@ -51,21 +51,21 @@ class Publishing:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))
 
-    def foresee(self) -> None:
+    def publish_expected(self) -> None:
         """For the thread of a command: show the effect of its request before the next turn."""
         with self._lock:
-            self.published = self._foreseen(self.published, self._clock())
+            self.published = self._expected(self.published, self._clock())
 
-    def _foreseen(self, published: Published, now: float) -> Published:
+    def _expected(self, published: Published, now: float) -> Published:
         """The status with the effects of pending requests."""
         for each in self._requests.promised(Request.document):
-            published = overview.foreseen(published, each.promise, now)
+            published = foreseen(published, each.promise, now)
         return published
 
     def warn(self, check: HealthChecks) -> None:
         """Raise a health check outside a turn."""
         with self._lock:
-            self.published = overview.failing(self.published, check)
+            self.published = failing(self.published, check)
         try:
             self._cluster.health_checks({**self._checks, **check})
         except Exception as why:
@@ -80,19 +80,19 @@ class Publishing:
         rebalanced = jobs.rebalance.report(seen, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
-        checks = {**watched.checks, **overview.health_checks(
+        checks = {**watched.checks, **health_checks(
             rebalanced.campaign, seen, options, texts(campaign.reasons),
             [loss.text for loss in self._store.losses]),
             **jobs.probing.checks(seen.now), **jobs.advising.checks}
         self._show_progress(rebalanced.campaign, campaign)
         published = Published(
-            status=overview.status(seen, campaign, checks, watched, mitigated,
-                                   jobs.probing.status(), turn_seconds, remarks),
+            status=status_of(seen, campaign, checks, watched, mitigated, jobs.probing.status(),
+                             turn_seconds, remarks),
             rebalanced=rebalanced, watched=watched, mitigated=mitigated,
             held=tuple(jobs.held(seen.osdmap)), events=self.events.all(), turned=seen.now,
             stale_after=stale_after)
         with self._lock:
-            self.published = self._foreseen(published, seen.now)
+            self.published = self._expected(published, seen.now)
         self._checks = checks
         # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
         self._cluster.health_checks(checks)
@@ -101,5 +101,5 @@ class Publishing:
     def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
         if campaign is not None and campaign.active:
             self._cluster.progress(progress_id(campaign),
-                                   overview.progress_message(campaign, status),
+                                   progress_message(campaign, status),
                                    progress_share(campaign))

@@ -20,8 +20,8 @@ from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
-from .plan import (Draft, ImportedRun, Named, NewSchedule, RunId, RunOrder, draft, order_of_words,
-                   reasons, words_of_order)
+from .plan import (Draft, ImportedRun, NamedOrder, NewSchedule, RunId, RunOrder, draft,
+                   order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
                       RunRecord, imported_record, record_from_json, record_to_json, setting_of)
 from .report import ActiveProbe, Probed, Verdicts, unknown
@@ -33,7 +33,7 @@ from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)
 
-Order = Union[RunOrder, RunId, ImportedRun, Named, NewSchedule]
+Order = Union[RunOrder, RunId, ImportedRun, NamedOrder, NewSchedule]
 Run = Union[ProbeRun, StoreRun]
 
 #: Documents in the store: the active run with its resources; schedules and baselines.
@@ -186,7 +186,7 @@ class Probing:
             return self._add_schedule(order, seen, view, options, moving)
         if isinstance(order, ImportedRun):
             return self._import(order.text)
-        if isinstance(order, Named):
+        if isinstance(order, NamedOrder):
             return self._drop_schedule(order.key)
         if order.verb == 'probe abandon' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}

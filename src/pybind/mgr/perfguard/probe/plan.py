@@ -91,7 +91,7 @@ class ImportedRun:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedOrder:
     """An order for something with a name: "probe schedule rm"."""
     verb: str
     key: str

@@ -188,7 +188,7 @@ class CampaignOrders:
             waiting.crush_version = seen.crush_version
             # The basis of a rollback changes with each release, until the abort has completed.
             earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
-                self._context.worked_out(waiting.order, seen.crush_version)
+                self._context.finished_job(waiting.order, seen.crush_version)
             waiting.job = earlier or self._context.tools.submit(work())
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '

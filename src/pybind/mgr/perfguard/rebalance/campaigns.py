@@ -41,7 +41,7 @@ class CampaignContext:
     reopen: Callable[[], None]
     #: The job of an earlier order that is equal, for the same CRUSH version, whose result was too
     #: late.
-    worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]
+    finished_job: Callable[[Any, int], Optional[ToolJob[Any]]]
 
 
 class Campaigns:

@@ -8,7 +8,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.rebalance import pinning
 from perfguard.rebalance.types import Flight
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.tables import pgs
 
@@ -219,8 +219,8 @@ def test_norebalance_is_given_back_once_they_have_recovered() -> None:
 
 def test_a_shutdown_does_not_wait_for_recovery() -> None:
     driver = degraded()
-    driver.give(Shutdown(True))
-    driver.run_until(lambda: driver.loop.leaving.done, 150)
+    driver.give(ShutdownOrder(True))
+    driver.run_until(lambda: driver.loop.shutdown.done, 150)
     assert 'norebalance' not in driver.cluster.flags
 
 

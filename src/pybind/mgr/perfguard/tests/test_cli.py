@@ -17,7 +17,7 @@ from perfguard.rebalance import tables
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 
 from .fakes.driver import Driver
 from .fakes.mgr_module import COMMANDS, CommandResult
@@ -262,15 +262,15 @@ def test_watching(shell: Shell) -> None:
 def test_shutdown(shell: Shell) -> None:
     answers = [{'safe': False, 'message': 'closing', 'held': shell.json('held')['held']},
                {'safe': True, 'message': 'safe', 'held': []}]
-    given: List[Shutdown] = []
+    given: List[ShutdownOrder] = []
 
-    def answer(order: Shutdown) -> Any:
+    def answer(order: ShutdownOrder) -> Any:
         given.append(order)
         return answers.pop(0)
 
     setattr(shell.driver.loop, 'ask', answer)
     assert shell('shutdown', yes_i_really_mean_it=True)[1] == 'closing\n\nnothing is borrowed'
-    assert shell('shutdown')[1] == 'safe' and given == [Shutdown(True), Shutdown()]
+    assert shell('shutdown')[1] == 'safe' and given == [ShutdownOrder(True), ShutdownOrder()]
 
 
 def test_held_as_a_table(shell: Shell) -> None:

@@ -17,7 +17,7 @@ from perfguard.rebalance.campaign_store import CampaignStore
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.types import Campaign, ChangeStage
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
 from .fakes.driver import OPTIONS, Driver
@@ -148,7 +148,7 @@ def stories(lag: int = 0) -> List[CrashStory]:
         CrashStory('auto_expand', driver(auto_expand=True, auto_expand_settle=2.0), [
             Step(grow, begun()), waited(ended())]),
         CrashStory('shutdown', driver(waiting=2), [
-            *EXPANDED, ordered(Shutdown(True), lambda d: d.loop.leaving.done)], timing=True,
+            *EXPANDED, ordered(ShutdownOrder(True), lambda d: d.loop.shutdown.done)], timing=True,
             returns=True),
         CrashStory('rule', ruled, [ordered(Order('rule', ('rep', 'hosts-ssd')), begun()),
                                    waited(ended())]),

@@ -9,7 +9,7 @@ import pytest
 from ..mitigation.types import Revert
 from perfguard.errors import CHECK, Refused
 from perfguard.rebalance.orders import Order
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 from perfguard.store import OWNER
 
 from .fakes.cluster import FakeCluster, MemoryKv
@@ -143,7 +143,7 @@ def test_it_writes_no_campaign_and_no_pins_any_more(what: str) -> None:
     if what == 'rollback':
         waits = driver.loop.requests.submit(Order('rollback'))
     elif what == 'shutdown':
-        waits = driver.loop.requests.submit(Shutdown(True))
+        waits = driver.loop.requests.submit(ShutdownOrder(True))
     elif what != 'goes on':
         driver.ask(what)
     driver.loop.turn()
@@ -310,9 +310,9 @@ def fail_over(driver: Driver) -> None:
 def test_a_shutdown_whose_removal_was_lost_ends_no_later_campaign() -> None:
     driver = Driver()
     driver.run(2)
-    driver.give(Shutdown(True))
+    driver.give(ShutdownOrder(True))
     driver.kv.losing = True
-    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.run_until(lambda: driver.loop.shutdown.done)
     driver.kv.losing = False
     driver.kv.lost = {key: '{}' for key in ('shutdown/a/head', 'shutdown/b/head')}
     driver.run(1)

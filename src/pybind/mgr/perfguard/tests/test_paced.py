@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops, Readings
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.copying import Copying
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 
 from .fakes.cluster import FakeCluster
 from .fakes.driver import Driver, codes
@@ -61,8 +61,8 @@ def test_given_back_when_the_operator_ends_the_releases(verb: str) -> None:
 
 def test_given_back_by_a_shutdown() -> None:
     driver = releasing()
-    driver.give(Shutdown(True))
-    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.give(ShutdownOrder(True))
+    driver.run_until(lambda: driver.loop.shutdown.done)
     assert driver.cluster.osd_config == {}
 
 

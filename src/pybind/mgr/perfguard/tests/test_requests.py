@@ -59,7 +59,7 @@ def test_in_the_order_of_asking() -> None:
     for verb in 'abc':
         requests.submit(Order(verb))
     first = requests.next()
-    requests.hold(first[1])
+    requests.keep(first[1])
     requests.submit(Order('d'))
     assert [[each.order.verb for each in found] for found in (first, requests.next())] == [
         ['a', 'b', 'c'], ['b', 'd']]
@@ -103,16 +103,16 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
         seconds: float, version: int, used: bool, monkeypatch: Any) -> None:
     requests = queue()
     first = requests.submit(Order('x'))
-    requests.hold(requests.next()[0])
+    requests.keep(requests.next()[0])
     first.job, first.crush_version = ToolJob(lambda: 5), 7
     first.done.set()
     assert requests.next() == []
     later = time.monotonic() + seconds
     monkeypatch.setattr(time, 'monotonic', lambda: later)
-    assert requests.worked_out(Order('y'), 7) is None
-    assert requests.worked_out(Order('x'), version) is (first.job if used else None)
+    assert requests.finished_job(Order('y'), 7) is None
+    assert requests.finished_job(Order('x'), version) is (first.job if used else None)
     # It serves once: the next order is checked against what is so then.
-    assert not used or requests.worked_out(Order('x'), version) is None
+    assert not used or requests.finished_job(Order('x'), version) is None
 
 
 def test_what_is_taken_up_from_the_store_again_answers_the_commands_that_wait() -> None:

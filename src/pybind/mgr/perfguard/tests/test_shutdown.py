@@ -13,7 +13,7 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setti
                                         StepStage)
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 from perfguard.store import REQUESTS, Store
 
 from .fakes.cluster import FakeCluster
@@ -26,7 +26,7 @@ def held(driver: Driver) -> Dict[str, Any]:
 
 
 def shut_down(driver: Driver, sure: bool = False) -> Any:
-    return driver.give(Shutdown(sure))
+    return driver.give(ShutdownOrder(sure))
 
 
 def refusal(driver: Driver) -> Refused:
@@ -36,7 +36,7 @@ def refusal(driver: Driver) -> Refused:
 
 
 def to_safety(driver: Driver) -> None:
-    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.run_until(lambda: driver.loop.shutdown.done)
 
 
 def test_nothing_is_borrowed_while_idle() -> None:
@@ -139,9 +139,9 @@ def test_a_shutdown_continues_after_a_failover_in_every_turn() -> None:
     for _ in range(100):
         driver.restart()
         driver.turn()
-        if driver.loop.leaving.done:
+        if driver.loop.shutdown.done:
             break
-    assert driver.loop.leaving.done and driver.cluster.foreign() == found
+    assert driver.loop.shutdown.done and driver.cluster.foreign() == found
     assert Store(driver.kv).get('shutdown') is None
     driver.restart()
     driver.run(2)
@@ -196,7 +196,7 @@ def test_an_order_after_a_shutdown_is_taken() -> None:
     to_safety(driver)
     driver.ask('prepare')
     driver.run_to('PREPARED')
-    assert not driver.loop.leaving.ordered
+    assert not driver.loop.shutdown.ordered
 
 
 def test_lost_state_names_what_may_be_left_with_its_command() -> None:
@@ -231,7 +231,7 @@ def test_a_campaign_may_be_aborted_while_perfguard_shuts_down() -> None:
     driver = Driver()
     driver.to_releasing()
     shut_down(driver, sure=True)
-    assert not driver.loop.leaving.done
+    assert not driver.loop.shutdown.done
     with pytest.raises(Refused) as refused:
         driver.ask('prepare')
     assert refused.value.errno == errno.EBUSY

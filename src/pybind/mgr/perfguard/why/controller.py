@@ -7,7 +7,7 @@ PATIENCE_SECONDS. Only one PG is queried at a time.
 import errno
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Tuple, TypeVar
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Tuple, TypeVar
 
 from ..cluster.ports import Commander
 from ..cluster.types import NO_OSD, Json, PgCounts, Placement
@@ -55,16 +55,11 @@ class LoopState:
     watched: Watched
 
 
-class PendingWhy(Protocol):
-    """An order whose command waits."""
-    order: Why
-
-
 @dataclass
 class _Inquiry:
     """The questions to the OSDs of one PG, and their answers."""
     #: The order that it answers.
-    of: PendingWhy
+    order: Why
     pgid: str
     primary: int
     osds: FrozenSet[int]
@@ -100,14 +95,13 @@ class Explaining:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
         #: The order about a busy OSD that waits for its clients, and until when.
-        self._loads: Optional[Tuple[PendingWhy, float]] = None
+        self._loads: Optional[Tuple[Why, float]] = None
 
-    def carry_out(self, pending: PendingWhy, state: LoopState) -> Optional[Json]:
-        """The answer; None: not yet. Raises Refused."""
-        order = pending.order
+    def carry_out(self, order: Why, state: LoopState) -> Optional[Json]:
+        """The answer; None: not yet. Raises Refused. Equal orders of two commands are two."""
         if order.osd is not None:
             case = _osd_case(order.osd, state)
-            if case.row is not None and self._awaits_loads(pending, case.row, state.seen.now):
+            if case.row is not None and self._awaits_loads(order, case.row, state.seen.now):
                 return None
             return as_json(order, osd_causes(case))
         if order.pgid is None:
@@ -115,37 +109,37 @@ class Explaining:
         place = state.seen.placement(order.pgid)
         if place is None:
             raise Refused(errno.ENOENT, 'PG %s does not exist' % order.pgid)
-        answers = self._answers(pending, order.pgid, place, state.seen.now)
+        answers = self._answers(order, order.pgid, place, state.seen.now)
         if answers is None:
             return None
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
-    def _awaits_loads(self, pending: PendingWhy, row: OsdRow, now: float) -> bool:
+    def _awaits_loads(self, order: Why, row: OsdRow, now: float) -> bool:
         """Whether to wait until OSDs report the clients of a busy one."""
         if not UNKNOWN_LOADS & {cause.code for cause in row.load}:
             return False
-        if self._loads is None or self._loads[0] is not pending:
-            self._loads = (pending, now + LOADS_SECONDS)
+        if self._loads is None or self._loads[0] is not order:
+            self._loads = (order, now + LOADS_SECONDS)
             self._cluster.read_loads(COUNTED_SECONDS)
         return now < self._loads[1]
 
-    def _answers(self, pending: PendingWhy, pgid: str, place: Placement,
+    def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
-        if self._open is not None and self._open.of is not pending and now < self._open.until:
+        if self._open is not None and self._open.order is not order and now < self._open.until:
             self._collect(self._open)
             return None  # another PG's turn
-        if self._open is None or self._open.of is not pending:
-            self._open = self._begin(pending, pgid, place, now)
+        if self._open is None or self._open.order is not order:
+            self._open = self._begin(order, pgid, place, now)
         self._collect(self._open)
         if not self._open.complete and now < self._open.until:
             return None
         found, self._open = self._open, None
         return found.answers()
 
-    def _begin(self, pending: PendingWhy, pgid: str, place: Placement, now: float) -> _Inquiry:
+    def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
         serving = [osd for osd in place.acting if osd != NO_OSD]
         if not serving:
-            return _Inquiry(pending, pgid, -1, frozenset(), now)
+            return _Inquiry(order, pgid, -1, frozenset(), now)
         primary = serving[0]
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
         asked = frozenset({primary, *targets})
@@ -156,7 +150,7 @@ class Explaining:
         self._cluster.ask(RESERVATIONS, asked, {'prefix': 'dump_recovery_reservations'})
         for name in OPTIONS:
             self._cluster.ask(_OPTION % name, [primary], {'prefix': 'config get', 'var': name})
-        return _Inquiry(pending, pgid, primary, asked, now + PATIENCE_SECONDS)
+        return _Inquiry(order, pgid, primary, asked, now + PATIENCE_SECONDS)
 
     def _collect(self, inquiry: _Inquiry) -> None:
         for osd, answer in self._cluster.answers(QUERY).items():

@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, from_json, may_return,
                                          plan_rescues, stuck, to_json)
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.upmap.shares import Room
 
@@ -178,7 +178,7 @@ def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
     driver = hurt()
     driver.run_until(lambda: not driver.cluster.toofull())
     before = upmaps(driver)
-    driver.give(Shutdown(True))
+    driver.give(ShutdownOrder(True))
     driver.run(10)
     assert upmaps(driver) == before and not driver.loop.published.held
     assert any('remain' in event['what'] for event in driver.loop.published.events)

@@ -14,7 +14,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
                                        plan_from_json, plan_to_json)
 from perfguard.rebalance.report import summary
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
@@ -209,7 +209,7 @@ def test_what_is_aborted_takes_the_queue_along(end: str) -> None:
     save(driver, DRAIN)
     approve(driver)
     if end == 'shutdown':
-        driver.give(Shutdown(True))
+        driver.give(ShutdownOrder(True))
         driver.run(60)
     else:
         driver.ask('abort')
@@ -468,15 +468,15 @@ def test_no_plan_begins_once_a_shutdown_is_ordered() -> None:
     driver = waiting()
     queued(driver)
     plan = driver.loop.rebalance.plans.saved.get('autumn')
-    driver.give(Shutdown(True))
+    driver.give(ShutdownOrder(True))
     with pytest.raises(Refused, match='shutting down'):
         approve(driver)
     # A crash between the order and the withdrawal.
     driver.loop.rebalance.plans.saved.put(plan)
     driver.restart()
-    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.run_until(lambda: driver.loop.shutdown.done)
     driver.run(5)
-    assert driver.loop.leaving.done and driver.status['id'] == 1
+    assert driver.loop.shutdown.done and driver.status['id'] == 1
     assert driver.cluster.toys[7].crush_weight > 0.5
 
 

@@ -13,7 +13,7 @@ from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, Rep
                                            ReplacePhase, Replacement, ending, given_up,
                                            has_new_device, new_weight, phase_of)
 from perfguard.rebalance.types import Campaign, Change, Phase
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster
@@ -222,7 +222,7 @@ def test_a_replacement_ends_early(how: str) -> None:
     elif how == 'purge':
         driver.cluster.purge(8)
     else:
-        driver.give(Shutdown(True))
+        driver.give(ShutdownOrder(True))
     settle(driver)
     assert not driver.loop.rebalance.replacing
     assert Store(driver.kv).get('replacements') is None
@@ -239,17 +239,17 @@ def test_a_replacement_after_a_shutdown_ends_it() -> None:
     driver.cluster.take_down(8)
     driver.cluster.mark_out(8)
     driver.run_until(lambda: driver.cluster.clean())
-    driver.give(Shutdown(True))
-    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.give(ShutdownOrder(True))
+    driver.run_until(lambda: driver.loop.shutdown.done)
     driver.order(REPLACE, 'osd.8', dry_run=True)
-    assert driver.loop.leaving.done
+    assert driver.loop.shutdown.done
     assert driver.order(REPLACE, 'osd.8')['campaign'] is None
     driver.turn()
     assert not any('is safe now' in reason for reason in driver.loop.status()['reasons'])
     driver.cluster.destroy(8)
     driver.cluster.create_again(8)
     driver.run_until(lambda: driver.status.get('id') == 2)
-    driver.loop.leaving.begin(driver.cluster.now)
+    driver.loop.shutdown.begin(driver.cluster.now)
     with pytest.raises(Refused, match='shutting down'):
         driver.order(REPLACE, 'osd.7')
 

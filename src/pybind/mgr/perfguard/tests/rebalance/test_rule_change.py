@@ -11,7 +11,7 @@ from perfguard.errors import Refused
 from perfguard.holds import Row
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
 from perfguard.rebalance.types import Change, ChangeStage
-from perfguard.requests import Shutdown
+from perfguard.requests import ShutdownOrder
 
 from ..fakes.driver import Driver
 from ..fakes.ruled_cluster import RULES, TOP, RuledCluster
@@ -282,7 +282,7 @@ def test_finish_does_not_leave_an_intermediate_rule_unless_it_is_meant() -> None
     with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
         driver.ask('finish', keep=True)
     with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
-        driver.give(Shutdown())
+        driver.give(ShutdownOrder())
     driver.ask('finish', keep=True, sure=True)
     driver.run_to('DONE')
 

@@ -157,7 +157,7 @@ def test_concurrent_questions_are_answered_in_turn() -> None:
     pending = [driver.loop.requests.submit(Why(pgid)) for pgid in (first, second, first)]
     driver.run(12)
     assert [each.answer and each.answer['subject'] for each in pending] == [first, second, first]
-    assert not driver.loop.requests.holding
+    assert not driver.loop.requests.waiting
 
 
 def test_a_fenced_mgr_still_explains() -> None:
