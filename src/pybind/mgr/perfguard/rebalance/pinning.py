@@ -316,7 +316,8 @@ def _pin_one(turn: Turn, pgid: str, early: bool) -> Optional[str]:
         return None
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
-    turn.note_pin(pgid, PinRecord(before, result.entry, raw))
+    pin = PinRecord(before, result.entry, raw)
+    turn.note_pin(pgid, pin if old is None or old.entry != pin.entry else replace(old, raw=raw))
     turn.actions.append(SetEntry(pgid, result.entry, present))
     return ''
 

@@ -752,6 +752,19 @@ def test_a_pin_that_is_sent_again_fits_where_crush_places_the_pg_by_then() -> No
     machine.to(Phase.DONE)
 
 
+def test_a_pin_that_is_sent_again_keeps_what_a_rollback_restores() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    pgid, pin = next((pgid, pin) for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
+    machine.pins[pgid] = replace(pin, was=UpmapEntry(((0, 4),)), goal=UpmapEntry(((1, 5),)))
+    cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
+    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.turn()
+    machine.until(lambda: not machine.campaign.pinning and not cluster.remapped())
+    assert machine.pins[pgid] == replace(pin, was=UpmapEntry(((0, 4),)),
+                                         goal=UpmapEntry(((1, 5),)))
+
+
 def test_once_a_pin_is_in_force_the_one_before_it_is_no_longer_ours() -> None:
     machine = pinned()
     pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
