@@ -14,6 +14,7 @@ from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, adopted
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
+from .join_plan import accepting
 from .mappings import Imported, imported, parsed
 from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
@@ -106,13 +107,12 @@ class CampaignOrders:
         self._note(Event('request', order.verb, why))
         campaign = replace(self._campaigns.begin(seen), trigger=order.verb, automatic=True,
                            change=prepared.change, acknowledged=prepared.accepted,
-                           undersized=prepared.undersized,
                            plan=saved.name if saved is not None else '',
                            plan_token=saved.token if saved is not None else '')
         if prepared.moves_first:
             # PGs end where the new rule or pgp_num places them.
             campaign = replace(campaign, target='crush')
-        self._campaigns.put(campaign)
+        self._campaigns.put(accepting(campaign, prepared.undersized))
         return {**prepared.as_json(order, campaign.id), **costs(seen, self._options())}
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
@@ -177,8 +177,8 @@ class CampaignOrders:
         self.reopen()
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
-        self._campaigns.put(replace(begin_rollback(campaign, prepared.change, seen.now),
-                                    undersized=prepared.undersized))
+        self._campaigns.put(accepting(begin_rollback(campaign, prepared.change, seen.now),
+                                      prepared.undersized))
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,

@@ -374,6 +374,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
     document.update({
         'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
+        'undersized_pgs': list(campaign.undersized_pgs),
         'change': None if campaign.change is None else change_to_json(campaign.change),
         'back': None if campaign.back is None else change_to_json(campaign.back),
         'undone': None if campaign.undone is None else change_to_json(campaign.undone),
@@ -405,6 +406,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw.get('acknowledged', ())),
+        undersized_pgs=tuple(raw.get('undersized_pgs', ())),
         # Earlier versions only counted whole campaigns.
         arrivals=progress_from_json(raw.get('arrivals') or (
             (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done']),

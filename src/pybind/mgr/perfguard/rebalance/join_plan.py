@@ -5,7 +5,7 @@ The mons may commit the pins without the change, so an entry that is sent with i
 if possible.
 """
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Union
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -16,9 +16,11 @@ from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .moves import Move, move_between
 from .turn import Turn
-from .types import Change, PinRecord
+from .types import Campaign, Change, PinRecord
 
 NO_BASES: Mapping[str, UpmapEntry] = {}
+#: Number of accepted PGs that a campaign lists.
+LISTED = 1000
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,17 @@ class Join:
         return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
 
 
-def undersized(planned: Join, future: Future) -> int:
-    """How many PGs cannot be pinned because they lack an OSD. They can be pinned once it is back or
-    they have recovered."""
-    return sum(1 for pg in map(future.pgs.__getitem__, planned.unpinnable)
-               if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw))
+def undersized(planned: Join, future: Future) -> List[str]:
+    """PGs that cannot be pinned because they lack an OSD. They can be once it is back or they have
+    recovered."""
+    found = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
+    return [pgid for pgid, pg in found if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
+
+
+def accepting(campaign: Campaign, pgids: Sequence[str]) -> Campaign:
+    """The campaign of an order that accepts PGs although they are undersized."""
+    listed = tuple(pgids[:LISTED])
+    return replace(campaign, undersized_pgs=listed, undersized=len(pgids) - len(listed))
 
 
 @dataclass(frozen=True)

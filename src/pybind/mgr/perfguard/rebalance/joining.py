@@ -54,6 +54,8 @@ def join(turn: Turn, ready: bool) -> None:
     """One step of a change: wanted -> sent -> landed."""
     change = turn.campaign.change
     assert change is not None
+    if turn.campaign.undersized_pgs and turn.seen.new_map:
+        _forget_recovered(turn)
     if change.pending and landed(change, turn):
         _land(turn, change)
     elif change.pool is not None and change.pool not in turn.seen.osdmap.pools:
@@ -131,13 +133,24 @@ def _may_gather(turn: Turn, change: Change) -> bool:
     if not isinstance(outlook, Future) or change.moves_first:
         return True
     planned = _planned(turn, change, outlook)
-    return not _awaits_osds(turn, undersized(planned, outlook)) \
+    others = set(undersized(planned, outlook)) - set(turn.campaign.undersized_pgs)
+    return not _awaits_osds(turn, len(others)) \
         and not _divided(turn, change, _entries(turn, planned))
 
 
+def _forget_recovered(turn: Turn) -> None:
+    """Forget accepted PGs that have recovered: if they lack an OSD again, the change waits."""
+    left = []
+    for pgid in turn.campaign.undersized_pgs:
+        pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+        if pool is not None and (place is None or not pool.is_complete(place.acting)):
+            left.append(pgid)
+    turn.set(undersized_pgs=tuple(left))
+
+
 def _awaits_osds(turn: Turn, number: int) -> bool:
-    """Whether more PGs lack an OSD than when the change was ordered. Without pins, all of them
-    would be copied to other OSDs at once, although the OSD may only have restarted."""
+    """Whether `number` PGs besides those of the order lack an OSD. Without pins, all of them would
+    be copied to other OSDs at once, although the OSD may only have restarted."""
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("rebalance acknowledge '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
@@ -380,7 +393,8 @@ def _next_stage(turn: Turn, change: Change) -> None:
         turn.set(change=following, phase_since=turn.now)
         turn.event('join', step_text(turn, change), 'read back from the OSDMap')
         return
-    turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now)
+    turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now,
+             undersized_pgs=())
     turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
         pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 

@@ -237,8 +237,8 @@ class Prepared:
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
 
     @property
-    def undersized(self) -> int:
-        return 0 if self.outlook is None else undersized(self.planned, self.outlook)
+    def undersized(self) -> List[str]:
+        return [] if self.outlook is None else undersized(self.planned, self.outlook)
 
     @property
     def bursts(self) -> int:

@@ -303,7 +303,9 @@ class Campaign:
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
     unpinnable: Mapping[str, str] = field(default_factory=dict)
-    #: How many PGs lacked an OSD, and so could not be pinned, when its change was ordered.
+    #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
+    #: recovered since; how many more there were.
+    undersized_pgs: Tuple[str, ...] = ()
     undersized: int = 0
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0

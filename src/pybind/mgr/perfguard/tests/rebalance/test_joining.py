@@ -11,6 +11,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
+from perfguard.rebalance import join_plan
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
@@ -38,12 +39,12 @@ def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
                     gathers=True, ordinary=True)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7,
-                        undersized=4)
+                        undersized=4, undersized_pgs=('1.a', '2.0'))
     document = json.loads(json.dumps(campaign_to_json(campaign)))
     assert campaign_from_json(document) == campaign
     del document['change']['ordinary'], document['change']['gathers']
     assert campaign_from_json(document).change == replace(change, ordinary=False, gathers=False)
-    for name in ('automatic', 'change', 'crush_version', 'undersized'):
+    for name in ('automatic', 'change', 'crush_version', 'undersized', 'undersized_pgs'):
         del document[name]
     assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
 
@@ -1050,6 +1051,39 @@ def test_an_order_that_is_forced_on_undersized_pgs_does_not_wait_for_them() -> N
     cluster.revive(5)
     driver.run_until(lambda: change_of(driver).stage is ChangeStage.LANDED)
     assert not cluster.toys[0].up
+
+
+@pytest.mark.parametrize('listed', [0, 1, 99])
+def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_others(
+        monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
+    """More of them than are listed count by their number, as in earlier documents."""
+    monkeypatch.setattr(join_plan, 'LISTED', listed)
+    driver = Driver(StrawCluster())
+    cluster = driver.cluster
+    cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
+    cluster.take_down(0)
+    driver.run(5)
+    driver.order('expand', weight='1.0', force=True)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    forced = len(campaign.undersized_pgs) + campaign.undersized
+    assert forced > 2 and len(campaign.undersized_pgs) == min(listed, forced)
+    driver.tools.late = True
+    driver.run(3)
+    driver.restart()
+    cluster.revive(0)
+    driver.run(30)
+    assert cluster.clean()
+    cluster.take_down(5)
+    driver.tools.late = False
+    driver.tools.work()
+    driver.run(40)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.undersized_pgs == ()
+    if listed:
+        assert codes(driver.status) == ['DEGRADED'] and not cluster.remapped()
+        cluster.revive(5)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.LANDED)
 
 
 @pytest.mark.parametrize('drained', [(), (3,)])
