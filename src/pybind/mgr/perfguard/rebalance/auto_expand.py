@@ -70,8 +70,9 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
     if version != clean.last_version:
         clean = replace(clean, last_version=version, changed=seen.now, identity=identity)
     remapped = len(seen.osdmap.pg_temp)
-    if not remapped and (version == clean.crush_version
-                         or seen.now - clean.changed > REMAP_SECONDS):
+    if remapped <= clean.remapped and seen.now - clean.changed > REMAP_SECONDS:
+        clean = replace(clean, crush_version=version)  # it has remapped no PG
+    if not remapped and version == clean.crush_version:
         return LastClean(version, serving, version, clean.changed, identity), ''
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
     if version == clean.crush_version:

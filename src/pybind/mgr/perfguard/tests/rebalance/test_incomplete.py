@@ -229,6 +229,30 @@ def test_an_abort_gives_norebalance_back_once_an_unrelated_osd_is_up_again(failo
     assert 'norebalance' not in cluster.flags
 
 
+@pytest.mark.parametrize('change', ['tunables', 'expansion'])
+def test_auto_expand_does_not_take_later_moves_for_those_of_a_change_beside_them(
+        change: str) -> None:
+    cluster = IncompleteCluster()
+    cluster.give_up({'2.0': [2]})
+    cluster.tick(5.0)
+    driver = Driver(cluster, replace(OPTIONS, auto_expand=True, auto_expand_settle=2.0,
+                                     auto_expand_ratio=0.05))
+    driver.run(10)
+    cluster.change_tunables()  # no PG moves
+    driver.run(60)
+    assert driver.phase == 'IDLE' and cluster.remapped() == ['2.0']
+    if change == 'expansion':
+        cluster.add_osds(3, 1.0)
+        driver.run(10)
+        assert driver.status['trigger'] == 'auto'
+        return
+    for pgid in ('1.1', '1.2', '1.3', '1.4'):  # as the balancer does
+        up = cluster.pg[pgid].up
+        cluster.set_upmap(pgid, [(up[0], next(osd for osd in cluster.toys if osd not in up))])
+    driver.run(10)
+    assert driver.phase == 'IDLE' and len(cluster.moved) == 4
+
+
 def test_a_campaign_waits_for_its_change_beside_pgs_that_were_so_before() -> None:
     cluster = IncompleteCluster(gaps={})
     cluster.give_up({'2.0': [2]})
