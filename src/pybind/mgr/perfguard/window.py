@@ -41,19 +41,24 @@ class Window:
 def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int) -> Window:
     """From the options of these names; Raises BadWindow if they are invalid, or if it never
     opens."""
-    begin, end = _minute('begin_time', begin_time), _minute('end_time', end_time)
+    begin, end = _minute(begin_time), _minute(end_time)
+    if begin is None or end is None:
+        times = (('begin_time', begin_time, begin), ('end_time', end_time, end))
+        raise BadWindow('; '.join('%s is %r: must be a time of day, 0000 to 2400' % (name, text)
+                                  for name, text, minute in times if minute is None))
     if begin % DAY_MINUTES == end:
         raise BadWindow('begin_time and end_time are both %s: the '
                         'time window never opens' % end_time)
     return Window(begin % DAY_MINUTES, end, begin_weekday, end_weekday)
 
 
-def _minute(name: str, text: str) -> int:
+def _minute(text: str) -> Optional[int]:
+    """None: it is no time of day."""
     if len(text) == 4 and text.isascii() and text.isdigit():
         hours, minutes = int(text[:2]), int(text[2:])
         if (hours < 24 and minutes < 60) or text == '2400':
             return 60 * hours + minutes
-    raise BadWindow('%s is %r: must be a time of day, 0000 to 2400' % (name, text))
+    return None
 
 
 def is_open(when: Window, now: float) -> bool:

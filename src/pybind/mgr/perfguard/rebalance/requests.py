@@ -186,10 +186,12 @@ def refuse_bad_options(request: Request, options: Options,
 
 def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
                         pools: Optional[Container[str]]) -> None:
-    """Raise Refused for a setting that contradicts other options. `options`: the module's own."""
+    """Raise Refused for a setting that is invalid or contradicts other options. `options`: the
+    module's own, which may have other problems."""
     names_pools = request.option == 'latency_targets' and request.value
     found = problems(overridden(options, _settings(campaign, request)),
                      pools if names_pools else None)
+    found = [text for text in found if request.option in text]
     if found:
         raise Refused(errno.EINVAL, '; '.join(found))
 
@@ -247,7 +249,8 @@ def window_of(options: Options) -> Window:
 
 
 def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
-    """Why no campaign may begin with these options; `pools`: the names that exist, if known."""
+    """Why no campaign may begin with these options; each text names the options that are the
+    reason. `pools`: the names that exist, if known."""
     found: List[str] = []
     try:
         window_of(options)

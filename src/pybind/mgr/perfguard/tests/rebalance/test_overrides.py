@@ -72,6 +72,29 @@ def limit_of_no_pool(driver: Driver) -> None:
     driver.options = replace(driver.options, latency_targets='gone=5')
 
 
+@pytest.mark.parametrize('setting', ['max_pgs_in_flight=1', 'begin_time=0100', 'end_time=2400'])
+def test_a_setting_is_accepted_beside_module_options_that_contradict_each_other(
+        setting: str) -> None:
+    """It may be urgent, or the first of two that correct them."""
+    driver = Driver()
+    driver.to_releasing()
+    driver.options = replace(driver.options, begin_time='9999', end_time='25')
+    driver.run(3)
+    option, value = setting.split('=')
+    driver.ask('set', option=option, value=value)
+    driver.turn()
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.settings == {option: value}
+    with pytest.raises(Refused, match='end_time is .26.'):
+        driver.ask('set', option='end_time', value='26')
+    with pytest.raises(Refused, match='must not exceed'):
+        driver.ask('set', option='latency_factor', value='99')
+    driver.ask('set', option='begin_time', value='0000')
+    driver.ask('set', option='end_time', value='2400')
+    driver.run(3)
+    assert driver.phase == 'RELEASING'
+
+
 def test_a_campaign_goes_on_without_the_limit_of_a_pool_that_was_deleted() -> None:
     driver = releasing()
     limit_of_no_pool(driver)
