@@ -17,8 +17,8 @@ from .child import Child
 from .limits import disturbances
 from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
-from .resources import (CannotMake, Part, ResourceManager, RunResources, Sweeps, leftovers,
-                        pool_named)
+from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResources, Sweeps,
+                        leftovers, pool_named)
 from .types import BadJob, Counted, JobStep, StepResult
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv
@@ -187,8 +187,12 @@ class ProbeRun:
             return
         self.steps = self._plan.steps
         limit = self._plan.limit_seconds
-        self._manager.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS,
-                           naming=None if self.resources.own else naming)
+        if not self._manager.note(stage=RUNNING, pool_id=pool.id,
+                                  worker_ends=now + limit + GRACE_SECONDS,
+                                  naming=None if self.resources.own else naming):
+            # The next mgr would not remove what the worker writes.
+            self._fail(NOT_KEPT)
+            return
         self.started = now
         self._start(self._request(RUN, limit, naming))
 

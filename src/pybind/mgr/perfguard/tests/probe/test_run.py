@@ -106,6 +106,21 @@ def test_whatever_a_worker_does(name: str, behaviour: str, state: str, why: str)
 
 
 @pytest.mark.parametrize('name', ORDERS)
+def test_no_worker_begins_that_the_mons_have_not_journalled(name: str) -> None:
+    """Else the next mgr does not know that there are objects in the operator's pool."""
+    driver = ProbeDriver()
+    kv = driver.kv
+    driver.cluster.before_command['auth get-or-create'] = lambda: setattr(kv, 'losing', True)
+    driver.give(ORDERS[name])
+    driver.run(8)
+    assert not driver.cluster.workers
+    kv.losing = False
+    driver.finish()
+    assert driver.state(1) == 'failed' and 'journal' in driver.listed[1]['message']
+    assert driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('name', ORDERS)
 def test_a_worker_that_is_killed_at_any_time_ends_the_run(name: str) -> None:
     """By the kernel, where memory runs out: before its first line, in a job, between two of them,
     and while a sweep removes its objects."""
