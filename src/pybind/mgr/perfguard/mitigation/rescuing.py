@@ -25,6 +25,9 @@ DOCUMENT = 'rescues'
 LOOK_SECONDS, AGAIN_SECONDS = 10.0, 5.0
 #: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
 CALM_SECONDS = 15.0
+#: Seconds after which an upmap is tried again that the mons did not accept: they may have had no
+#: quorum.
+REFUSED_SECONDS = 600.0
 #: Seconds that PGs have to answer before the next ones are asked.
 ANSWER_SECONDS = 10.0
 
@@ -177,13 +180,16 @@ class Rescuing:
         if why:
             self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
             return {}
+        now = facts.seen.now
+        self._refused = {pgid: when for pgid, when in self._refused.items()
+                         if 0.0 <= now - when < REFUSED_SECONDS}
         candidates, last = stuck(facts, self._last, self._refused)
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}
         if len(answers) == len(asked) \
-                or not 0.0 <= facts.seen.now - self._turn_since < ANSWER_SECONDS:
+                or not 0.0 <= now - self._turn_since < ANSWER_SECONDS:
             # Answers arrive in a later turn: the next PGs have their turn once these have answered.
-            self._last, self._turn_since = last, facts.seen.now
+            self._last, self._turn_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         waiting = [each for each in candidates if each.pgid in toofull]
         moving = sum(1 for pgid, each in rescues.items()

@@ -8,6 +8,7 @@ import pytest
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, from_json, may_return,
                                          plan_rescues, stuck, to_json)
+from perfguard.mitigation.rescuing import REFUSED_SECONDS
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.upmap.shares import Room
@@ -213,6 +214,19 @@ def test_an_upmap_that_the_mons_refuse_is_given_up() -> None:
     driver.cluster.refuse['osd pg-upmap-items'] = 'no'
     driver.run(170)
     assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+
+
+def test_an_upmap_that_the_mons_have_not_accepted_is_tried_again_later() -> None:
+    """They may have had no quorum for a minute."""
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EAGAIN'
+    driver.run(120)
+    assert upmaps(driver) == {}
+    driver.cluster.refuse.clear()
+    driver.run(60)
+    assert len(upmaps(driver)) == 2, 'the others wait'
+    driver.run(int(REFUSED_SECONDS))
+    assert len(upmaps(driver)) == 6 and driver.cluster.clean()
 
 
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
