@@ -122,10 +122,11 @@ class _Draft:
         bad, clear = min(state.bad_since, now), min(state.clear_since, now)
         if self.bad:
             bad, clear = bad or now, 0.0
+        elif not self.evidence.unknown:
+            # Also with trouble that is in vain, which may last for weeks.
+            bad, clear = 0.0, clear or now
         elif self.in_vain:
             bad, clear = 0.0, 0.0
-        elif not self.evidence.unknown:
-            bad, clear = 0.0, clear or now
         degraded = now if self.evidence.degraded else min(state.degraded, now)
         rest = AFFINITY_REST_INTERVALS * self.policy.seconds
         self.state = replace(state, bad_since=bad, clear_since=clear,

@@ -372,6 +372,19 @@ def test_another_trouble_is_judged_anew() -> None:
     assert set(world.stages().values()) <= {'in vain'} and untouched(world)
 
 
+def test_a_rung_that_was_reverted_is_applied_again_although_an_operation_never_ends() -> None:
+    """Else one stuck operation keeps the rung from the whole cluster for weeks."""
+    world = World(evidence=EVACUATED)
+    world.climb()
+    slow = next(step for step in world.state.steps if step.rung is Rung.SLOW)
+    world.state = ladder.revert(world.state, slow.id)
+    world.run(int(T) + 60)
+    assert world.stages() == {'norebalance': 'in vain'} and untouched(world)
+    world.evidence = replace(EVACUATED, trouble=(SLOW_OPS, LAGGY))
+    world.climb()
+    assert world.stages() == {'norebalance': 'held', 'slow recovery': 'held'}
+
+
 @pytest.mark.parametrize('code', [Code.SLOW_OPS, Code.LAGGY])
 def test_trouble_of_more_osds_or_pgs_is_judged_anew(code: str) -> None:
     """One operation that never ends, or one PG, must not blind the ladder for the whole cluster."""
