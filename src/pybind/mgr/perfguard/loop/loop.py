@@ -4,11 +4,13 @@
 Commands run in other threads. They read `published`, which is replaced whole at the end of each
 turn, or leave a request in the queue.
 """
+import contextlib
 import errno
+import gc
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
@@ -30,6 +32,26 @@ from ..watch.series import HistoryPoint
 from .answering import Answering
 from .jobs import Jobs, LoopContext
 from .publishing import Publishing
+
+
+@contextlib.contextmanager
+def _collected_at_end() -> Iterator[None]:
+    """The garbage collector of this module's interpreter waits for the end of the block, and then
+    examines only objects created in it.
+
+    A turn creates and drops many objects. Collections in between would take those in use for
+    long-lived ones, and so examine every third turn all objects of the module: 0.3 s for a campaign
+    with 100,000 PGs, in which no other module of ceph-mgr runs.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(1)
+        gc.enable()
 
 
 class Observing:
@@ -295,8 +317,9 @@ class Loop:
         begin = time.thread_time()
         self._answer_seconds = 0.0
         try:
-            if self._may_act():
-                self._turn()
+            with _collected_at_end():
+                if self._may_act():
+                    self._turn()
             self.failed_turns.clear()
         finally:
             # The watch continues while an operator waits for an answer.

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The loop with a store and a cluster in memory: campaigns, crashes at any point, damage."""
 import errno
+import gc
 import json
+import weakref
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -38,6 +40,41 @@ def whats(driver: Driver, kind: str) -> List[str]:
 
 
 # ---- one campaign
+
+class Cycle:
+    """Freed by the garbage collector only."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_a_turn_lets_the_collector_examine_new_objects_only(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    searched: List[int] = []
+    cycles: List['weakref.ref[Cycle]'] = []
+
+    def allocating() -> None:
+        cycles.append(weakref.ref(Cycle()))
+        kept = [[number] for number in range(100_000)]
+        assert len(kept) == 100_000 and not searched
+
+    def note(phase: str, info: Dict[str, int]) -> None:
+        if phase == 'start':
+            searched.append(info['generation'])
+
+    monkeypatch.setattr(driver.loop.jobs, 'begin_turn', allocating)
+    gc.callbacks.append(note)
+    try:
+        driver.loop.turn()
+        assert searched[0] == 1 and cycles[0]() is None and gc.isenabled()
+        monkeypatch.setattr(driver.loop, '_turn', lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.loop.turn()
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(note)
+
 
 def test_idle() -> None:
     driver = Driver()
