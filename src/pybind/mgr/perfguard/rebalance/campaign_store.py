@@ -13,10 +13,10 @@ from ..cluster.types import PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store, checked
-from .copying import Copying, copying_from_json, copying_to_json
+from .copying import copying_from_json, copying_to_json
 from .pin_index import PinIndex
-from .progress import (BLOCK_SECONDS, Limits, Progress, flown_to_json, in_minutes,
-                       limits_from_json, limits_to_json, progress_from_json, progress_to_json)
+from .progress import (Progress, flown_to_json, in_minutes, limits_from_json, limits_to_json,
+                       progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
@@ -281,23 +281,12 @@ def _flight_to_json(flight: Flight) -> List[Any]:
 
 
 def _flight_from_json(raw: Any) -> Flight:
-    if isinstance(raw, Mapping):
-        return _flight_of_before(raw)
     (since, sent, confirmed, seen, size, primary, sources, targets, readers, raw_pin,
      raw_entry) = raw
     pin = None if raw_pin is None else pin_from_json(raw_pin)
     entry = pin.leads_to if raw_entry is None and pin is not None else entry_from_json(raw_entry)
     return Flight(since, entry, sent, confirmed, bool(seen), tuple(sources), tuple(targets),
                   primary, size, tuple(readers), pin)
-
-
-def _flight_of_before(raw: Mapping[str, Any]) -> Flight:
-    """As earlier versions wrote it."""
-    return Flight(
-        raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
-        raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
-        raw['bytes'], tuple(raw.get('readers', ())),
-        None if raw['pin'] is None else pin_from_json(raw['pin']))
 
 
 def _held_to_json(held: Held) -> List[Any]:
@@ -314,13 +303,13 @@ def _held_from_json(row: List[Any]) -> Held:
 #: Fields of Campaign that are valid JSON values.
 _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
           'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
-          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
+          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch', 'goals', 'kept_mark',
+          'automatic', 'crush_version', 'held', 'left', 'crush_own', 'rolled_back',
+          'accepted_unpinnable', 'refused_crush', 'paused_until')
 
 
-#: The same for fields that earlier documents lack.
-_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
-          'crush_own', 'crush_identity', 'rolled_back', 'accepted_unpinnable', 'refused_crush',
-          'paused_until', 'blocked', 'plan', 'plan_token', 'undersized')
+#: The same for fields that documents of earlier versions lack.
+_LATER = ('crush_identity', 'blocked', 'plan', 'plan_token', 'undersized')
 
 
 def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
@@ -332,8 +321,6 @@ def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
 
 
 def _ungrouped(raw: Any) -> Dict[str, Any]:
-    if isinstance(raw, Mapping):
-        return dict(raw)  # as earlier versions wrote it
     return {pgid: value for value, pgids in raw for pgid in pgids.split()}
 
 
@@ -348,8 +335,6 @@ def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
 
 
 def unpinnable_from_json(raw: Any) -> Dict[str, str]:
-    if isinstance(raw, Mapping) or any(isinstance(pgids, str) for _, pgids in raw):
-        return _ungrouped(raw)  # as earlier versions wrote it
     return {'%s.%s' % (pool, seed): reason for reason, pools in raw
             for pool, seeds in pools.items() for seed in seeds.split()}
 
@@ -401,28 +386,24 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     return checked(replace(
         campaign, **{name: raw[name] for name in _PLAIN},
         **{name: raw[name] for name in _LATER if name in raw},
-        change=None if raw.get('change') is None else change_from_json(raw['change']),
-        back=None if raw.get('back') is None else change_from_json(raw['back']),
-        undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
+        change=None if raw['change'] is None else change_from_json(raw['change']),
+        back=None if raw['back'] is None else change_from_json(raw['back']),
+        undone=None if raw['undone'] is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
-        acknowledged=tuple(raw.get('acknowledged', ())),
+        acknowledged=tuple(raw['acknowledged']),
+        # Documents of earlier versions lack `undersized_pgs` and `flown`.
         undersized_pgs=tuple(raw.get('undersized_pgs', ())),
-        # Earlier versions only counted whole campaigns.
-        arrivals=progress_from_json(raw.get('arrivals') or (
-            (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done']),
-            raw.get('flown', (0.0, 0.0))),
-        limits=limits_from_json(raw['limits']) if 'limits' in raw else Limits(),
-        settings=dict(raw.get('settings', {})),
-        pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
-        stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
-        copying=copying_from_json(raw['copying']) if 'copying' in raw else Copying(),
+        arrivals=progress_from_json(raw['arrivals'], raw.get('flown', (0.0, 0.0))),
+        limits=limits_from_json(raw['limits']), settings=dict(raw['settings']),
+        pace=pace_from_json(raw['pace']), stalls=stalls_from_json(raw['stalls']),
+        copying=copying_from_json(raw['copying']),
         pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),
                     {k: _held_from_json(v) for k, v in holds['options'].items()},
                     {int(k): _held_from_json(v) for k, v in holds['autoscale'].items()},
-                    {k: _held_from_json(v) for k, v in holds.get('mon', {}).items()},
-                    tuple(holds['given_up']), tuple(holds.get('returning', ())))))
+                    {k: _held_from_json(v) for k, v in holds['mon'].items()},
+                    tuple(holds['given_up']), tuple(holds['returning']))))
 
 
 #: Number of earlier campaigns whose rates count for forecasts.

@@ -362,8 +362,8 @@ def _nothing_to_restore(seen: Observation) -> Refused:
 
 
 def _drained_of(raw: Any) -> 'Drained':
-    """Earlier versions wrote the weight alone. Raises TypeError or ValueError."""
-    weight, *uuid = raw if isinstance(raw, list) else [raw]
+    """Raises TypeError or ValueError."""
+    weight, *uuid = raw
     if not math.isfinite(weight):
         raise ValueError('%r is not a weight' % (weight,))
     return Drained(float(weight), *map(str, uuid))
@@ -379,7 +379,7 @@ class Drained(NamedTuple):
     """The record of a drained OSD."""
     #: Its CRUSH weight from before.
     weight: float
-    #: '': unknown, as in records of earlier versions.
+    #: '': unknown.
     uuid: str = ''
 
 

@@ -113,8 +113,6 @@ def _with_flag(holds: Holds, held: Optional[Held]) -> Holds:
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
     options = dict(holds.options)
     held = options.get(BALANCER)
-    if held is not None and held.found is None:
-        held = replace(held, found=ACTIVE)  # from an earlier version
     active = settings.balancer_active
     if wanted:
         if BALANCER in holds.given_up:

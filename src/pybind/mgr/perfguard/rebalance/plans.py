@@ -278,10 +278,7 @@ class Plans:
         """Whether the campaign executes a saved plan that should have been removed: the mgr failed
         in between. A plan that was saved later may have the same name."""
         plan = None if campaign is None else self._plans.get(campaign.plan)
-        if campaign is None or plan is None or plan.token != campaign.plan_token:
-            return False
-        # Earlier versions gave plans no tokens.
-        return bool(plan.token) or plan.saved <= campaign.started
+        return campaign is not None and plan is not None and plan.token == campaign.plan_token
 
     def remove(self, name: str) -> None:
         self._store.remove(PREFIX + name)

@@ -210,10 +210,6 @@ def test_the_balancers_entry_is_never_removed(found: Optional[str]) -> None:
     holds = world.drive(Holds(), True)
     assert world.stored == 'false'
     assert not world.drive(holds, False) and world.stored == 'true'
-    # A record of an earlier version, which noted that there was no entry.
-    world = World(stored='false')
-    old = Holds(options={BALANCER: Held(None, 'false', True)})
-    assert not world.drive(old, False) and world.stored == 'true'
 
 
 def test_foreign_movement_flags_are_those_that_we_did_not_set() -> None:
