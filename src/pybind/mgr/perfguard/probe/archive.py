@@ -105,6 +105,8 @@ class Archive:
     def put(self, record: RunRecord) -> None:
         """Store a record; it replaces the one with the same id."""
         record = slimmed(record)
+        # The document of the last id may be lost, as that of a run that another mgr has begun.
+        self._seen([record])
         self._store.put('%s%d' % (DOCUMENTS, record.id), record_to_json(record))
         if self._writer is not None:
             self._writer.put(record.id, record)

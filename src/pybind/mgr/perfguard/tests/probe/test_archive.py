@@ -198,6 +198,14 @@ def test_a_mgr_that_fails_while_the_database_hangs_loses_nothing(
     hanging.flowing.set()
 
 
+def test_no_id_is_given_again_whose_assignment_was_lost() -> None:
+    """This mgr cleans up after a run of the mgr that had assigned it."""
+    archive = Archive(Store(MemoryKv()), None)
+    archive.load()
+    archive.put(record(7))
+    assert archive.new_id() == 8
+
+
 def test_a_crash_at_any_write(database: FakeDatabase) -> None:
     for at in range(1, 12):
         kv = MemoryKv()
