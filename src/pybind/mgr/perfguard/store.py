@@ -369,7 +369,8 @@ def found_earlier(store: Store) -> List[Loss]:
 
 #: Key of the mgr that became active last.
 OWNER = 'owner'
-#: Interval of reading the MgrMap while fenced: the mgr converts the whole map each time.
+#: Interval of reading the MgrMap while fenced, because the mgr converts the whole map each time, and
+#: of reading back what was removed while that fails.
 CLAIM_SECONDS = 30.0
 
 
@@ -392,6 +393,8 @@ class Journal:
         self.fenced = False
         #: When the MgrMap was last read, or this mgr was fenced.
         self._looked: Optional[float] = None
+        #: When removals were last read back.
+        self._settled = 0.0
         #: Why no commands may be sent now; '' if everything is stored.
         self.failure = ''
 
@@ -453,10 +456,16 @@ class Journal:
         self.failure = ''
         return True
 
-    def settle(self) -> None:
-        """Read back what was removed in the last turn, because no command may follow."""
-        if self._store.removing:
-            self.kept()
+    def settled(self, now: float) -> bool:
+        """Read back what was removed in the last turn, because no command may follow.
+
+        After a failure, at intervals: each question waits for mons that do not answer.
+        """
+        if not self._store.removing or (
+                self.failure and 0.0 <= now - self._settled < CLAIM_SECONDS):
+            return True
+        self._settled = now
+        return self.kept()
 
     def _not_owner(self, found: Mapping[str, Optional[str]]) -> bool:
         other = found.get(OWNER)

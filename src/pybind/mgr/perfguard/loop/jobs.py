@@ -84,6 +84,10 @@ class Jobs:
         """Whether the mons have stored the journal, so that commands may be sent."""
         return self._checked(self.journal.kept)
 
+    def read_back(self, now: float) -> None:
+        """Begin a turn: read back what the last one has removed."""
+        self._checked(lambda: self.journal.settled(now))
+
     def may_write(self) -> bool:
         """Whether this mgr owns the journal. Checked once per turn, before its first record:
         another mgr uses the same keys."""

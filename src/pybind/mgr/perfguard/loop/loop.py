@@ -336,7 +336,7 @@ class Loop:
         """Whether this mgr may act. If not, orders are refused, and a health check gives the
         reason."""
         journal = self.jobs.journal
-        journal.settle()
+        self.jobs.read_back(self._clock())
         if journal.fenced and not self._claimed():
             self.requests.refuse(journal.failure)
             self._publishing.warn(idle_check(journal.failure))

@@ -351,6 +351,23 @@ def test_a_request_whose_removal_was_lost_is_not_done_again() -> None:
     assert not driver.kv.lost
 
 
+def test_mons_that_do_not_answer_are_not_asked_for_it_in_each_turn() -> None:
+    """Each question takes ten seconds, in which nothing is watched."""
+    driver = Driver()
+    driver.run(2)
+    store = driver.loop._store
+    store.put('crushbefore', {})
+    store.verified()
+    store.remove('crushbefore')
+    kv, driver.cluster.kv = driver.cluster.kv, None
+    before = driver.cluster.read_back
+    driver.run(60)
+    assert driver.cluster.read_back - before == 2 and driver.loop.jobs.journal.failure
+    driver.cluster.kv = kv
+    driver.run(31)
+    assert not driver.loop.jobs.journal.failure
+
+
 def requested(driver: Driver) -> List[str]:
     return [key for key in driver.kv.data if key.startswith('requests/')]
 
