@@ -369,8 +369,8 @@ def found_earlier(store: Store) -> List[Loss]:
 
 #: Key of the mgr that became active last.
 OWNER = 'owner'
-#: Interval of reading the MgrMap while fenced, because the mgr converts the whole map each time, and
-#: of reading back what was removed while that fails.
+#: Interval of reading the MgrMap while fenced, because the mgr converts the whole map each time,
+#: and of reading back what was removed while that fails.
 CLAIM_SECONDS = 30.0
 
 
