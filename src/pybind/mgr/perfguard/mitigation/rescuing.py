@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -25,9 +25,9 @@ DOCUMENT = 'rescues'
 LOOK_SECONDS, AGAIN_SECONDS = 10.0, 5.0
 #: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
 CALM_SECONDS = 15.0
-#: Seconds after which an upmap is tried again that the mons did not accept: they may have had no
-#: quorum.
-REFUSED_SECONDS = 600.0
+#: Seconds after which an upmap is tried again that the mons did not accept, since they may have had
+#: no quorum. It doubles each time, up to the maximum.
+REFUSED_SECONDS, MOST_REFUSED_SECONDS = 600.0, 86400.0
 #: Seconds that PGs have to answer before the next ones are asked.
 ANSWER_SECONDS = 10.0
 
@@ -44,8 +44,10 @@ class Rescuing:
         self._kept = kept
         self._rescues: Dict[str, Rescue] = {}
         self._sent: Dict[str, float] = {}
-        #: PGs whose upmaps the mons did not accept, and when.
-        self._refused: Dict[str, float] = {}
+        #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
+        self._refused: Dict[str, Tuple[float, float]] = {}
+        #: Commands that failed the last time, so that each failure is reported once.
+        self._failures: FrozenSet[str] = frozenset()
         #: The PG after which the next ones are looked up, and since when these have their turn.
         self._last, self._turn_since = '', 0.0
         self._space: Mapping[int, Space] = {}
@@ -166,7 +168,8 @@ class Rescuing:
         if entry == rescue.entry:
             return replace(rescue, seen=True)
         if not 0.0 <= now - rescue.since <= READBACK_SECONDS:
-            self._refused[pgid] = now
+            pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
+            self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS))
             return None
@@ -181,9 +184,9 @@ class Rescuing:
             self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
             return {}
         now = facts.seen.now
-        self._refused = {pgid: when for pgid, when in self._refused.items()
-                         if 0.0 <= now - when < REFUSED_SECONDS}
-        candidates, last = stuck(facts, self._last, self._refused)
+        refused = {pgid for pgid, (when, pause) in self._refused.items()
+                   if 0.0 <= now - when < pause}
+        candidates, last = stuck(facts, self._last, refused)
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}
         if len(answers) == len(asked) \
@@ -228,10 +231,12 @@ class Rescuing:
         if not commands or not self._kept():
             return
         self._sent.update(dict.fromkeys(due, seen.now))
-        for command, reply in zip(commands, self._cluster.run(commands)):
-            if reply.retval != 0:
-                self._note(Event('failed', '%s: %s' % (as_line(command),
-                                                       reply.error or 'no answer')))
+        failures = {'%s: %s' % (as_line(command), reply.error or 'no answer')
+                    for command, reply in zip(commands, self._cluster.run(commands))
+                    if reply.retval != 0}
+        for failure in sorted(failures - self._failures):
+            self._note(Event('failed', failure))
+        self._failures = frozenset(failures)
 
 
 def _osds(osds: Tuple[int, ...], one: str = '', more: str = '') -> str:

@@ -229,6 +229,19 @@ def test_an_upmap_that_the_mons_have_not_accepted_is_tried_again_later() -> None
     assert len(upmaps(driver)) == 6 and driver.cluster.clean()
 
 
+def test_an_upmap_that_is_refused_again_and_again_does_not_fill_the_event_log() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
+    events: List[Any] = []
+    driver.loop.jobs.rescuing._note = events.append
+    driver.run(int(10 * REFUSED_SECONDS))
+    failed = [event for event in events if event.kind == 'failed']
+    given_up = [event for event in events if 'given up' in event.what]
+    # Of six PGs after 0, 10, 30 and 70 minutes.
+    assert 6 * 3 <= len(given_up) <= 6 * 4 and len(failed) <= len(given_up), (
+        len(given_up), len(failed))
+
+
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
     driver = hurt()
     seen, _ = driver.loop._observing.observe()
