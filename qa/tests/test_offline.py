@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""perfguard-plan on a real cluster: from dumps, live, and with Ceph's own tools."""
+"""perfguard-plan on a real cluster, with the tools and the Python of its release: from dumps, and
+live."""
 import json
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
-from typing import Callable, Dict, List, Set
+from typing import Callable, List, Set
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
-from qa.lib.reference import CHECKOUT
 
-pytestmark = pytest.mark.releases('pacific', quick=())
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 
 def planned(cluster: Cluster, verb: str, *words: str) -> str:
@@ -29,31 +27,36 @@ def planned(cluster: Cluster, verb: str, *words: str) -> str:
     osdmap = str(directory / 'osdmap.bin')
     epoch = json.loads((directory / 'dump--report').read_text())['osdmap']['epoch']
     cluster.ceph('osd', 'getmap', str(epoch), '-o', osdmap)
-    return plan(*arguments, '--osdmap', osdmap)
+    return plan(cluster, *arguments, '--osdmap', osdmap)
 
 
-def plan(*arguments: str) -> str:
+def within(cluster: Cluster, *command: str) -> List[str]:
+    """The command line of what an operator runs on a host of the cluster."""
+    return cluster.release.argv(
+        ['env', 'CEPH_CONF=%s' % cluster.conf_path,
+         'PYTHONPATH=%s' % (cluster.directory / 'mgr-modules'), *command], cluster.directory)
+
+
+def plan(cluster: Cluster, *arguments: str) -> str:
     return subprocess.run(
-        [sys.executable, '-m', 'perfguard.offline', *arguments],
-        env={**os.environ, 'PYTHONPATH': str(CHECKOUT / 'src' / 'pybind' / 'mgr')}, check=True,
+        within(cluster, '/usr/bin/python3', '-m', 'perfguard.offline', *arguments), check=True,
         timeout=patient(60), stdout=subprocess.PIPE, universal_newlines=True).stdout
 
 
-def run_script(cluster: Cluster, text: str, directory: Path) -> None:
-    path = directory / 'plan.sh'
+def script(cluster: Cluster, text: str) -> List[str]:
+    """The command line that runs a script of perfguard-plan."""
+    path = cluster.directory / 'plan.sh'
     path.write_text(text)
-    subprocess.run(['sh', str(path)], check=True, timeout=patient(150), env=environment(cluster))
+    return within(cluster, 'sh', str(path))
 
 
-def environment(cluster: Cluster) -> Dict[str, str]:
-    return {**os.environ, 'CEPH_CONF': str(cluster.conf_path)}
+def run_script(cluster: Cluster, text: str) -> None:
+    subprocess.run(script(cluster, text), check=True, timeout=patient(150))
 
 
-def interrupt_script(cluster: Cluster, text: str, directory: Path) -> str:
+def interrupt_script(cluster: Cluster, text: str) -> str:
     """Ctrl-C while it waits for PGs to move."""
-    path = directory / 'plan.sh'
-    path.write_text(text)
-    with subprocess.Popen(['sh', str(path)], env=environment(cluster), start_new_session=True,
+    with subprocess.Popen(script(cluster, text), start_new_session=True,
                           stderr=subprocess.PIPE, universal_newlines=True) as shell:
         try:
             assert shell.stderr is not None
@@ -81,7 +84,7 @@ def remapped(cluster: Cluster) -> int:
 
 
 def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
-        cluster_factory: Callable[..., Cluster], release: str, tmp_path: Path) -> None:
+        cluster_factory: Callable[..., Cluster], release: str) -> None:
     cluster = cluster_factory(release, osds=8, hosts=4)
     cluster.pool_create('p', 32)
     cluster.fill('p', 500, 4096)
@@ -91,12 +94,12 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     names = ['osd.%d' % osd for osd in added]
     found = json.loads(planned(cluster, 'expand', '--weight', '1', '--format', 'json'))
     assert sorted(found['weights']) == sorted(names) and found['pgs'] > 0
-    run_script(cluster, planned(cluster, 'expand', '--weight', '1', '--format', 'sh'), tmp_path)
+    run_script(cluster, planned(cluster, 'expand', '--weight', '1', '--format', 'sh'))
     assert remapped(cluster) == 0
     drain = planned(cluster, 'drain', 'osd.0', '--format', 'sh')
-    run_script(cluster, drain, tmp_path)
+    run_script(cluster, drain)
     # Again, as after an interruption.
-    run_script(cluster, drain, tmp_path)
+    run_script(cluster, drain)
     assert remapped(cluster) == 0
     weights = {row['name']: row['crush_weight'] for row in json.loads(
         cluster.ceph('osd', 'df', '-f', 'json').stdout)['nodes']}
@@ -104,7 +107,7 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     assert 'norebalance' not in cluster.osd_dump()['flags_set']
     pinned = len(cluster.osd_dump()['pg_upmap_items']) + len(cluster.osd_dump()['pg_upmap'])
     assert pinned >= found['pgs']
-    release_all(cluster, tmp_path)
+    release_all(cluster)
     held = {osd for pg in cluster.pgs() for osd in pg['acting']}
     assert held == {*range(1, 8), *added}
 
@@ -129,14 +132,14 @@ def test_piped_commands_stop_at_a_failed_pin_and_wait_for_space(
     assert remapped(cluster) == 0 and len(pinned) > 2
 
     cluster.flush_pg_stats()
-    script = plan('plan', *live, '--osd-max-backfills', '8')
-    released = set(json.loads(plan('plan', *live, '--format', 'json'))['remove'])
+    text = plan(cluster, 'plan', *live, '--osd-max-backfills', '8')
+    released = set(json.loads(plan(cluster, 'plan', *live, '--format', 'json'))['remove'])
     assert released
     cluster.mon('osd set-nearfull-ratio', ratio=0.0001)
     cluster.wait(lambda: all('nearfull' in row['state'] for row in cluster.osd_dump()['osds']
                              if row['osd']), 60, 'OSDs to be nearfull')
-    with subprocess.Popen(['sh', '-c', script], env=environment(cluster),
-                          stderr=subprocess.PIPE, universal_newlines=True) as shell:
+    with subprocess.Popen(within(cluster, 'sh', '-c', text), stderr=subprocess.PIPE,
+                          universal_newlines=True) as shell:
         try:
             assert shell.stderr is not None
             said = [shell.stderr.readline() for _ in range(3)]
@@ -150,42 +153,42 @@ def test_piped_commands_stop_at_a_failed_pin_and_wait_for_space(
 
 
 def pipe(cluster: Cluster, text: str) -> 'subprocess.CompletedProcess[str]':
-    return subprocess.run(['sh'], input=text, env=environment(cluster), check=False,
+    return subprocess.run(within(cluster, 'sh'), input=text, check=False,
                           timeout=patient(150), stderr=subprocess.PIPE, universal_newlines=True)
 
 
 def pinned_from(cluster: Cluster, live: List[str]) -> bool:
     """Whether the commands of "pin" have pinned all that is remapped."""
     cluster.flush_pg_stats()
-    assert pipe(cluster, plan('pin', *live)).returncode == 0
+    assert pipe(cluster, plan(cluster, 'pin', *live)).returncode == 0
     return all(row['up'] == row['acting'] for row in cluster.pgs())
 
 
-def release_all(cluster: Cluster, directory: Path) -> None:
+def release_all(cluster: Cluster) -> None:
     """Two PGs first; the rest by a script that is interrupted after a batch, and run again."""
     live = ['--live', '-c', str(cluster.conf_path), '--osd-max-backfills', '8']
     few = ['release', *live, '--max-backfills', '2']
     cluster.flush_pg_stats()
     cluster.wait_clean(60)
-    whole = json.loads(plan('plan', *live, '--format', 'json'))
+    whole = json.loads(plan(cluster, 'plan', *live, '--format', 'json'))
     assert whole['pgs'] == whole['pinned'] > 10 and whole['bytes'] > 0
-    assert len(plan(*few).splitlines()) >= 2
-    run_script(cluster, plan(*few, '--format', 'sh'), directory)
+    assert len(plan(cluster, *few).splitlines()) >= 2
+    run_script(cluster, plan(cluster, *few, '--format', 'sh'))
     cluster.flush_pg_stats()
     cluster.wait_clean(60)
-    rest = json.loads(plan('plan', *live, '--format', 'json'))
+    rest = json.loads(plan(cluster, 'plan', *live, '--format', 'json'))
     assert rest['pgs'] == whole['pgs'] - 2 and len(rest['batches']) > 1
-    script = plan('plan', *live, '--format', 'sh')
-    assert 'interrupted' in interrupt_script(cluster, script, directory)
+    text = plan(cluster, 'plan', *live, '--format', 'sh')
+    assert 'interrupted' in interrupt_script(cluster, text)
     assert upmaps(cluster) & set(rest['remove'])
     for _ in range(4):
-        run_script(cluster, script, directory)
+        run_script(cluster, text)
         cluster.flush_pg_stats()
         cluster.wait_clean(60)
         assert not upmaps(cluster) & set(rest['remove'])
         # Pins between OSDs that both lacked PGs show once one of them has its share.
-        rest = json.loads(plan('plan', *live, '--format', 'json'))
+        rest = json.loads(plan(cluster, 'plan', *live, '--format', 'json'))
         if not rest['pgs']:
             break
-        script = plan('plan', *live, '--format', 'sh')
+        text = plan(cluster, 'plan', *live, '--format', 'sh')
     assert not rest['pinned'] and not rest['in_flight']
