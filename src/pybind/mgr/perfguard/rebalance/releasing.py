@@ -200,7 +200,40 @@ def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
     allowed = limit(campaign.pace, turn.options)
-    turn.reasons.append(allowed.reason)
+    _say_conditions(turn, allowed.reason)
+    room = turn.peering_room()
+    if room <= 0:
+        turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
+        return
+    load = present_load(turn, allowed.caps)
+    if load.pgs >= allowed.caps.pgs:
+        return
+    candidates = _candidates(turn)
+    if not candidates:
+        return
+    affordable = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
+    if not affordable:
+        turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases (stall_share)')
+        return
+    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
+                   receives=receives(turn))
+    fitting = _chosen(turn, affordable, load, caps)
+    if not fitting:
+        return
+    chosen, stalls = _afforded(turn, campaign.stalls, fitting)
+    spread = len(chosen) < len(fitting) or len(affordable) < len(candidates)
+    if not _is_batch(turn, len(chosen), allowed.caps.pgs, spread):
+        turn.because(Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
+                     'with the next release' % batch_seconds(turn.seen.commit_seconds))
+        return
+    _release(turn, chosen, stalls)
+    turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _say_conditions(turn: Turn, limit_reason: Reason) -> None:
+    """Give the reasons for the speed of releases."""
+    campaign = turn.campaign
+    turn.reasons.append(limit_reason)
     turn.reasons.extend(Reason(stop.reason.code, stop.reason.text + '; releases that do '
                                'not affect these continue') for stop in turn.stops)
     turn.because(Code.FAST_PEERING,
@@ -210,62 +243,49 @@ def release_more(turn: Turn) -> None:
     for option in refused_options(campaign.holds):
         turn.because(Code.COMMAND_FAILED, 'the mons did not accept %s; the campaign continues '
                      'without it' % option)
-    room = turn.peering_room()
-    if room <= 0:
-        turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
-        return
-    load = present_load(turn, allowed.caps)
-    if load.pgs >= allowed.caps.pgs:
-        return
+
+
+def _candidates(turn: Turn) -> List[Move]:
+    """Moves that no condition prevents, out of some that change from turn to turn."""
     full = full_osds(turn)
     nearly_full = {osd.id for osd in turn.seen.osdmap.osds.values() if osd.fullness}
-    candidates = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
-                  for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
-                  if _releasable(turn, move, full)]
+    found = [move if nearly_full.isdisjoint(move.sources) else replace(move, relieves=True)
+             for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
+             if _releasable(turn, move, full)]
     if turn.stops:
-        candidates = [move for move in candidates if not is_held(turn, move)]
-    candidates = _without_degraded(turn, candidates)
-    if not candidates:
-        return
-    affordable = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
-    if not affordable:
-        turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases (stall_share)')
-        return
-    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
-                   receives=receives(turn))
-    chosen = choose(affordable, load, caps, turn.now)
+        found = [move for move in found if not is_held(turn, move)]
+    return _without_degraded(turn, found)
+
+
+def _chosen(turn: Turn, affordable: Sequence[Move], load: Load, caps: Caps) -> List[Move]:
+    """The moves that fit under the caps. One whose targets are not known moves alone."""
+    found = choose(affordable, load, caps, turn.now)
     crowded = {osd for move in affordable for osd in move.targets
                if load.target.get(osd, 0) >= caps.receives.get(osd, caps.pgs + 1)}
     if crowded:
         turn.because(Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
                      'mon_max_pg_per_osd (%d) allows: %s; "rebalance acknowledge PG_LIMIT" '
                      'continues' % (turn.seen.pg_limit, osds_text(crowded)))
-    if not chosen and not crowded:
+    if not found and not crowded:
         turn.because(Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host or failure domain at '
                      'its limit (max_backfills_*)%s' % _deleting(turn))
-    if not chosen:
-        return
-    chosen = [move for move in chosen if move.known] or chosen[:1]
-    fitting = len(chosen)
-    chosen, stalls = _afforded(turn, campaign.stalls, chosen)
-    spread = len(chosen) < fitting or len(affordable) < len(candidates)
-    if not _is_batch(turn, len(chosen), allowed.caps.pgs, spread):
-        turn.because(Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
-                     'with the next release' % batch_seconds(turn.seen.commit_seconds))
-        return
-    flights: Dict[str, Flight] = dict(campaign.in_flight)
-    for move in chosen:
+    return [move for move in found if move.known] or found[:1]
+
+
+def _release(turn: Turn, moves: Sequence[Move], stalls: Stalls) -> None:
+    """Remove the pins of these PGs."""
+    flights: Dict[str, Flight] = dict(turn.campaign.in_flight)
+    for move in moves:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
         flights[move.pgid] = replace(_flight(turn, move, pin.leads_to), pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move, pin)))
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
-               for move in chosen for _ in range(1 if _is_primed(turn, move) else 2)]
+               for move in moves for _ in range(1 if _is_primed(turn, move) else 2)]
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=replace(note(stalls, changes, turn.now, turn.seen.stats_period),
                             released=turn.now))
-    turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
 
 
 def _deleting(turn: Turn) -> str:
