@@ -220,7 +220,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
 
 
 #: Would make the document large.
-NOT_KEPT = ('burdened', 'seen_since', 'osd_holds', 'judged')
+NOT_KEPT = ('burdened', 'seen_since', 'slow_reads', 'judged')
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:

@@ -14,12 +14,12 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import spread
-from . import osd_limits
 from .flights import follow_flights, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
+from .latency import slow_read_stops
 from .moves import Move
 from .pinning import audit, is_still, pin_remapped, staying, unpinnable_excess, waiting
 from .progress import Limits, charge, limit_of
@@ -251,7 +251,7 @@ def _releasing(turn: Turn) -> None:
     set_copying(turn, before, degraded)
     loose = loose_moves(turn)
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
-    turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
+    turn.stops += slow_read_stops(turn.campaign.pace.slow_reads, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     stops += _arriving(turn)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.

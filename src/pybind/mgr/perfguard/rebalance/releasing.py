@@ -10,9 +10,9 @@ from ..observation import BALANCER
 from ..tables import are, osds_text, pgs, plural
 from ..upmap.pins import released_up
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
-from . import osd_limits
 from .copying import in_force
 from .holds import epoch_of, foreign_movement_flags, peering_text, refused_options
+from .latency import explains_alarm, stopped_osds
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
                     serving_until_moved, window)
 from .pinning import may_be_degraded, waits
@@ -59,8 +59,8 @@ def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
     None: not known. An OSD that was slow while nothing moved there stops no release."""
     pace, now = turn.campaign.pace, turn.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
-            and osd_limits.explains_alarm(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
-        return osd_limits.held_osds(pace.osd_holds, now)
+            and explains_alarm(pace.slow_reads, now, len(turn.seen.osdmap.osds)):
+        return stopped_osds(pace.slow_reads, now)
     return None
 
 

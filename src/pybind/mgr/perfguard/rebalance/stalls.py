@@ -16,7 +16,7 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedT
 
 from ..cluster.types import ClientOps, Ops, OsdSet
 from ..observation import Clients, PoolClients
-from .clients import LEAST_OPS
+from .latency import LEAST_OPS
 
 #: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. There
 #: is one more if the primary has to request its pg_temp.

@@ -17,10 +17,10 @@ from ..options import Options
 from ..tables import ms_text, plural
 from ..watch.pools import BadTarget, named_target
 from ..window import BadWindow, opens_in
-from . import copying, osd_limits
-from .clients import (SMALL_OPS, Path, PoolLatency, judged, minute_latencies, pool_latencies,
-                      strain, without_slow)
+from . import copying
 from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
+from .latency import (SMALL_OPS, Path, PoolLatency, explains_pool, judged, minute_latencies,
+                      places_of, pool_latencies, slow_osds, strain, slow_reads_after, without_slow)
 from .moves import Caps
 from .requests import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -293,9 +293,9 @@ def set_pace(turn: Turn) -> None:
         path = Path()
         if clients.time != pace.decided:
             path = _path(turn, pace)
-            pace = replace(pace, osd_holds=osd_limits.update(
-                pace.osd_holds, clients, unsteady(stalls, clients), path.osds, turn.now,
-                osd_limits.places_of(turn.seen.crush, _rules(turn.seen.osdmap))))
+            pace = replace(pace, slow_reads=slow_reads_after(
+                pace.slow_reads, clients, unsteady(stalls, clients), path.osds, turn.now,
+                places_of(turn.seen.crush, _rules(turn.seen.osdmap))))
         pace = decide(pace, _judged_clients(turn, pace), unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
                       pace.used, options, _nothing_moves(turn), path)
@@ -310,16 +310,16 @@ def set_pace(turn: Turn) -> None:
 
 
 def _judged_clients(turn: Turn, pace: Pace) -> Clients:
-    """The reading without single slow OSDs: they get no release (osd_limits.py), and releases to
+    """The reading without single slow OSDs: they get no release (latency.py), and releases to
     others must not wait for them. Many of them in one reading are caused by the campaign; with few
     reads, each reading may find another OSD that is slow for a moment. If they are few of very
     many, the operations of others count in full: otherwise writes and erasure codes of a large
     cluster, in which some OSD is always slow, would never count."""
-    clients, slow = turn.seen.clients, osd_limits.slow_osds(pace.osd_holds, turn.now)
-    together = [osd for osd in slow if pace.osd_holds[osd].over == turn.now]
+    clients, slow = turn.seen.clients, slow_osds(pace.slow_reads, turn.now)
+    together = [osd for osd in slow if pace.slow_reads[osd].over == turn.now]
     if len(together) > SLOW_SHARE * len({row.osd for row in clients.rows}):
         return clients
-    hidden = osd_limits.explains(pace.osd_holds, turn.now, len(turn.seen.osdmap.osds))
+    hidden = explains_pool(pace.slow_reads, turn.now, len(turn.seen.osdmap.osds))
     return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())
 
 

@@ -8,8 +8,8 @@ from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
+from .latency import SlowReads
 from .progress import Limits, Progress
-from .osd_limits import OsdHold
 from .stalls import Stalls
 
 #: A small CRUSH weight above 0 (units are 1/65536). The mons drop upmaps onto an OSD of weight 0,
@@ -143,7 +143,7 @@ class Pace:
     burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
     seen_since: float = field(default=0.0, compare=False)
     #: OSDs with slow reads; only known to this mgr.
-    osd_holds: Mapping[int, OsdHold] = field(default_factory=dict, compare=False)
+    slow_reads: Mapping[int, SlowReads] = field(default_factory=dict, compare=False)
     #: The last reading with enough operations, or after such a minute; only known to this mgr.
     judged: float = field(default=0.0, compare=False)
 

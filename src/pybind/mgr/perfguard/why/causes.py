@@ -7,7 +7,7 @@ from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from ..cluster.types import Json, Osd, PgCounts, Signals, pool_of
 from ..errors import Code, Reason, Refused
-from ..rebalance import osd_limits
+from ..rebalance.latency import slow_read_stops
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.progress import shares
 from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
@@ -197,7 +197,7 @@ def gate(turn: Turn, move: Move) -> Gate:
     throttled = load.pgs >= allowed.caps.pgs < most.pgs
     return Gate(
         stops=tuple(stop.reason for stop in (
-            *stops_of(turn), *osd_limits.stops(campaign.pace.osd_holds, turn.now))
+            *stops_of(turn), *slow_read_stops(campaign.pace.slow_reads, turn.now))
             if concerns(stop, move)),
         obstacles=tuple(load.obstacles(move, replace(
             allowed.caps, pgs=most.pgs, receives=receives(turn)))),

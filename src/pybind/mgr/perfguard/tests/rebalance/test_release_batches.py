@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import Options
-from perfguard.rebalance.osd_limits import OsdHold
+from perfguard.rebalance.latency import SlowReads
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
@@ -161,5 +161,5 @@ def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
         assert machine.cluster.now - now < BATCH_SECONDS - 2.0
         # Holds are not stored, and the machine reads what is stored.
         machine.campaign = replace(machine.campaign, pace=replace(
-            machine.campaign.pace, osd_holds={flight.sources[0]: OsdHold(now, now)}))
+            machine.campaign.pace, slow_reads={flight.sources[0]: SlowReads(now, now)}))
         machine.turn()

@@ -11,7 +11,7 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
-from perfguard.rebalance.clients import LEAST_OPS, pool_latencies
+from perfguard.rebalance.latency import LEAST_OPS, pool_latencies
 from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (NEW_BASELINE_SECONDS, BLIND_READINGS, HALT_READINGS,
                                           NEW_BASELINE_READINGS, caps, decide, limit, stopped)

@@ -10,8 +10,8 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.rebalance import clients as clients_module
-from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD, Path, judged,
+from perfguard.rebalance import latency
+from perfguard.rebalance.latency import (CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD, Path, judged,
                                          load_factors, pool_latencies)
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.types import Pace
@@ -61,7 +61,7 @@ def test_small_pools_do_not_slow_a_campaign() -> None:
 
 
 def test_without_a_notion_of_chance_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients_module, 'CHANCE_MAX', 0.0)
+    monkeypatch.setattr(latency, 'CHANCE_MAX', 0.0)
     rng = random.Random(1)
     paces = run(small_pools(rng, SECONDS * turn) for turn in range(1, 401))
     assert mean_pgs(paces) < 0.1 * OPTIONS.max_pgs_in_flight

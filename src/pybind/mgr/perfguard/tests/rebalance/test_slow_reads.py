@@ -8,11 +8,11 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code, Reason
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
-from perfguard.rebalance.clients import without_slow
+from perfguard.rebalance.latency import (ALARM_SECONDS, EXEMPT_SECONDS, RESUME_SECONDS,
+                                         UNTOUCHED_SECONDS, Places, SlowReads, explains_pool,
+                                         places_of, slow_osds, slow_read_stops, stopped_osds,
+                                         slow_reads_after, without_slow)
 from perfguard.rebalance.moves import path_osds
-from perfguard.rebalance.osd_limits import (ALARM_SECONDS, EXEMPT_SECONDS, HOLD_SECONDS,
-                                            UNTOUCHED_SECONDS, OsdHold, Places, explains,
-                                            held_osds, places_of, slow_osds, stops, update)
 from perfguard.rebalance.releasing import stops_of
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
@@ -35,20 +35,20 @@ def reading(slow: Dict[int, float], ops: int = 1000, norms: Optional[Dict[int, f
 
 def held(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
          in_flight: FrozenSet[int] = EVERYWHERE) -> Set[int]:
-    return set(held_osds(twice(clients, unsteady, in_flight), 100.0))
+    return set(stopped_osds(twice(clients, unsteady, in_flight), 100.0))
 
 
 def twice(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
-          in_flight: FrozenSet[int] = EVERYWHERE, places: Places = {}) -> Dict[int, OsdHold]:
+          in_flight: FrozenSet[int] = EVERYWHERE, places: Places = {}) -> Dict[int, SlowReads]:
     """The holds after two such readings, the later one at 100 s."""
-    once = update({}, clients, unsteady, in_flight, 95.0, places)
-    assert not held_osds(once, 95.0), 'one reading may be chance'
-    return update(once, clients, unsteady, in_flight, 100.0, places)
+    once = slow_reads_after({}, clients, unsteady, in_flight, 95.0, places)
+    assert not stopped_osds(once, 95.0), 'one reading may be chance'
+    return slow_reads_after(once, clients, unsteady, in_flight, 100.0, places)
 
 
 def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
     assert held(reading({3: 20.0})) == {3}
-    (stop,) = stops(twice(reading({3: 20.0})), 100.0)
+    (stop,) = slow_read_stops(twice(reading({3: 20.0})), 100.0)
     assert stop.osds == frozenset({3}) and 'osd.3' in stop.reason.text
     assert stop.concerns([3, 5], [1]) and not stop.concerns([4, 5], [1])
 
@@ -69,12 +69,13 @@ def test_other_reasons_hold_nothing(clients: Clients) -> None:
 
 def test_one_slow_reading_holds_nothing_but_does_not_count_in_its_pools() -> None:
     """One read that waits for a peering PG makes a reading slow."""
-    once = update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    once = slow_reads_after({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
     assert slow_osds(once, 100.0) == {3} and not slow_osds(once, 101.0)
-    assert not update(once, reading({}), frozenset(), EVERYWHERE, 105.0)
+    assert not slow_reads_after(once, reading({}), frozenset(), EVERYWHERE, 105.0)
     # A reading that says nothing about this OSD contradicts nothing.
-    few = update(once, reading({3: 20.0}, ops=4), frozenset(), EVERYWHERE, 105.0)
-    assert held_osds(update(few, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0), 110.0) == {3}
+    few = slow_reads_after(once, reading({3: 20.0}, ops=4), frozenset(), EVERYWHERE, 105.0)
+    more = slow_reads_after(few, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0)
+    assert stopped_osds(more, 110.0) == {3}
 
 
 def test_where_pgs_of_nearly_all_osds_peer_an_osd_is_compared_with_all_of_them() -> None:
@@ -90,28 +91,30 @@ def test_a_hold_lasts_while_readings_say_nothing(unsteady: Set[int], ops: int) -
     now, holds = 100.0, twice(reading({3: 20.0}))
     while now < 100.0 + UNTOUCHED_SECONDS - 5.0:
         now += 5.0
-        holds = update(holds, reading({3: 20.0}, ops), frozenset(unsteady), frozenset(), now)
-        assert held_osds(holds, now) == {3}
-    quick = update(holds, reading({}), frozenset({3}), frozenset(), now + 5.0)
-    assert not held_osds(quick, now + HOLD_SECONDS)
+        holds = slow_reads_after(holds, reading({3: 20.0}, ops), frozenset(unsteady), frozenset(),
+                                 now)
+        assert stopped_osds(holds, now) == {3}
+    quick = slow_reads_after(holds, reading({}), frozenset({3}), frozenset(), now + 5.0)
+    assert not stopped_osds(quick, now + RESUME_SECONDS)
     # Not for ever.
-    for _ in range(int(HOLD_SECONDS / 5.0) + 1):
+    for _ in range(int(RESUME_SECONDS / 5.0) + 1):
         now += 5.0
-        holds = update(holds, reading({3: 20.0}, ops), frozenset(unsteady), frozenset({3}), now)
-    assert not held_osds(holds, now) and not slow_osds(holds, now)
+        holds = slow_reads_after(holds, reading({3: 20.0}, ops), frozenset(unsteady),
+                                 frozenset({3}), now)
+    assert not stopped_osds(holds, now) and not slow_osds(holds, now)
 
 
 def test_osds_without_reads_are_forgotten() -> None:
     """Those of a host that was slow and then switched off: its pools would never count again."""
     now, holds = 100.0, twice(reading({3: 20.0, 4: 20.0}))
-    assert held_osds(holds, now) == {3, 4}
+    assert stopped_osds(holds, now) == {3, 4}
     gone = reading({})
     gone = replace(gone, rows=tuple(row for row in gone.rows if row.osd not in (3, 4)))
-    while now < 100.0 + HOLD_SECONDS:
+    while now < 100.0 + RESUME_SECONDS:
         now += 5.0
         # A PG that is stuck in flight there changes nothing.
-        holds = update(holds, gone, frozenset(), frozenset({3}), now)
-    assert not slow_osds(holds, now) and not explains(holds, now, 8)
+        holds = slow_reads_after(holds, gone, frozenset(), frozenset({3}), now)
+    assert not slow_osds(holds, now) and not explains_pool(holds, now, 8)
 
 
 def test_an_osd_of_a_small_load_is_held() -> None:
@@ -145,11 +148,11 @@ def test_few_reads_of_each_osd_of_a_host_show_together_that_it_is_slow() -> None
     clients = reading(HOST, ops=30)
     assert held(clients) == set(), 'chance explains what each of them shows'
     holds = twice(clients, places=PLACES)
-    assert held_osds(holds, 100.0) == PLACES['host h0'], 'also one that serves nothing now'
-    (stop,) = stops(holds, 100.0)
+    assert stopped_osds(holds, 100.0) == PLACES['host h0'], 'also one that serves nothing now'
+    (stop,) = slow_read_stops(holds, 100.0)
     assert 'host h0' in stop.reason.text and 'osd.' not in stop.reason.text
     # One slow OSD beside it is named.
-    (stop,) = stops(twice(reading({**HOST, 7: 20.0}, ops=30), places=PLACES), 100.0)
+    (stop,) = slow_read_stops(twice(reading({**HOST, 7: 20.0}, ops=30), places=PLACES), 100.0)
     assert 'host h0, osd.7' in stop.reason.text and 8 in (stop.osds or ())
 
 
@@ -164,8 +167,8 @@ def test_hosts_that_are_not_certainly_slow_are_not_held(slow: Dict[int, float], 
 
 def test_slow_osds_do_not_make_their_host_slow() -> None:
     holds = twice(reading({0: 20.0, 1: 20.0}), places=PLACES)
-    assert held_osds(holds, 100.0) == {0, 1}
-    (stop,) = stops(holds, 100.0)
+    assert stopped_osds(holds, 100.0) == {0, 1}
+    (stop,) = slow_read_stops(holds, 100.0)
     assert 'osd.0, osd.1' in stop.reason.text
 
 
@@ -200,7 +203,7 @@ def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
         machine.campaign = replace(machine.campaign, pace=pace)
         flights = machine.campaign.in_flight
         if turn > 1:
-            assert held_osds(pace.osd_holds, cluster.now) == host
+            assert stopped_osds(pace.slow_reads, cluster.now) == host
             fresh = flights.keys() - began
             assert not [pgid for pgid in fresh if host & set(path_osds(flights[pgid]))]
             new += len(fresh)
@@ -211,32 +214,35 @@ def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
 def test_a_hold_ends_a_while_after_the_last_slow_reading() -> None:
     holds = twice(reading({3: 20.0}))
     for _ in range(2):
-        holds = update(holds, reading({}), frozenset(), EVERYWHERE, 100.0 + HOLD_SECONDS - 1)
-        assert stops(holds, 100.0 + HOLD_SECONDS - 1)
-    assert not stops(holds, 100.0 + HOLD_SECONDS)
-    assert update(holds, reading({}), frozenset(), EVERYWHERE, 100.0 + ALARM_SECONDS) == {}
+        holds = slow_reads_after(holds, reading({}), frozenset(), EVERYWHERE,
+                                 100.0 + RESUME_SECONDS - 1)
+        assert slow_read_stops(holds, 100.0 + RESUME_SECONDS - 1)
+    assert not slow_read_stops(holds, 100.0 + RESUME_SECONDS)
+    assert not slow_reads_after(holds, reading({}), frozenset(), EVERYWHERE,
+                                100.0 + ALARM_SECONDS)
 
 
 def test_an_osd_that_stays_slow_without_moves_is_let_go() -> None:
     """A failing disk must not keep a campaign from its end."""
     now, holds = 100.0, twice(reading({3: 20.0}))
-    while stops(holds, now):
+    while slow_read_stops(holds, now):
         now += 5.0
-        assert now < 100.0 + UNTOUCHED_SECONDS + HOLD_SECONDS
-        holds = update(holds, reading({3: 20.0}), frozenset(), frozenset(), now)
+        assert now < 100.0 + UNTOUCHED_SECONDS + RESUME_SECONDS
+        holds = slow_reads_after(holds, reading({3: 20.0}), frozenset(), frozenset(), now)
     assert now - 100.0 > UNTOUCHED_SECONDS
     for _ in range(int(EXEMPT_SECONDS / 5.0) - 1):
         now += 5.0
-        holds = update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now)
-        assert not stops(holds, now)
+        holds = slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now)
+        assert not slow_read_stops(holds, now)
     now += 10.0
-    assert stops(update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now), now)
+    assert slow_read_stops(slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE,
+                                            now), now)
 
 
 def test_inputs_are_not_changed() -> None:
-    holds = {3: OsdHold(100.0, 100.0)}
-    update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0)
-    assert holds == {3: OsdHold(100.0, 100.0)}
+    holds = {3: SlowReads(100.0, 100.0)}
+    slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0)
+    assert holds == {3: SlowReads(100.0, 100.0)}
 
 
 #: The alarm is raised so long after the OSDs have become slow.
@@ -282,7 +288,7 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
         new = flights.keys() - began
         began |= new
         late += len(new) if cluster.now > alarm else 0
-        assert machine.campaign.pace.osd_holds.keys() == {slow}
+        assert machine.campaign.pace.slow_reads.keys() == {slow}
         assert machine.campaign.pace.pgs >= limit, 'the pools did not count it'
         assert not [pgid for pgid in new if slow in path_osds(flights[pgid])]
         # Their PGs would wait for it while they peer.
@@ -295,9 +301,9 @@ def test_the_alarm_of_a_pool_holds_everything_once_no_osd_is_slow() -> None:
     machine = releasing(FakeCluster(backfill_seconds=8.0))
     alarm = Reason(Code.SLOW_POOL, 'writes of pool rbd are slow')
     now = machine.cluster.now
-    exempt = OsdHold(now - ALARM_SECONDS, now - 2 * UNTOUCHED_SECONDS, now + EXEMPT_SECONDS)
-    for hold, everything in ((OsdHold(now, now), False), (exempt, True)):
-        pace = replace(machine.campaign.pace, osd_holds={3: hold}, code=Code.LATENCY_OK)
+    exempt = SlowReads(now - ALARM_SECONDS, now - 2 * UNTOUCHED_SECONDS, now + EXEMPT_SECONDS)
+    for hold, everything in ((SlowReads(now, now), False), (exempt, True)):
+        pace = replace(machine.campaign.pace, slow_reads={3: hold}, code=Code.LATENCY_OK)
         seen = replace(machine.observe(), stops=(alarm,))
         turn = Turn(replace(machine.campaign, pace=pace), machine.pins, {}, seen,
                     machine.options)
@@ -318,16 +324,16 @@ def test_the_alarm_of_a_pool_does_not_hold_an_exempt_osd() -> None:
 
 
 def test_clients_count_again_once_an_exempt_osd_is_back() -> None:
-    exempt = OsdHold(100.0, 100.0, exempt_until=4000.0)
+    exempt = SlowReads(100.0, 100.0, exempt_until=4000.0)
     assert slow_osds({3: exempt}, 110.0) == {3}
-    assert slow_osds({3: exempt}, 100.0 + HOLD_SECONDS) == frozenset()
+    assert slow_osds({3: exempt}, 100.0 + RESUME_SECONDS) == frozenset()
 
 
 def test_an_osd_of_very_many_does_not_explain_the_latency_of_a_pool() -> None:
-    holds = {3: OsdHold(100.0, 100.0)}
-    assert explains(holds, 110.0, 99)
-    assert not explains(holds, 110.0, 1000)
-    assert not explains({}, 110.0, 8)
+    holds = {3: SlowReads(100.0, 100.0)}
+    assert explains_pool(holds, 110.0, 99)
+    assert not explains_pool(holds, 110.0, 1000)
+    assert not explains_pool({}, 110.0, 8)
 
 
 def test_many_slow_osds_count_in_their_pools() -> None:
@@ -344,12 +350,12 @@ def test_osds_that_are_slow_for_a_moment_one_after_the_other_are_not_many() -> N
     touched = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
     slow = min(osd for osd in range(12) if osd not in touched)
     others = [osd for osd in range(12) if osd != slow][:5]
-    before = {osd: OsdHold(now - 10.0, now - 10.0) for osd in others}
-    machine.campaign = replace(machine.campaign, pace=replace(pace, osd_holds=before))
+    before = {osd: SlowReads(now - 10.0, now - 10.0) for osd in others}
+    machine.campaign = replace(machine.campaign, pace=replace(pace, slow_reads=before))
     setattr(machine, 'observe', slowed(machine, slow))
     machine.turn()
     found = machine.decision.campaign.pace
-    assert found.osd_holds.keys() == {*before, slow}
+    assert found.slow_reads.keys() == {*before, slow}
     assert found.code == Code.LATENCY_OK, found.why
 
 
@@ -374,13 +380,14 @@ def test_the_alarm_of_a_pool_outlasts_the_slow_osds_that_have_caused_it() -> Non
     these OSDs would hold every release."""
     machine = releasing(FakeCluster(backfill_seconds=8.0))
     alarm, now = Reason(Code.SLOW_POOL, 'writes of pool rbd are slow'), machine.cluster.now
-    hold = OsdHold(now - HOLD_SECONDS - 60.0, now - HOLD_SECONDS - 60.0)
-    holds = update({3: hold}, reading({}), frozenset(), EVERYWHERE, now)
-    assert not stops(holds, now)
-    pace = replace(machine.campaign.pace, osd_holds=holds, code=Code.LATENCY_OK)
+    hold = SlowReads(now - RESUME_SECONDS - 60.0, now - RESUME_SECONDS - 60.0)
+    holds = slow_reads_after({3: hold}, reading({}), frozenset(), EVERYWHERE, now)
+    assert not slow_read_stops(holds, now)
+    pace = replace(machine.campaign.pace, slow_reads=holds, code=Code.LATENCY_OK)
     turn = Turn(replace(machine.campaign, pace=pace), machine.pins, {},
                 replace(machine.observe(), stops=(alarm,)), machine.options)
     found, = [stop for stop in stops_of(turn) if stop.reason == alarm]
     assert found.osds == frozenset()
     # What is slow again counts from the second reading on, as if it had never been.
-    assert not stops(update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now), now)
+    assert not slow_read_stops(slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE,
+                                                now), now)
