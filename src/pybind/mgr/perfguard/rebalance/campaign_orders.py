@@ -2,43 +2,29 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from ..cluster.ports import View
 from ..cluster.tool_thread import ToolJob
-from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from .adopting import Adopted, adopted
+from .adopting import Adopted, Imported, adopted, imported, parsed
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .join_plan import accepting
-from .mappings import Imported, imported, parsed
 from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .turn import has_own_crush
-from .types import Campaign, Change, ChangeStage, Phase, PinRecord
+from .types import Campaign, Change, ChangeStage, Phase
 
 Json = Dict[str, Any]
 Result = TypeVar('Result')
-
-
-class FoundPins(Protocol):
-    """Upmaps that become the pins of a campaign."""
-    @property
-    def pins(self) -> Mapping[str, PinRecord]: ...
-
-    def still_there(self, osdmap: OsdMap) -> 'FoundPins':
-        """Those that the OSDMap still has; raises Refused without any."""
-
-    def as_json(self, campaign: Optional[int]) -> Json: ...
-
-
-Found = TypeVar('Found', bound=FoundPins)
+#: Upmaps that become the pins of a campaign.
+Found = TypeVar('Found', Adopted, Imported)
 
 
 def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:

@@ -14,6 +14,7 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from . import goals, report
+from .adopting import exported
 from .auto_expand import AutoExpand
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
@@ -21,7 +22,6 @@ from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .executor import Outcome, execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
-from .mappings import exported
 from .orders import Order
 from .phases import judge
 from .pinning import count_again, unpinned_warning

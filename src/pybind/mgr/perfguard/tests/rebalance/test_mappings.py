@@ -7,8 +7,8 @@ from typing import Any, List, Tuple
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.rebalance import mappings
-from perfguard.rebalance.mappings import exported
+from perfguard.rebalance import adopting
+from perfguard.rebalance.adopting import exported
 
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.straw_cluster import StrawCluster
@@ -118,10 +118,10 @@ def test_what_is_no_list_of_mappings_is_refused(given: bytes) -> None:
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(StrawCluster())
     pairs = [a_pair(driver.cluster, '1.1'), a_pair(driver.cluster, '1.4')]  # type: ignore
-    monkeypatch.setattr(mappings, 'MOST_PAIRS', 1)
+    monkeypatch.setattr(adopting, 'MOST_PAIRS', 1)
     with pytest.raises(Refused, match='has 2 mappings'):
         driver.order('import', mappings=text(pairs))
-    monkeypatch.setattr(mappings, 'MOST_BYTES', 10)
+    monkeypatch.setattr(adopting, 'MOST_BYTES', 10)
     with pytest.raises(Refused, match='limit 10'):
         driver.order('import', mappings=text(pairs))
 
