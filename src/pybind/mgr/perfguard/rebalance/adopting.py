@@ -29,7 +29,7 @@ from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
-from .rule_change import refuse_full
+from .pool_change import refuse_full
 from .types import TINY_WEIGHT, PinRecord
 
 Json = Dict[str, Any]

@@ -26,10 +26,10 @@ from .orders import Order
 from .phases import judge
 from .pinning import count_again, unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
+from .pool_change import left_intermediate
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, overridden, unfit
-from .rule_change import left_intermediate
 from .throttle import ignored_targets
 from .turn_inputs import PinGoals, TurnInputs
 from .types import Action, Campaign, Phase, SetEntry

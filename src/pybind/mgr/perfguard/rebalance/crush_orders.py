@@ -24,10 +24,10 @@ from ..tables import listed
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight, warnings)
-from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, pgs_made, step_to
+from .pool_change import (at_the_end, bridging_rule, first_moves, pg_num_json, pg_num_ordered,
+                          pgs_made, refuse_full, refuse_incomplete, rule_json, rule_ordered,
+                          step_to)
 from .prepared import Prepared, effects
-from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
-                          rule_ordered)
 from .types import Campaign, Change, PinRecord
 
 Json = Dict[str, Any]

@@ -23,10 +23,10 @@ from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
-                            stands_still, step_now, step_text)
+from .pool_change import (change_to, has_numbers, has_targets, interrupted, move_first, other_rule,
+                          pg_num_begun, stands_still, step_now, step_text, too_early,
+                          upmaps_to_remove)
 from .releasing import balancer_of_others
-from .rule_change import move_first, other_rule, too_early, upmaps_to_remove
 from .turn import Turn, has_own_crush
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
                     SetPoolPgs, SetPoolRule, SetWeight, ChangeStage)
@@ -407,7 +407,7 @@ def drop_refused(turn: Turn) -> None:
     done = tuple(sorted((*change.done, *_in_force(turn, change))))
     if done:
         turn.set(change=replace(change, done=done))
-    elif change.moves_first or is_begun(change, turn.seen.osdmap):
+    elif change.moves_first or pg_num_begun(change, turn.seen.osdmap):
         return  # "rebalance resume" continues with the remaining PGs
     elif campaign.rolled_back:
         turn.set(change=campaign.undone, undone=None, rolled_back=False)

@@ -22,10 +22,10 @@ from .joining import drop_refused, join, on_its_way
 from .latency import slow_read_stops
 from .moves import Move
 from .pinning import audit, is_still, pin_remapped, staying, unpinnable_excess, waiting
+from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
-from .rule_change import begun_pools, way_back
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .turn import CampaignDecision, Turn, flight_osds, has_own_crush

@@ -102,7 +102,7 @@ def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
             options: Options, rates: Sequence[float], pg_limit: int,
             made: Mapping[int, int]) -> Effects:
     """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
-    `made`: as pg_num_change.pgs_made."""
+    `made`: as pool_change.pgs_made."""
     most = caps(options)
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, rates)

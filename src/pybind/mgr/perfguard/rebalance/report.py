@@ -21,8 +21,8 @@ from .executor import commands_of
 from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import (Caps, Move, MoveIndex, MovePlan, OsdLoad, move_between, plan,
                     release_move)
-from .pg_num_change import is_begun
 from .pin_index import PinIndex
+from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
 from .requests import window_of
 from .throttle import caps, limit
@@ -303,7 +303,7 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         rows.append(Row('crush_rule of pool ' + name, change.found_rule, change.via, since,
                         _restore(SetPoolRule(name, change.found_rule)) + ': all PGs that have '
                         'moved return at once'))
-    if change is not None and change.pgs is not None and is_begun(change, osdmap):
+    if change is not None and change.pgs is not None and pg_num_begun(change, osdmap):
         name = osdmap.pools[change.pgs.pool].name
         rows.append(Row('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
                         since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast as '

@@ -122,7 +122,7 @@ def test_pgs_with_upmaps_are_moved_before_they_are_merged() -> None:
 
 
 def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.rebalance.pg_num_change.MOST_AHEAD', 8)
+    monkeypatch.setattr('perfguard.rebalance.pool_change.MOST_AHEAD', 8)
     driver = driver_of()
     cluster: Any = driver.cluster
     driver.order('pg_num', 'rep', '32')
@@ -133,7 +133,7 @@ def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPat
 
 
 def test_merges_of_many_pgs_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.rebalance.pg_num_change.MOST_MERGED', 4)
+    monkeypatch.setattr('perfguard.rebalance.pool_change.MOST_MERGED', 4)
     driver = driver_of(PgpWatcher(pgs=16))
     cluster: Any = driver.cluster
     driver.order('pg_num', 'rep', '8')
