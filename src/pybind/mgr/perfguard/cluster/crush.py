@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
-                    Sequence, Tuple)
+                    Sequence, Set, Tuple)
 
 from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, compiled,
                          emit_violation, product, wanted, weight_reason, weights_below)
@@ -308,8 +308,25 @@ class CrushRules:
         return rule.levels[-1].type_name
 
     def type_rank(self, type_name: str) -> int:
-        """Buckets of a type of higher rank contain those of lower ones."""
-        return self._type_ids.get(type_name, 0)
+        """Higher than that of each type whose buckets are below buckets of this type."""
+        return len(self._types_below.get(self._type_ids.get(type_name, 0), ()))
+
+    def encloses(self, outer: str, inner: str) -> bool:
+        """Whether OSDs in different buckets of the type `outer` are in different ones of `inner`:
+        it is below `outer`, or the same."""
+        below = self._types_below.get(self._type_ids.get(outer, 0), ())
+        return inner in (outer, 'osd') or self._type_ids.get(inner) in below
+
+    @cached_property
+    def _types_below(self) -> Mapping[int, FrozenSet[int]]:
+        """Type -> the types below it in the trees. Their ids have no order: custom types may have
+        any."""
+        direct: Dict[int, Set[int]] = {}
+        for bucket in self._buckets.values():
+            direct.setdefault(bucket.type_id, set()).update(
+                self._buckets[item].type_id if item in self._buckets else 0
+                for item, _ in bucket.items)
+        return {top: frozenset(_reached(direct, top) - {top}) for top in direct}
 
     def spread(self, rule_id: int) -> 'Spread':
         """How a rule spreads the shards of a PG; empty if there is no such rule."""
@@ -356,3 +373,14 @@ class CrushRules:
 
     def _name(self, item: int) -> str:
         return self._buckets[item].name if item in self._buckets else 'osd.%d' % item
+
+
+def _reached(direct: Mapping[int, AbstractSet[int]], start: int) -> Set[int]:
+    """What can be reached from a node of a graph, which may have cycles."""
+    found: Set[int] = set()
+    left = [start]
+    while left:
+        fresh = direct.get(left.pop(), frozenset()) - found
+        found |= fresh
+        left += fresh
+    return found

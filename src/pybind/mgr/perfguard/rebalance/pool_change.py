@@ -126,7 +126,7 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
     """Text on an intermediate rule that protects the data less than the present rule and the
     ordered one; '' if it does not."""
     domain, common = crush.separation(via, pool.size), _common_domain(pool, ordered, crush)
-    if crush.type_rank(domain) >= crush.type_rank(common):
+    if crush.encloses(domain, common):
         return ''
     return 'the intermediate CRUSH rule %s has the failure domain %s: while it is in force, ' \
         'recovery may place two shards of a PG in the same %s. Create a rule with %s' % (

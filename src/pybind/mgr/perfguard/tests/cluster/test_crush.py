@@ -200,3 +200,39 @@ def test_a_cycle_of_buckets_ends_every_walk() -> None:
     assert crush.osds_below('a') == crush.osds_below('b') == {0}
     assert crush.host_of(0) is None and crush.root_of(0) == 'b'
     assert crush.tops(0) == {'a'} and crush.failure_domain(0) == 'host'
+
+
+# ---- custom types: a shelf is below its host, a cell contains hosts of its own
+
+def custom() -> CrushRules:
+    dump = {
+        'types': [{'type_id': number, 'name': name} for number, name in (
+            (0, 'osd'), (1, 'host'), (3, 'rack'), (11, 'root'), (12, 'shelf'), (2, 'cell'))],
+        'buckets': [
+            bucket(-1, 'default', 11, [(-10, 4 * W), (-30, W)]),
+            bucket(-10, 'r0', 3, [(-20, 4 * W)]),
+            bucket(-20, 'h0', 1, [(-40, 2 * W), (-41, 2 * W)]),
+            bucket(-40, 's0', 12, [(0, W), (1, W)]), bucket(-41, 's1', 12, [(2, W), (3, W)]),
+            bucket(-30, 'c0', 2, [(-31, W)]), bucket(-31, 'h1', 1, [(4, W)])],
+        'rules': []}
+    return CrushRules.from_dump(dump)
+
+
+@pytest.mark.parametrize('outer, inner, does', [
+    ('host', 'shelf', True), ('shelf', 'host', False), ('rack', 'shelf', True),
+    ('host', 'host', True), ('shelf', 'osd', True), ('osd', 'osd', True), ('osd', 'host', False),
+    ('rack', 'cell', False), ('cell', 'rack', False), ('root', 'cell', True),
+    ('row', 'osd', True), ('row', 'host', False)])
+def test_which_type_of_bucket_encloses_another(outer: str, inner: str, does: bool) -> None:
+    """By the buckets that exist, since ids of custom types have no order."""
+    crush = custom()
+    assert crush.encloses(outer, inner) is does
+    if does and outer != inner and outer != 'row':
+        assert crush.type_rank(outer) > crush.type_rank(inner)
+
+
+def test_a_cycle_of_types_has_an_end() -> None:
+    dump = {'types': DUMP['types'], 'rules': [], 'buckets': [
+        bucket(-1, 'default', 11, [(-2, W)]), bucket(-2, 'r0', 3, [(-1, W)])]}
+    crush = CrushRules.from_dump(dump)
+    assert crush.encloses('rack', 'root') and crush.encloses('root', 'rack')

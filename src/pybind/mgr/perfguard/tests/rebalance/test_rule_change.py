@@ -6,10 +6,12 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from perfguard.cluster.types import PoolRule
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import Pool, PoolRule
 from perfguard.errors import Refused
 from perfguard.holds import Row
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
+from perfguard.rebalance.rule_change import _weaker
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.requests import ShutdownOrder
 
@@ -165,6 +167,25 @@ def test_a_weaker_intermediate_rule_has_to_be_forced() -> None:
         driver.order('rule', 'rep', 'hosts-ssd')
     assert '--force' in str(refused.value) and driver.phase != 'PREPARED'
     assert driver.order('rule', 'rep', 'hosts-ssd', force=True)['rule']['via'] == 'any'
+
+
+def test_a_rule_for_shelves_is_weaker_than_one_for_their_hosts() -> None:
+    """Although the id of this custom type is the higher one."""
+    weight = 0x10000
+    dump = {
+        'types': [{'type_id': number, 'name': name} for number, name in (
+            (0, 'osd'), (1, 'host'), (11, 'root'), (12, 'shelf'))],
+        'buckets': [
+            {'id': -1, 'name': 'default', 'type_id': 11, 'items': [{'id': -2, 'weight': weight}]},
+            {'id': -2, 'name': 'h', 'type_id': 1, 'items': [{'id': -3, 'weight': weight}]},
+            {'id': -3, 'name': 's', 'type_id': 12, 'items': [{'id': 0, 'weight': weight}]}],
+        'rules': [{'rule_id': number, 'rule_name': 'rule%d' % number, 'type': 1, 'steps': [
+            {'op': 'take', 'item': -1, 'item_name': 'default'},
+            {'op': 'chooseleaf_firstn', 'num': 0, 'type': domain}, {'op': 'emit'}]}
+            for number, domain in enumerate(['host', 'host', 'shelf'])]}
+    crush, pool = CrushRules.from_dump(dump), Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
+    assert 'failure domain shelf' in _weaker(pool, 2, 1, crush)
+    assert _weaker(replace(pool, crush_rule=2), 2, 1, crush) == ''
 
 
 def test_a_rule_that_is_as_weak_as_the_present_one_needs_no_force() -> None:
