@@ -309,7 +309,7 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
 
 
 #: The same for fields that documents of earlier versions lack.
-_LATER = ('crush_identity', 'blocked', 'plan', 'plan_token', 'undersized')
+_LATER = ('crush_identity', 'blocked', 'plan', 'plan_token', 'undersized', 'paused_at')
 
 
 def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:

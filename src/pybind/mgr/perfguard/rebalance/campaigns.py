@@ -210,6 +210,9 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
     """
     if campaign.turned <= now:
         return campaign
+    # A pause does not end later than if it was ordered now.
+    ahead = max(0.0, campaign.paused_at - now)
+    until = campaign.paused_until and campaign.paused_until - ahead
 
     def change(found: Optional[Change]) -> Optional[Change]:
         return found and replace(found, since=min(found.since, now))
@@ -221,6 +224,7 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
 
     return replace(
         campaign, **{name: min(getattr(campaign, name), now) for name in _TIMES},
+        paused_until=until, paused_at=campaign.paused_at - ahead,
         change=change(campaign.change), back=change(campaign.back),
         undone=change(campaign.undone),
         pinning={pgid: replace(sent, since=min(sent.since, now))

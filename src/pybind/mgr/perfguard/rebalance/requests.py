@@ -200,7 +200,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     """The campaign after a request that `check` has accepted (except prepare)."""
     verb = request.verb
     if verb == 'pause':
-        return replace(campaign, paused=True, paused_until=request.until)
+        return replace(campaign, paused=True, paused_until=request.until, paused_at=now)
     if verb == 'resume':
         return _resumed(campaign, now)
     if verb == 'acknowledge':

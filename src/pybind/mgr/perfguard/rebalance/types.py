@@ -343,8 +343,9 @@ class Campaign:
     arrivals: Progress = Progress()
     #: Its limits, in seconds by code.
     limits: Limits = Limits()
-    #: A pause ends then; 0: with "resume" only.
+    #: A pause ends then; 0: with "resume" only. When it was ordered; 0: unknown.
     paused_until: float = 0.0
+    paused_at: float = 0.0
     #: The saved plan that it executes; '': none.
     plan: str = ''
     #: The token of that plan.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What limits a campaign: one code for each turn, and the share of time of each."""
 import random
+from dataclasses import replace
 from typing import Sequence
 
 import pytest
@@ -61,8 +62,11 @@ def test_the_sums_stay_small() -> None:
 
 def test_they_are_stored_with_the_campaign() -> None:
     campaign = Campaign(1, Phase.RELEASING, 0.0, limits=charged([0.1, 0.2, 0.3]),
-                        settings={'latency_factor': '2'}, paused_until=7.0)
-    assert campaign_from_json(campaign_record(campaign)) == campaign
+                        settings={'latency_factor': '2'}, paused_until=7.0, paused_at=3.0)
+    document = campaign_record(campaign)
+    assert campaign_from_json(document) == campaign
+    del document['paused_at']
+    assert campaign_from_json(document) == replace(campaign, paused_at=0.0)
 
 
 def test_they_are_worth_writing_once_a_minute() -> None:

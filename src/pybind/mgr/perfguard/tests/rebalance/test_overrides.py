@@ -156,6 +156,22 @@ def test_a_pause_ends_by_the_clock_also_after_a_failover() -> None:
     assert not driver.status['paused'] and driver.status['paused_until'] is None
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_pause_lasts_no_longer_after_the_clock_was_set_back(failover: bool) -> None:
+    driver = releasing()
+    driver.ask('pause', until=driver.cluster.now + 600.0)
+    driver.run(2)
+    driver.cluster.now -= 900.0
+    if failover:
+        driver.restart()
+    driver.run(2)
+    assert driver.status['paused_until'] <= driver.cluster.now + 600.0
+    driver.run(300)
+    assert driver.status['paused']
+    driver.run(310)
+    assert not driver.status['paused']
+
+
 def test_resume_ends_it_earlier_and_another_pause_has_no_end() -> None:
     driver = releasing()
     driver.ask('pause', until=driver.cluster.now + 60)
