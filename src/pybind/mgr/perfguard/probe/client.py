@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -63,6 +64,8 @@ class Measuring:
         self.messages: List[str] = []
         #: Number of objects that are not removed; None: not known.
         self.left: Optional[int] = None
+        #: How far a sweep has come, and its end.
+        self.cursor = self.total = 0
         #: Objects may have been written.
         self.began = False
         self._cancelled = False
@@ -99,6 +102,7 @@ class Measuring:
             self.results.append(step_result_from_json(dict(line)))
         elif kind == 'cleaned':
             self.left = int(line['left'])
+            self.cursor, self.total = int(line.get('cursor', 0)), int(line.get('total', 0))
         elif kind == 'error':
             self.messages.append(str(line['message']))
 
@@ -142,7 +146,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.output != '-':
         # Before measuring, because results that cannot be written are lost.
         _write(args.output, '', 'a')
-    work = _cancellable(Measuring(request))
+    work = Measuring(request)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, work.cancel)
     _announce(args, run, budget)
     started = time.time()
     state = work.wait()
@@ -154,26 +160,30 @@ def _run(args: argparse.Namespace) -> int:
         say(text)
     left = work.left
     if left is None and work.began:
-        say('removing the objects of the worker')
-        left = _swept(_cancellable(Measuring(_request(args, run, SWEEP, SWEEP_SECONDS))))
+        say('removing the objects of run %d' % run)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        left = _swept(replace(request, mode=SWEEP, steps=(), limit_seconds=SWEEP_SECONDS))
     if left or left is None and work.began:
         say('objects left: %s; remove them with --clean %d' % (_number(left), run))
     return 0 if state == DONE else 1
 
 
-def _cancellable(work: Measuring) -> Measuring:
-    """By the signals that end a program."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, work.cancel)
-    return work
-
-
-def _swept(work: Measuring) -> Optional[int]:
-    """The number of objects that a sweep has left; None: not known."""
-    work.wait()
-    for text in work.messages:
-        say(text)
-    return work.left
+def _swept(request: WorkerRequest) -> Optional[int]:
+    """Remove the objects of a run, in as many sweeps as its pool takes. Returns how many are left;
+    None: not known."""
+    while True:
+        work = Measuring(request)
+        work.wait()
+        for text in work.messages:
+            say(text)
+        if work.left != 0 or work.messages:
+            return work.left or None
+        if work.cursor >= work.total:
+            return 0
+        if work.cursor <= request.cursor:
+            return None
+        request = replace(request, cursor=work.cursor)
 
 
 def _number(left: Optional[int]) -> str:
@@ -206,10 +216,9 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 
 def _clean(args: argparse.Namespace) -> int:
     """Remove the objects of a run that was killed."""
-    work = Measuring(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
-    left = _swept(work)
+    left = _swept(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
     say('objects left: %s' % _number(left))
-    return 0 if left == 0 and not work.messages else 1
+    return 0 if left == 0 else 1
 
 
 def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:

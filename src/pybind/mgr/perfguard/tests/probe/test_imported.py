@@ -3,7 +3,7 @@
 import errno
 import json
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
@@ -241,6 +241,21 @@ def test_what_a_killed_run_has_left_is_swept(argv: List[str], monkeypatch: Any) 
     request, = FakeChild.requests
     assert (request['mode'], request['prefix']) == (
         SWEEP, 'perfguard-probe-%d-' % client.FIRST_RUN)
+
+
+@pytest.mark.parametrize('cursors, left, status', [((20, 64), '0', 0), ((20, 20), 'unknown', 1)])
+def test_a_pool_that_takes_long_to_list_is_swept_to_its_end(
+        cursors: Tuple[int, ...], left: str, status: int, argv: List[str], monkeypatch: Any,
+        capsys: Any) -> None:
+    class Slow(FakeChild):
+        def lines(self) -> List[Dict[str, Any]]:
+            cursor = cursors[len(self.requests) - 1]
+            return [{'type': 'cleaned', 'removed': 1, 'left': 0, 'cursor': cursor, 'total': 64}]
+
+    monkeypatch.setattr(client, 'Child', Slow)
+    assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == status
+    assert [request['cursor'] for request in FakeChild.requests] == [0, 20]
+    assert 'objects left: ' + left in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('run', ['0', '7', '-1', 'x'])
