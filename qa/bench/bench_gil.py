@@ -12,8 +12,9 @@ time, so other load on the machine makes no difference.
 
 Every command and the turns of the loop are measured with the module's own code over a cluster in
 memory, and Ceph's tools with a real OSDMap. What ceph-mgr itself computes for the module
-(MgrModule.get, OSDMap.dump) is not included. The garbage collector examines only new objects: how
-long it takes in ceph-mgr depends on all modules that share the interpreter.
+(MgrModule.get, OSDMap.dump) is not included. The garbage collector examines only new objects, as
+in the turns of the loop; between them it also examines all objects of the module at times, which
+takes 0.3 s during a campaign with 100,000 PGs.
 """
 import argparse
 import contextlib
