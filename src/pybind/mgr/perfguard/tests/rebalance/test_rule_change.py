@@ -11,7 +11,7 @@ from perfguard.cluster.types import Pool, PoolRule
 from perfguard.errors import Refused
 from perfguard.holds import Row
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
-from perfguard.rebalance.rule_change import _weaker
+from perfguard.rebalance.pool_change import _weaker
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.requests import ShutdownOrder
 
