@@ -68,13 +68,18 @@ _SAME = {Code.LAGGY_LATELY: Code.LAGGY, Code.LEASES: Code.LAGGY}
 def trouble_keys(reason: Reason) -> List[str]:
     """Of all reasons that are about the same trouble: "LAGGY", "SLOW_POOL 7".
 
-    Each doubling of the OSDs or PGs concerned is a trouble of its own, "LAGGY 2", "LAGGY 4", and
-    the last key stands for all of the reason: one operation that never ends on a failing disk says
-    nothing about slow operations of a hundred OSDs.
+    Each doubling of the OSDs or PGs concerned is a trouble of its own, "LAGGY 2", "LAGGY 4": one
+    operation that never ends on a failing disk says nothing about slow operations of a hundred
+    OSDs.
     """
     name = ' '.join([_SAME.get(reason.code, reason.code), *map(str, sorted(reason.pools))])
     return [name] + ['%s %d' % (name, 1 << power)
                      for power in range(1, reason.number.bit_length())]
+
+
+def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
+    """Whether its trouble is among these keys, up to the next doubling: numbers vary."""
+    return not in_vain.isdisjoint(trouble_keys(reason)[-2:])
 
 
 def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: float,

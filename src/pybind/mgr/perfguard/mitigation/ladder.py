@@ -13,7 +13,7 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
-from .evidence import CLEAR_INTERVALS, trouble_keys, troubles
+from .evidence import CLEAR_INTERVALS, is_known, troubles
 from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, Rung, Setting, SettingKind, StepStage)
@@ -105,12 +105,14 @@ class _Draft:
         """The trouble that movement may cause, as far as it is known."""
         in_vain = {each.key for each in self.state.troubles if each.in_vain}
         return tuple(reason for reason in self.evidence.of_movement
-                     if trouble_keys(reason)[-1] not in in_vain)
+                     if not is_known(reason, in_vain))
 
     @property
     def in_vain(self) -> bool:
-        """Whether there is trouble, and all of it has another cause than movement."""
-        return bool(self.evidence.of_movement) and not self.causes
+        """Whether there is trouble, all of it has another cause than movement, and no other trouble
+        has just paused."""
+        paused = any(not each.in_vain and each.last < self.now for each in self.state.troubles)
+        return bool(self.evidence.of_movement) and not self.causes and not paused
 
     def keep_time(self) -> None:
         now, stopped = self.now, NOREBALANCE in self.seen.flags

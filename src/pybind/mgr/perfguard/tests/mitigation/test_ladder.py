@@ -372,6 +372,30 @@ def test_another_trouble_is_judged_anew() -> None:
     assert set(world.stages().values()) <= {'in vain'} and untouched(world)
 
 
+@pytest.mark.parametrize('number, held', [(7, False), (8, True)])
+def test_the_number_of_osds_may_vary(number: int, held: bool) -> None:
+    world = in_vain(many(3))
+    world.evidence = many(number)
+    world.run(30)
+    assert world.flags == ({'norebalance'} if held else set())
+
+
+@pytest.mark.parametrize('seconds', [5, 15])
+def test_numbers_that_go_up_and_down_are_judged_in_the_end(seconds: int) -> None:
+    """Else movement would be stopped and continued for ever."""
+    world = in_vain(many(1))
+    puts = len(world.puts)
+    for turn in range(100):
+        world.evidence = many(1 if turn % 2 else 9)
+        world.run(seconds)
+    world.run(60)
+    assert untouched(world) and len(world.puts) - puts <= 6
+
+
+def many(number: int) -> Evidence:
+    return replace(EVACUATED, trouble=(Reason(Code.SLOW_OPS, 'x', number=number),))
+
+
 def test_a_rung_that_was_reverted_is_applied_again_although_an_operation_never_ends() -> None:
     """Else one stuck operation keeps the rung from the whole cluster for weeks."""
     world = World(evidence=EVACUATED)
