@@ -5,14 +5,14 @@ it.
 Settings of others are never changed. The rest follows the rule of perfguard/holds.py.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, PgCounts
 from ..holds import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
-from ..tables import pgs, plural
 from .copying import OFF
+from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
 from .types import (RELEASING_PHASES, Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale,
                     SetBalancer, SetFlag, SetOption)
 
@@ -247,93 +247,8 @@ def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, 
     return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)
 
 
-#: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
-PROPOSE_INTERVAL = 'paxos_propose_interval'
-#: With this interval, a burst of hundreds of commands ends up in one epoch if it is sent right
-#: after a commit: if the last commit is older than the interval, the mons propose within
-#: paxos_min_wait (50 ms). The journal's writes just before the burst are such commits.
-GATHER_SECONDS = '3'
-#: While PGs are released, each of which waits for several proposals while it peers: (PGs of the
-#: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
-#: A stall lasts two or three intervals: 0.12 s for each release with 0.02 s, 0.33 s with 0.1 s
-#: (Pacific, qa/bench/bench_release_stall.py).
-FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 << 20, '0.1'),
-                  (25000, 512 << 20, '0.25'))
-#: Seconds that the mons wait for more commands before they propose, if the last commit is older
-#: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
-MIN_WAIT = 'paxos_min_wait'
-FAST_WAITS = {'0.02': '0.005'}
-#: Minimum interval from prepare until all PGs are pinned: the PGs that a CRUSH change remaps peer
-#: at once, and each proposal serves many of them.
-CHANGE_SECONDS = '0.1'
-#: Maximum time of waiting for the CRUSH change with a shortened interval.
-PREPARED_SECONDS = 3600.0
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
-#: Seconds of CPU per PG that an epoch costs the mon, most of it for mapping all PGs again
-#: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
-MON_SECONDS_PER_PG = 12e-6
-#: Approximate bytes in a full OSDMap of an OSD (300 of them for its eight addresses, which the
-#: bench lacks), of a pool, and of an upmap entry or a pg_temp.
-OSD_BYTES, POOL_BYTES, PG_BYTES = 450, 400, 30
-
-
-class Epoch(NamedTuple):
-    """Costs of one OSDMap epoch."""
-    pgs: int
-    osds: int
-    #: Of the full map, which each OSD stores beside the incremental one (OSD::handle_osd_map).
-    map_bytes: int
-
-    @property
-    def stored_bytes(self) -> int:
-        return self.osds * self.map_bytes
-
-    @property
-    def mon_seconds(self) -> float:
-        return MON_SECONDS_PER_PG * self.pgs
-
-    def text(self) -> str:
-        return 'an OSDMap epoch costs a mon about %.0f ms of CPU (%s) and each OSD a write of ' \
-            'about %.3g MiB (%s)' % (1e3 * self.mon_seconds, pgs(self.pgs),
-                                     self.map_bytes / (1 << 20), plural(self.osds, 'OSD'))
-
-
-def epoch_of(osdmap: OsdMap) -> Epoch:
-    entries = len(osdmap.upmap_items) + len(osdmap.upmap_vectors) + len(osdmap.pg_temp)
-    return Epoch(osdmap.pg_count, len(osdmap.osds), OSD_BYTES * len(osdmap.osds)
-                 + POOL_BYTES * len(osdmap.pools) + PG_BYTES * entries)
-
-
-def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
-    """Seconds between two proposals while PGs are released; None: unchanged."""
-    if fast_peering == 'off':
-        return None
-    fitting = [seconds for most_pgs, most_bytes, seconds in FAST_PROPOSALS
-               if epoch.pgs <= most_pgs and epoch.stored_bytes <= most_bytes]
-    if not fitting and fast_peering == 'on':
-        return FAST_PROPOSALS[-1][2]
-    return fitting[0] if fitting else None
-
-
-def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
-    """For previews: the interval while PGs are released (None: unchanged), and its costs."""
-    epoch = epoch_of(osdmap)
-    seconds = release_interval(epoch, fast_peering)
-    return {'seconds': None if seconds is None else float(seconds),
-            'map_bytes': epoch.map_bytes, 'stored_bytes': epoch.stored_bytes,
-            'mon_cpu_ms': round(1e3 * epoch.mon_seconds, 1),
-            'text': peering_text(epoch, fast_peering)}
-
-
-def peering_text(epoch: Epoch, fast_peering: str) -> str:
-    """Text on paxos_propose_interval while PGs are released, with the reason."""
-    seconds = release_interval(epoch, fast_peering)
-    if seconds is not None:
-        return '%s of the mons is %s s while PGs are released: %s' % (
-            PROPOSE_INTERVAL, seconds, epoch.text())
-    return '%s of the mons remains unchanged (fast_peering is %s): %s' % (
-        PROPOSE_INTERVAL, fast_peering, epoch.text())
 
 
 def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
@@ -344,7 +259,7 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.in_flight)
-    found = _fast_proposals(campaign, releasing, options, osdmap)
+    found = fast_proposals(campaign, releasing, options, osdmap)
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
@@ -355,23 +270,6 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
         found[OSD_OPTION + MAX_SCRUBS] = '0'
     return {name: value for name, value in found.items()
             if _refused_mark(name) not in campaign.holds.given_up}
-
-
-def _fast_proposals(campaign: Campaign, releasing: bool, options: Options,
-                    osdmap: OsdMap) -> Dict[str, str]:
-    """While PGs of the campaign peer, or may peer at any moment."""
-    changing = campaign.change is None and (
-        campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
-        and campaign.turned - campaign.phase_since < PREPARED_SECONDS)
-    if not releasing and not changing:
-        return {}
-    seconds = release_interval(epoch_of(osdmap), options.fast_peering)
-    if seconds is None:
-        return {}
-    if changing:
-        return {PROPOSE_INTERVAL: max(seconds, CHANGE_SECONDS, key=float)}
-    return {PROPOSE_INTERVAL: seconds, **({MIN_WAIT: FAST_WAITS[seconds]}
-                                          if seconds in FAST_WAITS else {})}
 
 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:

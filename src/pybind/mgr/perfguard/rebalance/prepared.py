@@ -18,7 +18,8 @@ from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .goals import Balanced, preview_balance
-from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile, wanted_mon_options
+from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
+from .holds import reconcile, wanted_mon_options
 from .join_plan import Join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan

@@ -11,7 +11,8 @@ from ..tables import are, osds_text, pgs, plural
 from ..upmap.pins import released_up
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .copying import in_force
-from .holds import epoch_of, foreign_movement_flags, peering_text, refused_options
+from .fast_peering import epoch_of, peering_text
+from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
                     serving_until_moved, window)

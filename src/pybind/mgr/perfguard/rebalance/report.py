@@ -18,7 +18,8 @@ from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
-from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
+from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
+from .holds import MAX_SCRUBS, NOREBALANCE, option_text, set_option
 from .moves import (Caps, Move, MoveIndex, MovePlan, OsdLoad, move_between, plan,
                     release_move)
 from .pin_index import PinIndex

@@ -18,7 +18,8 @@ from ..tables import ms_text, plural
 from ..watch.pools import BadTarget, named_target
 from ..window import BadWindow, opens_in
 from . import copying
-from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
+from .fast_peering import PROPOSE_INTERVAL
+from .holds import NOREBALANCE, mon_option_mark
 from .latency import (SMALL_OPS, Path, PoolLatency, explains_pool, judged, minute_latencies,
                       places_of, pool_latencies, slow_osds, strain, slow_reads_after, without_slow)
 from .moves import Caps

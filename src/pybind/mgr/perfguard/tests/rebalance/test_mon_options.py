@@ -9,12 +9,12 @@ from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.holds import Held, same_value
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
-from perfguard.rebalance.holds import PREPARED_SECONDS, epoch_of
+from perfguard.rebalance.fast_peering import PREPARED_SECONDS, epoch_of
+from perfguard.rebalance.fast_peering import peering_forecast as forecast
+from perfguard.rebalance.fast_peering import release_interval
 from perfguard.rebalance.holds import mon_option_mark as mark
 from perfguard.rebalance.holds import mon_options_settled as settled
-from perfguard.rebalance.holds import peering_forecast as forecast
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
-from perfguard.rebalance.holds import release_interval
 from perfguard.rebalance.holds import wanted_mon_options as wanted
 from perfguard.rebalance.types import Action, Campaign, Change, ChangeStage, Holds, Phase, SetOption
 
