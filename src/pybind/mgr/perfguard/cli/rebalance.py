@@ -13,7 +13,8 @@ from ..rebalance.orders import Order
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
 from ..rebalance.report import followed, plan_json, summary
-from ..rebalance.requests import Request, assignment
+from ..rebalance.requests import Request
+from ..rebalance.settings import assignment
 from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds

@@ -29,7 +29,8 @@ from .plans import PlanOrder, PlanQueue, WaitingOrder
 from .pool_change import left_intermediate
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
-from .requests import Request, apply, check, overridden, unfit
+from .requests import Request, apply, check, unfit
+from .settings import overridden
 from .throttle import ignored_targets
 from .turn_inputs import PinGoals, TurnInputs
 from .types import Action, Campaign, Phase, SetEntry

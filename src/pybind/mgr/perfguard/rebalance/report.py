@@ -25,7 +25,7 @@ from .moves import (Caps, Move, MoveIndex, MovePlan, OsdLoad, move_between, plan
 from .pin_index import PinIndex
 from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
-from .requests import window_of
+from .settings import window_of
 from .throttle import caps, limit
 from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
                     SetPoolRule)

@@ -23,7 +23,7 @@ from .holds import NOREBALANCE, mon_option_mark
 from .latency import (SMALL_OPS, Path, PoolLatency, explains_pool, judged, minute_latencies,
                       places_of, pool_latencies, slow_osds, strain, slow_reads_after, without_slow)
 from .moves import Caps
-from .requests import problems, unknown_pools, window_of
+from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .turn import Turn, flight_osds
 from .types import Pace

@@ -7,7 +7,7 @@ from typing import Iterator, List, Tuple
 import pytest
 
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.requests import problems
+from perfguard.rebalance.settings import problems
 from perfguard.watch.pools import BadTarget, latency_targets, named_target, target_ms
 from perfguard.window import BadWindow, Window, is_open, opens_in, seconds_until_done, window
 

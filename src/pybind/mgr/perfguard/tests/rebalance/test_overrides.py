@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS, OPTIONS
-from perfguard.rebalance.requests import SETTABLE, assignment, overridden
+from perfguard.rebalance.settings import SETTABLE, assignment, overridden
 from perfguard.window import duration_seconds
 
 from ..fakes.cluster import FakeCluster

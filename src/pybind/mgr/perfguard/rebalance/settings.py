@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The options of a campaign: whether they are valid, and those that are set for it alone. Pure."""
+import errno
+import math
+from dataclasses import replace
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tuple
+
+from ..errors import Refused
+from ..options import OPTIONS, Options
+from ..watch.pools import BadTarget, latency_targets
+from ..window import BadWindow, Window, window
+
+
+def window_of(options: Options) -> Window:
+    """Raises BadWindow if the options are invalid."""
+    return window(options.begin_time, options.end_time, options.begin_weekday,
+                  options.end_weekday)
+
+
+def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
+    """Why no campaign may begin with these options; each text names the options that are the
+    reason. `pools`: the names that exist, if known."""
+    found: List[str] = []
+    try:
+        window_of(options)
+    except BadWindow as error:
+        found.append(str(error))
+    try:
+        found += unknown_pools(options, pools)
+    except BadTarget as error:
+        found.append(str(error))
+    if options.latency_alarm_factor < options.latency_factor:
+        found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
+                     % (options.latency_factor, options.latency_alarm_factor))
+    return found
+
+
+def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str]:
+    """Texts on limits of pools that do not exist; raises BadTarget."""
+    return ['latency_targets: pool %r does not exist' % pool
+            for pool in latency_targets(options.latency_targets)
+            if pools is not None and pool not in pools]
+
+
+# ---- options of one campaign only, as in `rebalance set latency_factor=2`
+
+#: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
+#: during the campaign, and the rest are not about campaigns.
+SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_targets', 'stall_share',
+            'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
+            'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',
+            'max_backfills_domain', 'max_transition_ratio', 'fast_peering', 'begin_time',
+            'end_time', 'begin_weekday', 'end_weekday')
+_SPECS: Dict[str, Mapping[str, Any]] = {spec['name']: spec for spec in OPTIONS}
+
+
+def assignment(text: str) -> Tuple[str, str]:
+    """"latency_factor=2" -> the option and its value; '' for the module option's. Raises Refused.
+    """
+    name, equals, value = text.partition('=')
+    if not equals:
+        raise Refused(errno.EINVAL, 'expected <option>=<value>, not %.60r ("<option>=" removes a '
+                      'setting)' % text)
+    if name not in SETTABLE:
+        raise Refused(errno.EINVAL, '%.60r cannot be set for a campaign; must be one of %s' % (
+            name, ', '.join(SETTABLE)))
+    if value:
+        parsed(name, value)
+    return name, value
+
+
+def parsed(name: str, text: str) -> Any:
+    """The value of an option; raises Refused."""
+    spec = _SPECS[name]
+    try:
+        value = _TYPES[spec['type']](text)
+    except ValueError:
+        raise Refused(errno.EINVAL, '%s must be a %s, not %.60r' % (
+            name, {'uint': 'whole number', 'float': 'number'}.get(spec['type'], 'text'),
+            text)) from None
+    allowed = spec.get('enum_allowed')
+    if allowed and value not in allowed:
+        raise Refused(errno.EINVAL, '%s must be one of %s, not %.60r' % (
+            name, ', '.join(allowed), text))
+    if not spec.get('min', value) <= value <= spec.get('max', value):
+        raise Refused(errno.EINVAL, '%s must be between %s and %s, not %.60s' % (
+            name, spec['min'], spec['max'], text))
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+_TYPES: Dict[str, Callable[[str], Any]] = {'uint': int, 'float': _finite, 'str': str}
+
+
+def overridden(options: Options, settings: Mapping[str, str]) -> Options:
+    """The options with a campaign's settings, except those that are invalid in this version."""
+    values = {}
+    for name, text in settings.items():
+        try:
+            if name in SETTABLE:
+                values[name] = parsed(name, text)
+        except Refused:
+            continue  # set in a version with other bounds
+    return replace(options, **values) if values else options
