@@ -233,7 +233,7 @@ class RebalanceController:
         if self.open:
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
-                seen = _held(seen, 'computing the rollback')
+                seen = _with_stop(seen, 'computing the rollback')
             assert self.campaign is not None
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
             self.forecast.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
@@ -302,7 +302,7 @@ class RebalanceController:
         assert self.campaign is not None
         if not self._pin_goals.refresh_raws(self.campaign, seen):
             return replace(
-                _held(seen, 'computing where CRUSH places PGs with a pg_upmap entry'),
+                _with_stop(seen, 'computing where CRUSH places PGs with a pg_upmap entry'),
                 goals_fit=False)
         found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
         if found is not None:
@@ -400,6 +400,6 @@ class RebalanceController:
                   for text in self._failures[:3]))
 
 
-def _held(seen: Observation, why: str) -> Observation:
+def _with_stop(seen: Observation, why: str) -> Observation:
     """Release nothing in this turn."""
     return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))

@@ -5,7 +5,8 @@ IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> D
 them ABORTING -> ABORTED. `judge` makes one turn: pure, from the observation to the actions.
 """
 from dataclasses import replace
-from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional, Sequence
+from typing import (AbstractSet, Callable, FrozenSet, List, Mapping, NamedTuple, Optional,
+                    Sequence)
 
 from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
@@ -71,17 +72,17 @@ def _total(turn: Turn) -> int:
     """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
     or lower the number."""
     campaign = turn.campaign
-    return _held(turn) if campaign.active else campaign.released + campaign.kept_now
+    return _size_of_campaign(turn) if campaign.active else campaign.released + campaign.kept_now
 
 
-def _held(turn: Turn) -> int:
+def _size_of_campaign(turn: Turn) -> int:
     campaign = turn.campaign
     adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
     return campaign.released + campaign.kept + turn.pin_count + adopted
 
 
-def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
-          pools: Optional[AbstractSet[int]] = None) -> bool:
+def _borrow(turn: Turn, norebalance: bool, quiet: bool = True,
+            pools: Optional[AbstractSet[int]] = None) -> bool:
     """One step towards the settings of the phase; True when they are in force. As reconcile."""
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
@@ -116,7 +117,7 @@ def _lifted(turn: Turn) -> bool:
     return True
 
 
-def _crush_is_ours(turn: Turn) -> None:
+def _accept_own_crush(turn: Turn) -> None:
     """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
     campaign, version = turn.campaign, turn.seen.crush_version
     if campaign.change is not None or campaign.crush_own == version:
@@ -127,8 +128,8 @@ def _crush_is_ours(turn: Turn) -> None:
 
 
 def _prepared(turn: Turn) -> None:
-    _crush_is_ours(turn)
-    if _hold(turn, norebalance=True):
+    _accept_own_crush(turn)
+    if _borrow(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
         turn.because(Code.SETTINGS, waiting_text(
@@ -159,14 +160,14 @@ def _may_move(turn: Turn, pgid: str) -> bool:
 
 
 def _pinning(turn: Turn) -> None:
-    settled = _hold(turn, norebalance=True)
+    settled = _borrow(turn, norebalance=True)
     if settled and not turn.campaign.prepared:
         turn.set(prepared=True)  # resumed after an abort
     if balancer_of_others(turn):
         turn.reasons.append(BALANCER_ON)
         settled = False
     if turn.campaign.trigger != 'auto':
-        _crush_is_ours(turn)
+        _accept_own_crush(turn)
     change = turn.campaign.change
     if change is not None and change.stage is not ChangeStage.LANDED:
         join(turn, settled)
@@ -175,7 +176,7 @@ def _pinning(turn: Turn) -> None:
     pins = {**turn.pinned(), **turn.new_pins}
     peering = unsettled(turn.campaign, pins, turn.seen, turn.options.max_transition_ratio)
     if left:
-        _say_left(turn, left)
+        _report_left(turn, left)
     elif turn.campaign.pinning:
         turn.because(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
                      % plural(len(turn.campaign.pinning), 'pin'))
@@ -190,7 +191,7 @@ def _pinning(turn: Turn) -> None:
         turn.because(Code.PINNED, _pinned_summary(turn))
 
 
-def _say_left(turn: Turn, left: int) -> None:
+def _report_left(turn: Turn, left: int) -> None:
     turn.because(Code.UNPINNED, '%s still to be pinned%s' % (pgs_are(left), _recovering(turn)))
 
 
@@ -213,11 +214,11 @@ def _pinned_summary(turn: Turn) -> str:
 
 
 def _pinned(turn: Turn) -> None:
-    _hold(turn, norebalance=True)
+    _borrow(turn, norebalance=True)
     left = pin_remapped(turn)
-    excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
+    excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     if left:
-        _say_left(turn, left)
+        _report_left(turn, left)
     elif excess:
         turn.because(Code.UNPINNABLE, excess)
     elif _arriving(turn):
@@ -242,28 +243,18 @@ def _arriving(turn: Turn) -> List[Reason]:
 def _releasing(turn: Turn) -> None:
     _end_pause(turn)
     left = pin_remapped(turn)
-    excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
+    excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning)
-    before = turn.campaign.pace
-    set_pace(turn)
-    degraded = others_degraded(turn)
-    set_copying(turn, before, degraded)
-    loose = loose_moves(turn)
-    wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
-    turn.stops += slow_read_stops(turn.campaign.pace.slow_reads, turn.now)
-    stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
-    stops += _arriving(turn)
-    # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
-    shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn, degraded))
+    found = _obstacles(turn)
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
-             or bool(loose and (stops or shut or _confirming(turn))))
+             or bool(found.loose and (found.stops or found.shut or _confirming(turn))))
     if not still:
-        adopt_unpinnable(turn, loose)
-    in_force = _hold(turn, norebalance=still)
+        adopt_unpinnable(turn, found.loose)
+    in_force = _borrow(turn, norebalance=still)
     if left:
-        _say_left(turn, left)
+        _report_left(turn, left)
     if turn.seen.pin_back and is_still(turn):
         pin_back(turn, turn.seen.pin_back)
     if excess:
@@ -272,26 +263,7 @@ def _releasing(turn: Turn) -> None:
         turn.enter(Phase.PINNED, excess)
         turn.because(Code.UNPINNABLE, excess)
         return
-    if turn.campaign.paused:
-        turn.enter(Phase.HOLDING, 'paused by the operator')
-        turn.because(Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
-                     % _pause_left(turn))
-        turn.reasons.extend(stops)
-        return
-    if stops:
-        if turn.campaign.phase is Phase.RELEASING:
-            turn.set(pace=stopped(turn.campaign.pace))
-        turn.enter(Phase.HOLDING, '; '.join(texts(stops)))
-        turn.set(stopped=turn.now)
-        turn.reasons.extend(stops)
-        return
-    if shut and (loose or any(pgid not in turn.campaign.in_flight for pgid in turn.pinned())):
-        turn.enter(Phase.HOLDING, '; '.join(texts(shut)))
-        turn.reasons.extend(shut)
-        return
-    if _confirming(turn):
-        turn.because(Code.CONFIRMING,
-                     'waiting one report to confirm that the stop condition has cleared')
+    if _holding(turn, found):
         return
     turn.enter(Phase.RELEASING)
     if not in_force or unguarded:
@@ -307,6 +279,57 @@ def _releasing(turn: Turn) -> None:
             turn.enter(Phase.PINNING, 'all PGs are where the change places them')
             return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
+
+
+class _Obstacles(NamedTuple):
+    """What stands against releases."""
+    #: Moves of PGs without pins, as of loose_moves.
+    loose: Mapping[str, Move]
+    #: Stop conditions of all releases.
+    stops: List[Reason]
+    #: Reasons why none may begin now, while those in flight continue.
+    shut: List[Reason]
+
+
+def _obstacles(turn: Turn) -> _Obstacles:
+    """Sets the pace of releases and of copying, and the stop conditions of single OSDs."""
+    before = turn.campaign.pace
+    set_pace(turn)
+    degraded = others_degraded(turn)
+    set_copying(turn, before, degraded)
+    loose = loose_moves(turn)
+    wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
+    turn.stops += slow_read_stops(turn.campaign.pace.slow_reads, turn.now)
+    stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
+    stops += _arriving(turn)
+    # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
+    return _Obstacles(loose, stops,
+                      out_of_hours(turn) + ([] if loose else maps_to_trim(turn, degraded)))
+
+
+def _holding(turn: Turn, found: _Obstacles) -> bool:
+    """Whether no PG is released now; the reasons are noted."""
+    if turn.campaign.paused:
+        turn.enter(Phase.HOLDING, 'paused by the operator')
+        turn.because(Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
+                     % _pause_left(turn))
+        turn.reasons.extend(found.stops)
+    elif found.stops:
+        if turn.campaign.phase is Phase.RELEASING:
+            turn.set(pace=stopped(turn.campaign.pace))
+        turn.enter(Phase.HOLDING, '; '.join(texts(found.stops)))
+        turn.set(stopped=turn.now)
+        turn.reasons.extend(found.stops)
+    elif found.shut and (found.loose or any(pgid not in turn.campaign.in_flight
+                                            for pgid in turn.pinned())):
+        turn.enter(Phase.HOLDING, '; '.join(texts(found.shut)))
+        turn.reasons.extend(found.shut)
+    elif _confirming(turn):
+        turn.because(Code.CONFIRMING,
+                     'waiting one report to confirm that the stop condition has cleared')
+    else:
+        return False
+    return True
 
 
 def _end_pause(turn: Turn) -> None:
@@ -347,10 +370,10 @@ def _finishing(turn: Turn) -> None:
     if campaign.keep:
         _hand_over(turn)
     if turn.campaign.in_flight:
-        _hold(turn, norebalance=False)
+        _borrow(turn, norebalance=False)
         turn.because(Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(turn.campaign.in_flight)))
         return
-    restored = _hold(turn, norebalance=False, quiet=False)
+    restored = _borrow(turn, norebalance=False, quiet=False)
     if not restored:
         turn.reasons.append(_GIVING_BACK)
     elif _quiet(turn):
@@ -359,13 +382,13 @@ def _finishing(turn: Turn) -> None:
 
 def _hand_over(turn: Turn) -> None:
     """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
-    _let_adopted_go(turn)
+    _release_adopted(turn)
     keep(turn, [pgid for pgid in turn.pinned()
                 if pgid not in turn.campaign.in_flight and pgid not in turn.unpins], KEPT_ALL)
     turn.set(pinning={})
 
 
-def _let_adopted_go(turn: Turn) -> None:
+def _release_adopted(turn: Turn) -> None:
     """Forget the PGs that were never pinned and would only move for the balance."""
     for pgid, pin in turn.pinned().items():
         if is_adopted(pin) and pgid not in turn.campaign.in_flight:
@@ -375,19 +398,19 @@ def _let_adopted_go(turn: Turn) -> None:
 def _aborting(turn: Turn) -> None:
     awaited = _awaited_by_abort(turn)
     if awaited is not None:
-        _hold(turn, norebalance=True)
+        _borrow(turn, norebalance=True)
         turn.reasons.append(awaited)
         return
-    _let_adopted_go(turn)
+    _release_adopted(turn)
     back = turn.campaign.back
     if back is not None:
         _roll_back(turn, back)
         turn.enter(Phase.PINNING, 'restoring CRUSH from before the campaign')
         return
-    unpinned = _moving_if_let(turn)
-    if _keep_still(turn, unpinned):
+    unpinned = _unpinned(turn)
+    if _keep_settings(turn, unpinned):
         drop_refused(turn)
-        turn.set(held=_has_to_stay(turn, unpinned))
+        turn.set(held=_must_stay_pinned(turn, unpinned))
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append(_GIVING_BACK)
@@ -427,8 +450,8 @@ def _roll_back(turn: Turn, change: Change) -> None:
             turn.note_pin(pgid, pin)
 
 
-def _has_to_stay(turn: Turn, unpinned: Sequence[str]) -> bool:
-    """`unpinned`: as _moving_if_let."""
+def _must_stay_pinned(turn: Turn, unpinned: Sequence[str]) -> bool:
+    """`unpinned`: as _unpinned."""
     return bool(turn.pin_count or unpinned or _begun(turn))
 
 
@@ -436,7 +459,7 @@ def _begun(turn: Turn) -> FrozenSet[int]:
     return begun_pools(turn.campaign.change, turn.seen.osdmap)
 
 
-def _moving_if_let(turn: Turn) -> List[str]:
+def _unpinned(turn: Turn) -> List[str]:
     """PGs without pins that would move without norebalance.
 
     The recorded reason may be of a time when an OSD was down; then it does not tell whether CRUSH
@@ -446,7 +469,7 @@ def _moving_if_let(turn: Turn) -> List[str]:
             if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]
 
 
-def _keep_still(turn: Turn, unpinned: Sequence[str]) -> bool:
+def _keep_settings(turn: Turn, unpinned: Sequence[str]) -> bool:
     """Give back the settings that an aborted campaign does not need to keep every PG in place.
 
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
@@ -454,17 +477,17 @@ def _keep_still(turn: Turn, unpinned: Sequence[str]) -> bool:
     """
     turn.set(left=turn.pin_count)
     pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
-    return _hold(turn, norebalance=bool(unpinned), quiet=_has_to_stay(turn, unpinned),
-                 pools={*map(pool_of, pinned), *_begun(turn)})
+    return _borrow(turn, norebalance=bool(unpinned), quiet=_must_stay_pinned(turn, unpinned),
+                   pools={*map(pool_of, pinned), *_begun(turn)})
 
 
 def _aborted(turn: Turn) -> None:
     """An aborted campaign that keeps PGs pinned."""
-    unpinned = _moving_if_let(turn)
+    unpinned = _unpinned(turn)
     if len(unpinned) < len(turn.campaign.unpinnable):
         turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in unpinned})
-    settled = _keep_still(turn, unpinned)
-    if not _has_to_stay(turn, unpinned) and settled:
+    settled = _keep_settings(turn, unpinned)
+    if not _must_stay_pinned(turn, unpinned) and settled:
         turn.set(held=False)
         turn.event('settings', 'campaign %d has no pins left' % turn.campaign.id,
                    'balancer and autoscaler are given back')

@@ -105,7 +105,7 @@ def stopped(pace: Pace) -> Pace:
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
            in_flight: int, options: Options, nothing_moves: bool = False,
            path: Path = Path()) -> Pace:
-    """The pace after a new reading; without one, as before. See clients.pool_latencies.
+    """The pace after a new reading; without one, as before. See latency.pool_latencies.
 
     `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
     `path`: where data moves.
