@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`perfguard advise` on a real cluster: a good one has no finding, and each cause has its own."""
 import os
-from typing import Any, Dict, Iterator, NamedTuple, Set, Tuple
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Set, Tuple
 
 import pytest
 
+from perfguard import VERSION
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import Guard
@@ -40,8 +43,6 @@ CAUSES = (
     Cause('DEVICE_CLASS_MIXED', ('osd crush rm-device-class osd.7',
                                  'osd crush set-device-class ssd osd.7'),
           ('osd crush rm-device-class osd.7', 'osd crush set-device-class hdd osd.7')),
-    Cause('EC_SMALL_IO', ('osd pool application enable ec rbd --yes-i-really-mean-it',),
-          ('osd pool application disable ec rbd --yes-i-really-mean-it',)),
     option('MESSENGER_THREADS', 'osd', 'ms_async_op_threads', '1'),
     option('ROCKSDB_OPTIONS', 'osd', 'bluestore_rocksdb_options', 'compression=kNoCompression'),
     Cause('SCRUBS_BEHIND', ('osd set nodeep-scrub', 'config set global osd_deep_scrub_interval 1',
@@ -52,12 +53,18 @@ CAUSES = (
     Cause('SHARED_OSDS', ('osd pool application enable ec cephfs --yes-i-really-mean-it',),
           ('osd pool application disable ec cephfs --yes-i-really-mean-it',)))
 
+#: Small operations on an erasure-coded pool.
+SMALL_IO = {release: (Cause(code, ('osd pool application enable ec rbd --yes-i-really-mean-it',),
+                            ('osd pool application disable ec rbd --yes-i-really-mean-it',)),)
+            for release, code in (('pacific', 'EC_SMALL_IO'), ('reef', 'EC_SMALL_IO'),
+                                  ('tentacle', 'EC_OPTIMIZATIONS_OFF'))}
 #: With wpq, Pacific's default scheduler.
 WPQ = (option('OP_QUEUE_CUT_OFF', 'osd', 'osd_op_queue_cut_off', 'low'),)
-#: With mclock, the default of later releases.
+#: With mclock, the default of later releases. Backfill limits have no effect either, but OSDs of
+#: Tentacle remove them from the configuration database.
 MCLOCK = (
     option('MCLOCK_CAPACITY', 'osd.1', 'osd_mclock_max_capacity_iops_hdd', '9000'),
-    option('MCLOCK_IGNORES', 'osd', 'osd_max_backfills', '8'))
+    option('MCLOCK_IGNORES', 'osd', 'osd_recovery_sleep_hdd', '0.5'))
 #: For OSDs with bluestore, whose host has less memory than that.
 BLUESTORE = (
     option('MEMORY_OVERCOMMITTED', 'osd.0', 'osd_memory_target', '90T'),
@@ -65,10 +72,12 @@ BLUESTORE = (
     Cause('MIN_COMPAT_CLIENT', ('osd set-require-min-compat-client jewel --yes-i-really-mean-it',),
           ('osd set-require-min-compat-client luminous --yes-i-really-mean-it',)),
     option('NETWORK_PINGS', 'global', 'mon_warn_on_slow_ping_time', '0.001'))
-#: Not provoked here: drives, fill, PGs of OSDs with data, spillover, fragmentation, thousands of
-#: OSDMaps, pg_upmap_primary, erasure-coded pools without optimizations.
+#: Not provoked on a real cluster: drives, PGs of OSDs with much data, spillover, fragmentation,
+#: thousands of OSDMaps, and pg_upmap_primary with clients that do not know it.
+#: How full all OSDs are, and their usual size.
+FILL, MEMSTORE_BYTES = 0.82, 8 << 30
 
-pytestmark = pytest.mark.releases('pacific', 'reef')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 
 
 @pytest.fixture(scope='module')
@@ -124,10 +133,10 @@ def check(guard: Guard, causes: Tuple[Cause, ...], usual: Set[str], timeout: flo
 
 
 def test_each_cause_has_its_finding_and_a_good_cluster_none(guard: Guard, release: str) -> None:
-    check(guard, CAUSES + (WPQ if release == 'pacific' else MCLOCK), set())
+    check(guard, CAUSES + SMALL_IO[release] + (WPQ if release == 'pacific' else MCLOCK), set())
 
 
-@pytest.mark.releases('tentacle', quick=())
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_each_cause_on_bluestore_has_its_finding(
         release: str, make_cluster: ClusterFactory) -> None:
     guard = Guard(make_cluster(release, osds=3, hosts=3, store='bluestore',
@@ -136,6 +145,36 @@ def test_each_cause_on_bluestore_has_its_finding(
     run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
     # OSDs report pings of the last minute.
     check(guard, BLUESTORE, {'MIN_ALLOC_SIZE'}, 180)
+
+
+def test_osds_that_are_nearly_full_are_found(guard: Guard) -> None:
+    cluster, names = guard.cluster, ['obj%d' % number for number in range(400)]
+
+    def resize(osd: int, size: int) -> None:
+        cluster.tell('osd.%d' % osd, 'config set', var='memstore_device_bytes', val=[str(size)])
+
+    def used() -> Dict[int, int]:
+        return {row['id']: row['kb_used'] for row in cluster.mon('osd df')['nodes']}
+
+    def crowded() -> bool:
+        """What an OSD uses varies by a third for a while."""
+        for osd, kb in used().items():
+            resize(osd, round(kb * 1024 / FILL))
+        return codes(guard) == {'NEARLY_FULL', 'CAPACITY_AFTER_HOST_LOSS'}
+
+    wait_codes(guard, set())
+    cluster.fill('rep', len(names), 65536)
+    try:
+        cluster.wait(lambda: min(used().values()) > 1000, 60, 'statistics')
+        cluster.wait(crowded, 90, 'the findings')
+    finally:
+        for osd in cluster.osds():
+            resize(osd, MEMSTORE_BYTES)
+        with cluster.rados().open_ioctx('rep') as ioctx:
+            for name in names:
+                ioctx.remove_object(name)
+    wait_codes(guard, set())
+    assert not guard.tracebacks()
 
 
 CLONED, OBJECTS, OBJECT_BYTES, WRITE_BYTES = 'cloned', 32, 4 << 20, 4096
@@ -162,7 +201,8 @@ def test_snapshots_share_what_a_copy_stores_again(
                     ioctx.write('o%d' % number, os.urandom(WRITE_BYTES), place * WRITE_EVERY)
     cluster.wait(lambda: pool_space(cluster)['objects'] == 3 * OBJECTS, 60, 'statistics')
     cluster.wait(lambda: 'CLONES_SHARED' in codes(guard), 90, 'the finding')
-    before = pool_space(cluster)
+    before, preview = pool_space(cluster), guard.get('preview drain', what=['osd.0', 'osd.1'])
+    assert 0 < preview['clone_bytes'] < preview['bytes']
     cluster.mon('osd out', ids=['0', '1'])
     cluster.wait(lambda: not {0, 1} & {osd for pg in cluster.pgs() for osd in pg['acting']}, 120,
                  'PGs to leave two OSDs')
@@ -171,9 +211,10 @@ def test_snapshots_share_what_a_copy_stores_again(
     cluster.wait(lambda: 1.2 * before['bytes_used'] < pool_space(cluster)['bytes_used']
                  <= 1.05 * before['stored_raw'], 120, 'growth within the bound')
     after = pool_space(cluster)
-    print('%s: %.0f MiB, %.0f after moving, %.0f if nothing were shared' % (
-        release, before['bytes_used'] / 2 ** 20, after['bytes_used'] / 2 ** 20,
-        before['stored_raw'] / 2 ** 20))
+    print('%s: %.0f MiB, %.0f after moving (preview: up to %.0f more), %.0f if nothing were shared'
+          % (release, *(number / 2 ** 20 for number in (
+              before['bytes_used'], after['bytes_used'], preview['clone_bytes'],
+              before['stored_raw']))))
     assert not guard.tracebacks()
 
 
@@ -215,11 +256,33 @@ def test_standbys_that_can_take_over_raise_nothing(guard: Guard) -> None:
     assert STANDBY not in guard.get('status')['health']
 
 
-def test_a_standby_without_the_module_is_named(guard: Guard) -> None:
+def without_the_module(cluster: Cluster, modules: Path) -> str:
     """As after an upgrade to an image without it."""
+    (modules / 'perfguard').unlink()
+    return 'does not have the module'
+
+
+def of_another_version(cluster: Cluster, modules: Path) -> str:
+    """As in the middle of an upgrade of the module."""
+    (modules / 'perfguard').unlink()
+    copy = shutil.copytree(cluster.directory / 'mgr-modules' / 'perfguard', modules / 'perfguard')
+    source = (copy / '__init__.py').read_text()
+    assert "\nVERSION = '%s'\n" % VERSION in source
+    (copy / '__init__.py').write_text(source.replace(VERSION, '9.9.9'))
+    return 'has version 9.9.9 (active mgr: %s)' % VERSION
+
+
+@pytest.mark.parametrize('change', [without_the_module, of_another_version])
+def test_a_standby_that_cannot_take_over_is_named(
+        change: Callable[[Cluster, Path], str], guard: Guard) -> None:
     cluster = guard.cluster
     standby = 'mgr.%s' % ({'x', 'y'} - {cluster.mon('mgr dump')['active_name']}).pop()
     usual = cluster.conf_path.read_text()
+    modules = cluster.directory / 'modules-of-the-standby'
+    modules.mkdir()
+    for entry in (cluster.directory / 'mgr-modules').iterdir():
+        (modules / entry.name).symlink_to(entry)
+    text = '%s %s' % (standby, change(cluster, modules))
 
     def restart(conf: str) -> None:
         cluster.kill(standby)
@@ -228,12 +291,18 @@ def test_a_standby_without_the_module_is_named(guard: Guard) -> None:
 
     def named() -> bool:
         guard.get('advise', refresh=True)
-        check = cluster.mon('health', detail='detail')['checks'].get(STANDBY)
-        return check is not None and standby in check['detail'][0]['message']
+        check = guard.checks().get(STANDBY)
+        return check is not None and check['detail'][0]['message'] == text
+
+    def no_more() -> bool:
+        guard.get('advise', refresh=True)
+        return STANDBY not in guard.checks()
 
     try:
-        restart(usual + '[%s]\nmgr module path = /usr/share/ceph/mgr\n' % standby)
-        cluster.wait(named, 60, STANDBY)
+        restart(usual + '[%s]\nmgr module path = %s\n' % (standby, modules))
+        cluster.wait(named, 60, text)
+        assert cluster.mon('mgr dump')['available'] and not guard.tracebacks()
     finally:
         restart(usual)
-    cluster.wait(lambda: not named(), 60, 'the end of ' + STANDBY)
+        shutil.rmtree(modules)
+    cluster.wait(no_more, 60, 'the end of ' + STANDBY)
