@@ -76,6 +76,21 @@ def test_a_turn_lets_the_collector_examine_new_objects_only(
         gc.callbacks.remove(note)
 
 
+def test_garbage_that_outlives_its_turn_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    cycles: List['weakref.ref[Cycle]'] = []
+    lasting: List[Cycle] = []
+
+    def allocating() -> None:
+        lasting[:] = [*lasting[-1:], Cycle()]
+        cycles.append(weakref.ref(lasting[-1]))
+
+    monkeypatch.setattr(driver.loop, '_turn', allocating)
+    for _ in range(loop.FULL_TURNS + 3):
+        driver.loop.turn()
+    assert cycles[0]() is None
+
+
 def test_idle() -> None:
     driver = Driver()
     status = driver.loop.status()
