@@ -39,6 +39,11 @@ class Refused(PerfguardError):
         self.errno = code
         self.not_fit = not_fit
 
+    def anew(self) -> 'Refused':
+        """The same without the frames that raised it. They refer to the state of a turn, which only
+        the garbage collector would free where they also refer to the order."""
+        return Refused(self.errno, str(self), self.not_fit)
+
 
 class InvalidValue(PerfguardError, ValueError):
     """An invalid value from an operator."""

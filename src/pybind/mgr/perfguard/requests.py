@@ -184,7 +184,7 @@ class Requests:
         refuses it after all. A promise that is not taken soon is executed later."""
         promised.done.wait(self.confirm_seconds)
         if promised.refused is not None:
-            raise promised.refused
+            raise promised.refused.anew()
 
     def take(self, promised: Promised) -> None:
         """It is executed in this turn, or refused after all."""
@@ -227,7 +227,7 @@ class Requests:
                     % PATIENCE_SECONDS)
                 pending.done.set()
         if pending.refused is not None:
-            raise pending.refused
+            raise pending.refused.anew()
         assert pending.answer is not None
         return pending.answer
 

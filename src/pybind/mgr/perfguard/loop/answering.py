@@ -80,7 +80,7 @@ class Answering:
             if pending.answer is None:
                 self._requests.keep(pending)
         except Refused as refused:
-            pending.refused = refused
+            pending.refused = refused.anew()
             # Previews are not logged: they change nothing, and users with read access can request
             # many.
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):

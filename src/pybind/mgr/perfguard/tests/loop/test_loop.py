@@ -4,6 +4,7 @@ import errno
 import gc
 import json
 import weakref
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -20,6 +21,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.turn import CampaignDecision
+from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
@@ -89,6 +91,33 @@ def test_garbage_that_outlives_its_turn_is_freed(monkeypatch: pytest.MonkeyPatch
     for _ in range(loop.FULL_TURNS + 3):
         driver.loop.turn()
     assert cycles[0]() is None
+
+
+def test_a_refused_order_keeps_no_state_of_its_turn() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+
+    def refused() -> None:
+        with futures.ThreadPoolExecutor(1) as pool:
+            command = pool.submit(driver.loop.ask, ShutdownOrder(False))
+            while not command.done():
+                driver.turn()
+            with pytest.raises(Refused):
+                command.result()
+
+    def alive() -> int:
+        return sum(isinstance(each, Observation) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = alive()
+        for _ in range(3):
+            refused()
+        assert alive() == before
+    finally:
+        gc.enable()
 
 
 def test_idle() -> None:
