@@ -166,6 +166,7 @@ class Rescuing:
                              'it was changed outside perfguard'))
             return None
         if entry == rescue.entry:
+            self._refused.pop(pgid, None)
             return replace(rescue, seen=True)
         if not 0.0 <= now - rescue.since <= READBACK_SECONDS:
             pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]

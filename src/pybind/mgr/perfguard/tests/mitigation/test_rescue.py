@@ -227,6 +227,7 @@ def test_an_upmap_that_the_mons_have_not_accepted_is_tried_again_later() -> None
     assert len(upmaps(driver)) == 2, 'the others wait'
     driver.run(int(REFUSED_SECONDS))
     assert len(upmaps(driver)) == 6 and driver.cluster.clean()
+    assert driver.loop.jobs.rescuing._refused == {}, 'the next pause is short again'
 
 
 def test_an_upmap_that_is_refused_again_and_again_does_not_fill_the_event_log() -> None:
