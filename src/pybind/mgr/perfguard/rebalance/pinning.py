@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
-from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
+from ..cluster.types import NO_ENTRY, NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
@@ -62,7 +62,7 @@ def _confirm(turn: Turn) -> None:
         elif sent.times < SEND_TIMES:
             # It may never have been sent: this mgr may have taken over from one that failed before.
             # Or the mons dropped it because CRUSH places the PG elsewhere by now.
-            if _pin_one(turn, pgid, False):
+            if _pin_one(turn, pgid, False, pin.entry):
                 turn.actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now, sent.times + 1)
         else:
@@ -282,10 +282,11 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-def _pin_one(turn: Turn, pgid: str, early: bool) -> Optional[str]:
+def _pin_one(turn: Turn, pgid: str, early: bool, sent: UpmapEntry = NO_ENTRY) -> Optional[str]:
     """Plan one pin. None: nothing to do; '': planned; text: why it cannot be pinned.
 
-    `early`: only find out which of these it is.
+    `early`: only find out which of these it is. `sent`: the entry of an earlier plan that the mons
+    may still have in their queue.
     """
     pool = turn.pool(pgid)
     place = turn.seen.placement(pgid)
@@ -312,14 +313,20 @@ def _pin_one(turn: Turn, pgid: str, early: bool) -> Optional[str]:
     before = _before(turn, pool, present, raw) if old is None else old.before
     if result.entry == before:
         turn.forget_pin(pgid)  # the earlier entry suffices
-        turn.actions.append(SetEntry(pgid, before, present))
+        turn.actions.append(SetEntry(pgid, before, _with_late(present, sent, before)))
         return None
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
     pin = PinRecord(before, result.entry, raw)
     turn.note_pin(pgid, pin if old is None or old.entry != pin.entry else replace(old, raw=raw))
-    turn.actions.append(SetEntry(pgid, result.entry, present))
+    turn.actions.append(SetEntry(pgid, result.entry, _with_late(present, sent, result.entry)))
     return ''
+
+
+def _with_late(present: UpmapEntry, sent: UpmapEntry, wanted: UpmapEntry) -> UpmapEntry:
+    """The present entry with what would stay beside `wanted` if the mons set `sent` before."""
+    return UpmapEntry(present.items or (() if wanted.items else sent.items),
+                      present.vector or (None if wanted.vector else sent.vector))
 
 
 def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:

@@ -765,6 +765,34 @@ def test_a_pin_that_is_sent_again_keeps_what_a_rollback_restores() -> None:
                                          goal=UpmapEntry(((1, 5),)))
 
 
+def test_no_pin_that_the_mons_commit_late_stays_beside_the_one_planned_anew(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had no quorum: it is a vector, and the other one a pair."""
+    machine = pinned()
+    cluster = machine.cluster
+    pgid, pin = next((pgid, pin) for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
+    vector = cluster.pg[pgid].data
+    machine.pins[pgid] = replace(pin, entry=UpmapEntry((), vector))
+    cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
+    run = cluster.run
+    late = [{'prefix': 'osd pg-upmap', 'pgid': pgid, 'id': list(vector)}]
+
+    def delayed(commands: Any) -> Any:
+        if any(command.get('pgid') == pgid for command in commands):
+            run(late[:])
+            late.clear()
+        return run(commands)
+
+    monkeypatch.setattr(cluster, 'run', delayed)
+    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.turn()
+    machine.until(lambda: not machine.campaign.pinning)
+    assert not late and cluster.entries()[pgid] == machine.pins[pgid].entry == pin.entry
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == {}
+
+
 def test_once_a_pin_is_in_force_the_one_before_it_is_no_longer_ours() -> None:
     machine = pinned()
     pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
