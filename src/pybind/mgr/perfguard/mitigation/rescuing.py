@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -46,8 +46,8 @@ class Rescuing:
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
-        #: Commands that failed the last time, so that each failure is reported once.
-        self._failures: FrozenSet[str] = frozenset()
+        #: Command that failed the last time -> its error, so that each failure is reported once.
+        self._failures: Dict[str, str] = {}
         #: The PG after which the next ones are looked up, and since when these have their turn.
         self._last, self._turn_since = '', 0.0
         self._space: Mapping[int, Space] = {}
@@ -232,12 +232,13 @@ class Rescuing:
         if not commands or not self._kept():
             return
         self._sent.update(dict.fromkeys(due, seen.now))
-        failures = {'%s: %s' % (as_line(command), reply.error or 'no answer')
-                    for command, reply in zip(commands, self._cluster.run(commands))
-                    if reply.retval != 0}
-        for failure in sorted(failures - self._failures):
-            self._note(Event('failed', failure))
-        self._failures = frozenset(failures)
+        for command, reply in zip(commands, self._cluster.run(commands)):
+            line, error = as_line(command), reply.error or 'no answer'
+            if reply.retval == 0:
+                self._failures.pop(line, None)
+            elif self._failures.get(line) != error:
+                self._failures[line] = error
+                self._note(Event('failed', '%s: %s' % (line, error)))
 
 
 def _osds(osds: Tuple[int, ...], one: str = '', more: str = '') -> str:

@@ -243,6 +243,19 @@ def test_an_upmap_that_is_refused_again_and_again_does_not_fill_the_event_log() 
         len(given_up), len(failed))
 
 
+def test_each_failure_is_reported_once_if_upmaps_are_sent_at_different_times() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
+    rescuing = driver.loop.jobs.rescuing
+    events: List[Any] = []
+    rescuing._note = events.append
+    driver.run_until(lambda: len(rescuing._sent) > 1)
+    rescuing._sent[min(rescuing._sent)] -= 2.0
+    driver.run(30)
+    failed = [event.what for event in events if event.kind == 'failed']
+    assert failed and len(failed) == len(set(failed))
+
+
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
     driver = hurt()
     seen, _ = driver.loop._observing.observe()
