@@ -317,7 +317,7 @@ def _pin_one(turn: Turn, pgid: str, early: bool, sent: UpmapEntry = NO_ENTRY) ->
         return None
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
-    pin = PinRecord(before, result.entry, raw)
+    pin = PinRecord(before, result.entry, raw, was=None if old is None else old.was)
     turn.note_pin(pgid, pin if old is None or old.entry != pin.entry else replace(old, raw=raw))
     turn.actions.append(SetEntry(pgid, result.entry, _with_late(present, sent, result.entry)))
     return ''

@@ -737,6 +737,7 @@ def test_a_pin_that_is_sent_again_fits_where_crush_places_the_pg_by_then() -> No
     cluster = machine.cluster
     pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if len(pin.entry.items) == 1)
     pin, data = machine.pins[pgid], cluster.pg[pgid].data
+    machine.pins[pgid] = pin = replace(pin, was=UpmapEntry(((0, 4),)))
     (source, target), = pin.entry.items
     raw = [osd for osd in data if osd != target] + [target]
     cluster.set_raw(pgid, [9 if source != 9 else 10, *raw[1:]])
@@ -746,7 +747,8 @@ def test_a_pin_that_is_sent_again_fits_where_crush_places_the_pg_by_then() -> No
     assert pgid in machine.campaign.pinning
     machine.until(lambda: not machine.campaign.pinning and not cluster.remapped())
     assert machine.pins[pgid].entry not in (pin.entry, UpmapEntry())
-    assert machine.pins[pgid].before == pin.before and not machine.campaign.unpinnable
+    assert machine.pins[pgid].before == pin.before and machine.pins[pgid].was == pin.was
+    assert not machine.campaign.unpinnable
     assert not cluster.moved and cluster.pg[pgid].data == data
     machine.ask('start')
     machine.to(Phase.DONE)
