@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Follows each PG in flight until it has arrived or is pinned back."""
 from dataclasses import replace
-from typing import AbstractSet, Dict, List, Optional
+from typing import AbstractSet, Dict, List, Mapping, Optional
 
 from ..cluster.types import pool_of
 from ..errors import Code
@@ -55,6 +55,14 @@ def follow_flights(turn: Turn) -> None:
             turn.event('release', 'PG %s does not move any further' % pgid, INCOMPLETE)
         else:
             flights[pgid] = flight
+    if staying:
+        turn.set(unpinnable={**turn.campaign.unpinnable, **staying})
+    _count(turn, flights, released, bytes_done)
+    turn.set(stalls=note(turn.campaign.stalls, changes, turn.now, turn.seen.stats_period))
+
+
+def _count(turn: Turn, flights: Mapping[str, Flight], released: int, bytes_done: int) -> None:
+    """Note the flights that are left, and the progress since the last turn."""
     campaign = turn.campaign
     passed = _passed(turn)
     moving = campaign.in_flight or campaign.phase is Phase.RELEASING
@@ -62,15 +70,12 @@ def follow_flights(turn: Turn) -> None:
     # not, since they are known.
     counts = moving or (campaign.phase is Phase.HOLDING
                         and campaign.limits.now != Code.WINDOW_CLOSED)
-    if released > turn.campaign.released:
+    if released > campaign.released:
         turn.set(progressed=turn.now)
-    if staying:
-        turn.set(unpinnable={**campaign.unpinnable, **staying})
     turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
              moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
              arrivals=advance(campaign.arrivals, passed if counts else 0.0,
-                              bytes_done - campaign.bytes_done, len(campaign.in_flight)),
-             stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
+                              bytes_done - campaign.bytes_done, len(campaign.in_flight)))
 
 
 def _passed(turn: Turn) -> float:

@@ -107,8 +107,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
            path: Path = Path()) -> Pace:
     """The pace after a new reading; without one, as before. See latency.pool_latencies.
 
-    `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
-    `path`: where data moves.
+    `nothing_moves`: norebalance is in force, or keeps nothing in place. `path`: where data moves.
     """
     cap = float(caps(options).pgs)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
@@ -118,15 +117,14 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    plain = judged(pool_latencies(clients, unsteady, stall_ms, path, _most_load(options)))
-    if not plain and pace.judged and 0.0 <= clients.time - pace.judged < MINUTE_SECONDS:
-        return _because(pace, _thin(clients))
-    readings = 1
-    if not plain:
+    plain, readings = judged(pool_latencies(
+        clients, unsteady, stall_ms, path, _most_load(options))), 1
+    recent = bool(pace.judged) and 0.0 <= clients.time - pace.judged < MINUTE_SECONDS
+    if not plain and not recent:
         plain = judged(minute_latencies(clients, path))
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
     if not plain:
-        return _guess(pace, clients, options)
+        return _because(pace, _thin(clients)) if recent else _guess(pace, clients, options)
     pace = _lower_levels(replace(pace, judged=clients.time), plain)
     seen = _all_levelled(plain, pace, options)
     strained = strain(seen)
