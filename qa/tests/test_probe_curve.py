@@ -68,6 +68,21 @@ def kill_worker(probes: Probes) -> None:
 
 
 @pytest.mark.releases('pacific', 'tentacle', quick=())
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) > 4, reason='the CPUs may suffice for all OSDs')
+def test_a_shared_limit_is_found_with_growing_numbers_of_osds(guard: Guard) -> None:
+    """All OSDs and the probe share the CPUs of one machine, which one OSD nearly occupies."""
+    run = Probes(guard).measure(**SHORT, rw='randread', pool='rep', osd='all', scale=True,
+                                repeat='2', iodepth='16')['id']
+    found, = guard.get('probe scale', run=run)['scalings']
+    print(guard.ask('probe scale', run=run, format='plain')[1])
+    points = {point['osds']: point for point in found['points']}
+    assert points[1]['linear'] == 1.0 and points[8]['linear'] < 0.6
+    assert any('of linear' in note for note in found['notes']), found['notes']
+    # Eight times as many operations wait for the same CPUs.
+    assert points[8]['latency_ns']['median'] > 2 * points[1]['latency_ns']['median']
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
 def test_throughput_of_growing_numbers_of_osds(guard: Guard) -> None:
     """The rate of each OSD is limited, so that the machine can do all of them."""
     probes = Probes(guard)
