@@ -79,10 +79,16 @@ class Turn:
         self.new_pins[pgid] = pin if pin.earlier == earlier else replace(pin, earlier=earlier)
 
     def _in_force(self, pgid: str, pin: PinRecord) -> Optional[UpmapEntry]:
-        """The entry of the record that `pin` replaces, if it is still in force: this mgr may end
-        between the two, before it sends anything."""
+        """The entry of the record that `pin` replaces, if it is in force or may be later, since the
+        mons may have it in their queue: this mgr may end before it sends anything."""
         old, present = self._pins.get(pgid), self.seen.osdmap.entry(pgid)
-        return present if old is not None and present in old.ours and present != pin.entry else None
+        if old is None or present == pin.entry:
+            return None
+        if present in old.ours:
+            return present
+        if pin.entry == old.entry:
+            return old.earlier
+        return old.entry if pgid in self.campaign.pinning else None
 
     def forget_pin(self, pgid: str) -> None:
         self.new_pins.pop(pgid, None)
