@@ -40,8 +40,8 @@ FULL_TURNS = 1000
 
 @contextlib.contextmanager
 def _collected_at_end() -> Iterator[None]:
-    """The garbage collector of this module's interpreter waits for the end of the block, and then
-    examines only objects created in it.
+    """The garbage collector waits for the end of the block, and then examines only objects created
+    in it. It is that of this module, and on Tentacle that of all modules of ceph-mgr.
 
     A turn creates and drops many objects. Collections in between would take those in use for
     long-lived ones, and so examine every third turn all objects of the module: 0.3 s for a campaign
