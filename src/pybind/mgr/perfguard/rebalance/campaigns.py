@@ -21,6 +21,8 @@ from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
+#: Orders whose campaign begins with pins.
+PINS_WITH_ORDER = ('adopt', 'import')
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,11 @@ class Campaigns:
         self.history.load()
         lost = self.pins.load()
         campaign, unread = self.stored.load()
-        if campaign is not None:
+        if campaign is not None and not lost and _lacks_pins(campaign, self.pins):
+            self._note(Event('request', 'campaign %d has not begun' % campaign.id,
+                             'the mgr failed before it had stored the pins of "rebalance %s"; '
+                             'give the order again' % campaign.trigger))
+        elif campaign is not None:
             self.current = _taken_over(campaign)
         self._adopt_pins()
         return lost + unread
@@ -188,6 +194,12 @@ class Campaigns:
             self.pins.clear()
         self._crush_orders.ended()
         self.stored.remove()
+
+
+def _lacks_pins(campaign: Campaign, pins: PinStore) -> bool:
+    """Whether the mgr that began the campaign failed before its pins were stored, and so before it
+    answered the order. Without them, the campaign would end at once as if all PGs had moved."""
+    return campaign.trigger in PINS_WITH_ORDER and campaign.phase is Phase.PREPARED and not pins
 
 
 def _taken_over(campaign: Campaign) -> Campaign:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Upmaps that are exported, and imported as the goals of a campaign."""
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any, List, Tuple
@@ -10,6 +11,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance import adopting
 from perfguard.rebalance.adopting import exported
 
+from ..fakes.cluster import Crash
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.straw_cluster import StrawCluster
 
@@ -57,6 +59,26 @@ def test_what_was_exported_is_imported_again() -> None:
     assert cluster.foreign() == found
     with pytest.raises(Refused, match='nothing to import: the mappings of 3 PGs are in force'):
         driver.order('import', mappings=text(pairs))
+
+
+@pytest.mark.parametrize('at', range(1, 30))
+def test_none_is_lost_if_the_mgr_fails_while_they_are_imported(at: int) -> None:
+    """Either no campaign has begun and the order may be given again, or it moves the PGs."""
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    pgid, source, target = a_pair(cluster, '1.1')
+    driver.run(3)
+    cluster.fault.at = cluster.fault.count + at
+    with contextlib.suppress(Crash):
+        driver.order('import', mappings=text([(pgid, source, target)]))
+        driver.run(5)
+    cluster.fault.at = None
+    driver.restart()
+    driver.run(3)
+    if driver.status['id'] is None:
+        driver.order('import', mappings=text([(pgid, source, target)]))
+    driver.run_to('DONE')
+    assert target in cluster.pg[pgid].up and cluster.clean()
 
 
 def test_a_vector_is_counted_only() -> None:
