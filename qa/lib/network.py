@@ -2,7 +2,7 @@
 """A host of a test cluster with its own network, which can be cut off from all others.
 
     with Network() as network:
-        cluster = Cluster.up(osds=8, hosts=4, **network.options([1, 5], FAST_CONF))
+        cluster = Cluster.up(osds=8, hosts=4, **network.options(['osd.1', 'osd.5'], FAST_CONF))
         with network.partition():
             ...
 
@@ -24,6 +24,8 @@ from qa.cluster.errors import ClusterError
 #: Networks 10.203.0.0/24 to 10.203.63.0/24: one for each test that runs.
 NETWORKS = 64
 PROGRAMS = ('ip', 'nsenter', 'tc')
+#: An address that no device has.
+NOBODY = '02:00:00:00:00:01'
 
 
 class Network:
@@ -58,16 +60,18 @@ class Network:
                  trace: Optional[TracebackType]) -> None:
         self._end()
 
-    def options(self, osds: Sequence[int], conf: Mapping[str, Any]) -> Dict[str, Any]:
-        """Arguments of Cluster.up; these OSDs, which may be added later, are on the host."""
-        names = ['osd.%d' % osd for osd in osds]
-        return {'address': self.address, 'namespaces': {name: self.namespace for name in names},
-                'conf': {**conf, **{name: {'public_addr': self._inside} for name in names}}}
+    def options(self, daemons: Sequence[str], conf: Mapping[str, Any]) -> Dict[str, Any]:
+        """Arguments of Cluster.up; these daemons, which may be added later, are on the host."""
+        return {'address': self.address, 'namespaces': {name: self.namespace for name in daemons},
+                'conf': {**conf, **{name: {**conf.get(name, {}), 'public_addr': self._inside}
+                                    for name in daemons}}}
 
     @contextlib.contextmanager
     def partition(self) -> Iterator[None]:
         """During the block, nothing that is sent arrives."""
-        _ip('link', 'set', self._cable, 'nomaster')
+        # Without a bridge alone, this machine would still take what the host sends: it owns the
+        # address, on whatever device a packet comes in.
+        _ip('link', 'set', self._cable, 'down')
         try:
             yield
         finally:
@@ -94,6 +98,16 @@ class Network:
             for where, device in ends:
                 with contextlib.suppress(ClusterError):
                     _run('tc', *where, 'qdisc', 'del', 'dev', device, 'root')
+
+    @contextlib.contextmanager
+    def deaf(self) -> Iterator[None]:
+        """During the block, what the host sends arrives, but nothing reaches it."""
+        neighbour = (self._inside, 'dev', self._bridge)
+        _ip('neigh', 'replace', *neighbour, 'lladdr', NOBODY, 'nud', 'permanent')
+        try:
+            yield
+        finally:
+            _ip('neigh', 'del', *neighbour)
 
     def _plug(self) -> None:
         _ip('link', 'set', self._cable, 'master', self._bridge, 'up')

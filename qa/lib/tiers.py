@@ -17,6 +17,7 @@ from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
 import pytest
 
 from qa.cluster.daemons import heed_interrupts
+from qa.lib.seed import SEED, VARIABLE
 
 TIERS = ('quick', 'nightly')
 RELEASES = ('pacific', 'reef', 'tentacle')
@@ -172,6 +173,7 @@ class Tiers:
         self.boots += output.get(BOOTS, 0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.write_line('%s=%d' % (VARIABLE, SEED))
         if self.boots:
             terminalreporter.write_line('clusters booted: %d' % self.boots)
         if self._left_out and self._releases is None:

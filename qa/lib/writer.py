@@ -7,7 +7,8 @@ from typing import Dict, Optional, Type
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 
-#: Objects that are overwritten in turn.
+#: Begin of the names of its objects, which are overwritten in turn.
+WRITTEN = 'known-'
 OBJECTS = 200
 BYTES = 4096
 
@@ -50,7 +51,7 @@ class Writer:
                 version = 0
                 while not self._over.is_set():
                     version += 1
-                    name = 'known-%d' % (version % OBJECTS)
+                    name = '%s%d' % (WRITTEN, version % OBJECTS)
                     ioctx.write_full(name, content(name, version))
                     self._acknowledged[name] = version
                     self.writes += 1

@@ -67,7 +67,7 @@ def network() -> Iterator[Optional[Network]]:
 @pytest.fixture(scope='module')
 def shared(release: str, network: Optional[Network],
            cluster_factory: ClusterFactory) -> Iterator[Guard]:
-    options = {'conf': CONF} if network is None else network.options([VICTIM], CONF)
+    options = {'conf': CONF} if network is None else network.options(['osd.%d' % VICTIM], CONF)
     cluster = cluster_factory(release, osds=8, hosts=4, store='bluestore', **options)
     cluster.pool_create(POOL, 64)
     cluster.wait_clean(60)

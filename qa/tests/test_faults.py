@@ -5,28 +5,32 @@ OSDs that flap, die or are full.
 A client writes known content all the time, and reads all of it back.
 """
 import os
-import random
 import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import Callable, Iterator, Sequence, Set
+from typing import Callable, ContextManager, Iterator, List, Sequence, Set
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
+from qa.lib import mon_commands
 from qa.lib.clock import ShiftedClock
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import osd_dies, osd_flaps
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, wait_reported
+from qa.lib.mon_commands import LOGGING
 from qa.lib.network import Network, why_impossible
 from qa.lib.probes import digest
+from qa.lib.seed import chance
 from qa.lib.writer import Writer
 
 #: Seconds for which an mgr is stopped while another one is active.
 STOPPED_SECONDS = 10.0
+#: Seconds for which two mgrs act: an mgr waits ten for an answer of the mons.
+BOTH_SECONDS = 15.0
 #: Seconds for which the mons refuse to store, and after which no PG moves to a full OSD.
 REFUSED_SECONDS = 8.0
 FULL_SECONDS = 6.0
@@ -34,6 +38,10 @@ FULL_SECONDS = 6.0
 JUMP_SECONDS = 60.0
 #: Three times the grace of heartbeats: the OSDs are marked down, and return when it is over.
 PARTITION_SECONDS = 60.0
+#: PGs that have been released when the power is lost: a third of them.
+POWER_RELEASED = 12
+#: The pools of `with_two_pools`, and of the shared cluster.
+POOLS, SHARED_POOLS = ('p', 'still'), ('rep', 'ec')
 
 
 def with_two_pools(cluster: Cluster, pg_num: int, in_flight: str) -> Guard:
@@ -45,12 +53,16 @@ def with_two_pools(cluster: Cluster, pg_num: int, in_flight: str) -> Guard:
     return Guard(cluster, {'max_pgs_in_flight': in_flight})
 
 
-def begin_expansion(guard: Guard, count: int = 2) -> None:
-    """An expansion of which some PGs have been released."""
+def digests(cluster: Cluster, pools: Sequence[str] = POOLS) -> List[str]:
+    return [digest(cluster, pool) for pool in pools]
+
+
+def begin_expansion(guard: Guard, count: int = 2, released: int = 1) -> None:
+    """An expansion of which some PGs have been released, and others are moving."""
     added = guard.cluster.add_osds(count, weight=0.0)
     wait_reported(guard)
     order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
-    guard.wait_moving()
+    guard.wait_moving(released, timeout=120)
 
 
 def lose_power(cluster: Cluster) -> int:
@@ -63,8 +75,7 @@ def lose_power(cluster: Cluster) -> int:
     while any(cluster.pid(name) is not None for name in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    names = list(pids)
-    random.shuffle(names)
+    names = chance('power loss').sample(sorted(pids), len(pids))
     print('restarted: %s' % ' '.join(names))
     for name in names:
         cluster.launch(name)
@@ -75,21 +86,22 @@ def lose_power(cluster: Cluster) -> int:
 def test_power_is_lost_while_pgs_move(release: str, make_cluster: ClusterFactory) -> None:
     cluster = make_cluster(release, osds=6, hosts=3, mgrs=2, store='bluestore', conf=FAST_CONF)
     guard = with_two_pools(cluster, 32, '2')
-    before, objects = guard.foreign(), digest(cluster, 'still')
+    before, objects = guard.foreign(), digests(cluster)
     with Writer(cluster, 'p') as writer:
-        begin_expansion(guard)
+        begin_expansion(guard, released=POWER_RELEASED)
         assert lose_power(cluster) >= 11
         cluster.wait(lambda: all(osd['up'] for osd in cluster.osd_dump()['osds']), 120, 'all OSDs')
         written = writer.writes
         guard.wait_ready()
         status = guard.status()
-        assert status['total'] > status['released'], 'nothing was left to do'
+        assert status['total'] > status['released'] >= POWER_RELEASED, 'nothing was left to do'
         guard.wait_phase('DONE', timeout=300)
         cluster.wait(lambda: writer.writes > written, 60, 'the client to write again')
     cluster.wait_clean(120)
     print('%s: power lost with %d of %d PGs released; %d writes, all read back' % (
         release, status['released'], status['total'], writer.writes))
-    assert writer.missing() == {} and digest(cluster, 'still') == objects
+    assert writer.missing() == {}
+    assert digests(cluster) == objects
     assert guard.upmaps() == {} and guard.foreign() == before
     assert set(crush_weights(cluster).values()) == {1.0} and not guard.tracebacks()
 
@@ -97,8 +109,9 @@ def test_power_is_lost_while_pgs_move(release: str, make_cluster: ClusterFactory
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 @pytest.mark.shares('campaign')
 def test_an_mgr_that_does_not_know_that_it_was_replaced(release: str, guard: Guard) -> None:
+    """Stopped meanwhile; what it had begun goes on when another one is active."""
     cluster = guard.cluster
-    before, objects = guard.foreign(), digest(cluster, 'rep')
+    before, objects = guard.foreign(), digests(cluster, SHARED_POOLS)
     guard.configure({'max_pgs_in_flight': '2'})
     begin_expansion(guard, 4)
     with Writer(cluster, 'ec') as writer:
@@ -117,7 +130,47 @@ def test_an_mgr_that_does_not_know_that_it_was_replaced(release: str, guard: Gua
           'writes, all read back' % (release, first, STOPPED_SECONDS, released, done['released'],
                                      writer.writes))
     assert done['released'] == done['total'] and guard.upmaps() == {}
-    assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
+    assert writer.writes and writer.missing() == {} and digests(cluster, SHARED_POOLS) == objects
+    assert guard.foreign() == before and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+@pytest.mark.parametrize('cut', [Network.deaf, Network.partition], ids=lambda cut: cut.__name__)
+def test_two_mgrs_that_both_act(cut: Callable[[Network], ContextManager[None]], release: str,
+                                network: Network, make_cluster: ClusterFactory) -> None:
+    """The first one runs on its old state, as it does not hear of the other. Where it is deaf only,
+    the mons get all that it sends."""
+    conf = {**FAST_CONF, 'mgr.x': LOGGING}
+    cluster = make_cluster(release, osds=8, hosts=4, mgrs=2, **network.options(['mgr.x'], conf))
+    guard = with_two_pools(cluster, 64, '2')
+    while cluster.active_mgr() != 'x':
+        cluster.mgr_fail()
+    guard.wait_ready()
+    before, objects = guard.foreign(), digests(cluster)
+    with Writer(cluster, 'p') as writer:
+        begin_expansion(guard)
+        with cut(network):
+            cluster.mon('mgr fail', who='x')
+            begin = time.time()
+            cluster.wait(lambda: cluster.active_mgr() == 'y', 60, 'another active mgr')
+            guard.wait_ready()
+            first = guard.status()['released']
+            time.sleep(BOTH_SECONDS)
+            status = guard.status()
+        done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    cluster.wait(lambda: cluster.mon('mgr dump')['standbys'], 90, 'the first mgr as a standby')
+    sent = mon_commands.sent(cluster, 'x', begin)
+    arrived = mon_commands.arrived(cluster, 'x', begin)
+    print('%s: %s: both acted for %.0f s; %d to %d of %d PGs released meanwhile; mgr.x sent %s, '
+          'the mons got %s' % (release, cut.__name__, BOTH_SECONDS, first, status['released'],
+                               status['total'], dict(sent), dict(arrived)))
+    # Without an answer it reports that: the question may be older than `begin`.
+    assert sent, 'the first mgr did not act'
+    assert status['total'] > status['released'] > first, 'the second mgr did not act'
+    assert mon_commands.changes(sent) == mon_commands.changes(arrived) == {}
+    assert done['released'] == done['total'] and guard.upmaps() == {}
+    assert writer.writes and writer.missing() == {} and digests(cluster) == objects
     assert guard.foreign() == before and not guard.tracebacks()
 
 
@@ -173,7 +226,7 @@ def arrivals(guard: Guard, osd: int) -> Set[str]:
     pytest.param(partial(full, kind), id=kind) for kind in ('nearfull', 'backfillfull', 'full'))])
 def test_a_fault_while_pgs_move(fault: Callable[[Guard], None], release: str, guard: Guard) -> None:
     cluster = guard.cluster
-    before, objects = guard.foreign(), digest(cluster, 'rep')
+    before, objects = guard.foreign(), digests(cluster, SHARED_POOLS)
     guard.configure({'max_pgs_in_flight': '2'})
     begin_expansion(guard, 4)
     with Writer(cluster, 'ec') as writer:
@@ -185,7 +238,7 @@ def test_a_fault_while_pgs_move(fault: Callable[[Guard], None], release: str, gu
     print('%s: %s: %d PGs released by then, %d in all; %d writes, all read back' % (
         release, fault, released, done['released'], writer.writes))
     assert done['released'] == done['total'] > released and guard.upmaps() == {}
-    assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
+    assert writer.writes and writer.missing() == {} and digests(cluster, SHARED_POOLS) == objects
     assert guard.foreign() == before and not guard.tracebacks()
 
 
@@ -205,9 +258,10 @@ def network() -> Iterator[Network]:
 def test_a_host_is_partitioned_while_pgs_move(
         osds: Sequence[int], release: str, network: Network, make_cluster: ClusterFactory) -> None:
     """From the mons, the mgr, the client and all other hosts."""
-    cluster = make_cluster(release, osds=8, hosts=4, **network.options(osds, FAST_CONF))
+    cluster = make_cluster(release, osds=8, hosts=4, **network.options(
+        ['osd.%d' % osd for osd in osds], FAST_CONF))
     guard = with_two_pools(cluster, 64, '1')
-    before, objects = guard.foreign(), digest(cluster, 'still')
+    before, objects = guard.foreign(), digests(cluster)
     with Writer(cluster, 'p') as writer:
         begin_expansion(guard)
         pids = [cluster.pid('osd.%d' % osd) for osd in osds]
@@ -229,7 +283,7 @@ def test_a_host_is_partitioned_while_pgs_move(
                              status['released'], done['released'], writer.writes))
     assert pids == [cluster.pid('osd.%d' % osd) for osd in osds], 'an OSD was restarted'
     assert done['released'] == done['total'] > status['released']
-    assert writer.missing() == {} and digest(cluster, 'still') == objects
+    assert writer.missing() == {} and digests(cluster) == objects
     assert guard.upmaps() == {} and guard.foreign() == before and not guard.tracebacks()
 
 
@@ -247,7 +301,7 @@ def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: C
     cluster.pool_create('p', 64)
     cluster.fill('p', 300, 65536)
     guard = Guard(cluster, {'max_pgs_in_flight': '1'})
-    before, clock = guard.foreign(), ShiftedClock(tmp_path)
+    before, objects, clock = guard.foreign(), digests(cluster, 'p'), ShiftedClock(tmp_path)
     cluster.kill('mgr.x')
     clock.start(cluster, 'mgr.x')
     guard.wait_ready()
@@ -266,5 +320,6 @@ def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: C
         release, released, status['total'], writer.writes))
     times = [event['time'] for event in guard.events()]
     assert max(times) - min(times) > 3600, 'the clock did not jump'
-    assert writer.missing() == {} and guard.tracebacks() == []
+    assert writer.missing() == {} and digests(cluster, 'p') == objects
+    assert guard.tracebacks() == []
     assert guard.upmaps() == {} and guard.foreign() == before
