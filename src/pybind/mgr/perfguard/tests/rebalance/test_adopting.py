@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which upmaps of others are pins of an unfinished expansion, and which keep the balance."""
+import contextlib
 import errno
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.tables import adoption
 from perfguard.upmap.balance import PlacedPg, balance
 
+from ..fakes.cluster import Crash
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.straw_cluster import StrawCluster
 
@@ -83,6 +85,22 @@ def test_what_a_script_has_pinned_is_taken_over() -> None:
     assert not adoption.left and not adoption.balancing
     for pgid, pin in adoption.pins.items():
         assert pin.before == UpmapEntry() and pin.entry == cluster.entries()[pgid]
+
+
+@pytest.mark.parametrize('at', range(1, 12))
+def test_none_is_lost_if_the_mgr_fails_while_they_are_taken_over(at: int) -> None:
+    """Either no campaign has begun and the order may be given again, or it has all pins."""
+    cluster, pinned, _ = expanded()
+    driver = Driver(cluster, OPTIONS)
+    cluster.fault.at = cluster.fault.count + at
+    with contextlib.suppress(Crash):
+        driver.order('adopt')
+    cluster.fault.at = None
+    driver.restart()
+    driver.run(3)
+    if driver.status['id'] is None:
+        driver.order('adopt')
+    assert sorted(driver.loop.rebalance.pins) == pinned
 
 
 def test_pairs_that_pass_shards_on_count_as_one() -> None:
