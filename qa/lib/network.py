@@ -24,8 +24,8 @@ from qa.cluster.errors import ClusterError
 #: Networks 10.203.0.0/24 to 10.203.63.0/24: one for each test that runs.
 NETWORKS = 64
 PROGRAMS = ('ip', 'nsenter', 'tc')
-#: An address that no device has.
-NOBODY = '02:00:00:00:00:01'
+#: A MAC address that no device has.
+UNUSED_MAC = '02:00:00:00:00:01'
 
 
 class Network:
@@ -103,7 +103,7 @@ class Network:
     def deaf(self) -> Iterator[None]:
         """During the block, what the host sends arrives, but nothing reaches it."""
         neighbour = (self._inside, 'dev', self._bridge)
-        _ip('neigh', 'replace', *neighbour, 'lladdr', NOBODY, 'nud', 'permanent')
+        _ip('neigh', 'replace', *neighbour, 'lladdr', UNUSED_MAC, 'nud', 'permanent')
         try:
             yield
         finally:

@@ -13,9 +13,9 @@ from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
 from .rebalance.pinning import staying, unpinnable_excess, unpinned, waiting
+from .rebalance.pool_change import left_intermediate, way_back
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
-from .rebalance.pool_change import left_intermediate, way_back
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import interval_text, pgs, pgs_are, seconds_text

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 LATE_SECONDS = 3.0
 #: Maximum time from the entry of a command until its handler begins. A command may wait for others
 #: of this module for longer, but an earlier entry may as well be that of another user, while that
-#: of the sender is still on the way: then nobody is named.
+#: of the sender has not arrived: then the event has no name.
 QUEUED_SECONDS = 3.0
 
 

@@ -282,7 +282,7 @@ def _releasing(turn: Turn) -> None:
 
 
 class _Obstacles(NamedTuple):
-    """What stands against releases."""
+    """What prevents releases."""
     #: Moves of PGs without pins, as of loose_moves.
     loose: Mapping[str, Move]
     #: Stop conditions of all releases.

@@ -201,7 +201,7 @@ def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
     allowed = limit(campaign.pace, turn.options)
-    _say_conditions(turn, allowed.reason)
+    _report_conditions(turn, allowed.reason)
     room = turn.peering_room()
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
@@ -231,7 +231,7 @@ def release_more(turn: Turn) -> None:
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
 
 
-def _say_conditions(turn: Turn, limit_reason: Reason) -> None:
+def _report_conditions(turn: Turn, limit_reason: Reason) -> None:
     """Give the reasons for the speed of releases."""
     campaign = turn.campaign
     turn.reasons.append(limit_reason)
