@@ -9,7 +9,8 @@ import pytest
 from qa.lib.guard import Guard
 from qa.lib.joins import ask, wait_reported
 
-pytestmark = [pytest.mark.shares('campaign'), pytest.mark.releases('pacific', 'tentacle')]
+pytestmark = [pytest.mark.shares('campaign'),
+              pytest.mark.releases('pacific', 'reef', 'tentacle')]
 
 
 SCRUBS = 'osd_max_scrubs of the OSDs'
