@@ -88,6 +88,8 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     cluster = cluster_factory(release, osds=8, hosts=4)
     cluster.pool_create('p', 32)
     cluster.fill('p', 500, 4096)
+    # As the manual says: it would remove pins within a minute.
+    cluster.ceph('balancer', 'off')
     cluster.wait_clean(60)
     added = cluster.add_osds(2, weight=0.0)
     cluster.flush_pg_stats()
