@@ -169,6 +169,18 @@ def as_script(cluster: Cluster) -> List[str]:
     return pinned
 
 
+def spare_mappings(cluster: Cluster, number: int) -> List[Dict[str, Any]]:
+    """Mappings that take PGs of the replicated pool to a host without one of their OSDs."""
+    hosts, weights, found = cluster.osd_hosts(), crush_weights(cluster), []
+    pool = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == 'rep')
+    for pg in cluster.pgs():
+        taken = {hosts[osd] for osd in pg['up']}
+        spare = [osd for osd, host in hosts.items() if host not in taken and weights[osd] >= 1.0]
+        if pg['pgid'].startswith('%d.' % pool) and spare:
+            found.append({'pgid': pg['pgid'], 'mapping': {'from': pg['up'][-1], 'to': spare[0]}})
+    return found[:number]
+
+
 def replace_devices(guard: Guard, osds: List[int], failover: bool = False) -> None:
     """Replace the devices of OSDs that a replacement has drained; returns once they are filled."""
     cluster, hosts = guard.cluster, guard.cluster.osd_hosts()

@@ -2,12 +2,12 @@
 """Upmaps are exported, lost, and imported again as a campaign."""
 import errno
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
 
 from qa.lib.guard import Guard
-from qa.lib.joins import ask, wait_reported
+from qa.lib.joins import ask, spare_mappings, wait_reported
 
 pytestmark = [pytest.mark.shares('campaign'),
               pytest.mark.releases('pacific', 'reef', 'tentacle')]
@@ -16,24 +16,11 @@ pytestmark = [pytest.mark.shares('campaign'),
 SCRUBS = 'osd_max_scrubs of the OSDs'
 
 
-def chosen(guard: Guard, number: int) -> List[Dict[str, Any]]:
-    """Mappings that take PGs of the replicated pool to a host without one of their OSDs."""
-    hosts, found = guard.cluster.osd_hosts(), []
-    pool = next(row['pool'] for row in guard.cluster.osd_dump()['pools']
-                if row['pool_name'] == 'rep')
-    for pg in guard.cluster.pgs():
-        taken = {hosts[osd] for osd in pg['up']}
-        spare = [osd for osd, host in hosts.items() if host not in taken]
-        if pg['pgid'].startswith('%d.' % pool) and spare:
-            found.append({'pgid': pg['pgid'], 'mapping': {'from': pg['up'][-1], 'to': spare[0]}})
-    return found[:number]
-
-
 def test_upmaps_are_exported_and_imported(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.wait_clean(60)
     wait_reported(guard)
-    mappings = chosen(guard, 12)
+    mappings = spare_mappings(cluster, 12)
     guard.option('hold_scrubs', 'true')
     given, before, scrubs = json.dumps(mappings), guard.foreign(), max_scrubs(guard)
     try:
