@@ -4,13 +4,14 @@
 Each story begins with the OSDs of the operator empty, at weight 0.
 """
 import contextlib
+import json
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import Guard
-from qa.lib.joins import ask, crush_weights, order, wait_reported
+from qa.lib.joins import as_script, ask, crush_weights, order, spare_mappings, wait_reported
 from qa.lib.probes import SHORT, digest
 
 #: Seconds for a story in which the mgr fails several times.
@@ -19,6 +20,11 @@ STORY_SECONDS = 300.0
 PROBES = 4
 #: CRUSH weight of a drained OSD.
 DRAINED = 0.0001
+#: PGs that an import moves.
+IMPORTED = 12
+#: upmap_max_deviation of the balancer of test clusters, and one with which the upmaps of a script
+#: are no balanced state.
+CALM_DEVIATION, STRICT_DEVIATION = '100', '1'
 
 
 class Operator:
@@ -62,6 +68,11 @@ class Operator:
         last = self.status()['id'] or 0
         self.insist(lambda: (self.status()['id'] or 0) > last, command, given, **args)
         self.id = self.status()['id']
+
+    def newest(self) -> int:
+        """The id of the last campaign; 0: there was none."""
+        return max((int(row['id']) for row in self.guard.get('rebalance ls')['campaigns']),
+                   default=0)
 
     def ended(self) -> List[Dict[str, Any]]:
         """The campaign in the history: the status of an mgr that takes over later has none."""
@@ -135,14 +146,92 @@ def rollback(operator: Operator) -> None:
     assert operator.wait_done()['rolled_back'], 'ended before the order was accepted'
 
 
-def abort(operator: Operator) -> None:
+def aborted(operator: Operator) -> None:
+    """An expansion is aborted before its end."""
     with operator.one_by_one():
         operator.expand()
         operator.wait_moving()
         operator.insist(operator.phase('ABORTING', 'ABORTED'), 'rebalance abort')
         operator.wait(operator.phase('ABORTED'), 'the abort')
+
+
+def abort(operator: Operator) -> None:
+    aborted(operator)
     operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance resume')
     operator.wait_done()
+
+
+def keep(operator: Operator) -> None:
+    aborted(operator)
+    operator.insist(operator.phase('DONE'), 'rebalance finish', keep=True)
+    operator.wait_done()
+
+
+def taken_over(operator: Operator) -> None:
+    """A new campaign takes over the pins of an aborted one."""
+    aborted(operator)
+    operator.begin('rebalance prepare')
+    operator.insist(operator.phase('PREPARED'), 'rebalance status')
+    operator.insist(operator.phase('PINNED'), 'rebalance pin')
+    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance start')
+    operator.wait_done()
+
+
+def pause(operator: Operator) -> None:
+    with operator.one_by_one():
+        operator.expand()
+        operator.wait_moving()
+        operator.insist(lambda: bool(operator.status()['paused']), 'rebalance pause')
+        operator.wait(operator.phase('HOLDING'), 'the pause')
+        operator.insist(lambda: not operator.status()['paused'], 'rebalance resume')
+    operator.wait_done()
+
+
+def import_mappings(operator: Operator) -> None:
+    """They are ordinary upmaps at the end."""
+    guard, mappings = operator.guard, spare_mappings(operator.cluster, IMPORTED)
+    operator.begin('rebalance import', json.dumps(mappings))
+    assert operator.wait_done()['released'] == len(mappings)
+    expected = sorted(mappings, key=lambda row: str(row['pgid']))
+    operator.wait(lambda: guard.get('rebalance export') == expected, 'the upmaps')
+    guard.remove_upmaps()
+
+
+def adopt(operator: Operator) -> None:
+    """Another tool has begun the expansion, without perfguard and with the balancer off."""
+    cluster = operator.cluster
+    with without_balancer(operator):
+        cluster.mon('osd set', key='norebalance')
+        cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
+                       for name in operator.names])
+        operator.guard.wait_remapped()
+        operator.wait(lambda: bool(as_script(cluster)), 'the pins of the script')
+        cluster.wait_active(60)
+        cluster.mon('osd unset', key='norebalance')
+        operator.begin('rebalance adopt')
+        assert operator.wait_done()['released'] > 0
+        # Of the others perfguard cannot know that they are pins.
+        operator.guard.remove_upmaps()
+        cluster.wait_clean(120)
+
+
+@contextlib.contextmanager
+def without_balancer(operator: Operator) -> Iterator[None]:
+    def deviation(value: str) -> None:
+        operator.cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
+                             value=value)
+
+    def switched(on: bool) -> bool:
+        operator.cluster.mgr('balancer on' if on else 'balancer off')
+        return bool(operator.guard.balancer()['active'] == on)
+
+    operator.wait(lambda: switched(False), 'the balancer to be off')
+    deviation(STRICT_DEVIATION)
+    try:
+        yield
+    finally:
+        deviation(CALM_DEVIATION)
+        operator.wait(lambda: switched(True), 'the balancer to be on')
 
 
 def apply(operator: Operator) -> None:
@@ -194,6 +283,11 @@ def measure(operator: Operator, **args: Any) -> None:
 
 def probe(operator: Operator) -> None:
     measure(operator)
+
+
+def probe_pool(operator: Operator) -> None:
+    """In a pool of the operator."""
+    measure(operator, pool='rep')
 
 
 def probe_osd(operator: Operator) -> None:
@@ -298,8 +392,12 @@ class Expected:
 
 STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
            'drain': Expected(drain, DRAINED), 'rollback': Expected(rollback, DRAINED, or_zero=True),
-           'abort': Expected(abort), 'apply': Expected(apply), 'plan': Expected(plan),
+           'abort': Expected(abort), 'keep': Expected(keep, keeps_upmaps=True),
+           'taken over': Expected(taken_over), 'pause': Expected(pause),
+           'import': Expected(import_mappings, 0.0), 'adopt': Expected(adopt),
+           'apply': Expected(apply), 'plan': Expected(plan),
            'shutdown': Expected(shutdown, keeps_upmaps=True), 'probe': Expected(probe, 0.0),
+           'pool probe': Expected(probe_pool, 0.0),
            'OSD probe': Expected(probe_osd, 0.0), 'undrain': Expected(undrain),
            'replace': Expected(replace), 'pg_num': Expected(pg_num, 0.0),
            'rule': Expected(rule, 0.0), 'affinity': Expected(affinity, 0.0)}
