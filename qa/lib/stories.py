@@ -6,7 +6,7 @@ Each story begins with the OSDs of the operator empty, at weight 0.
 import contextlib
 import json
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence, TypeVar
 
 from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.faults import dispatch_delay
@@ -25,6 +25,8 @@ IMPORTED = 12
 #: upmap_max_deviation of the balancer of test clusters, and one with which the upmaps of a script
 #: are no balanced state.
 CALM_DEVIATION, STRICT_DEVIATION = '100', '1'
+
+T = TypeVar('T')
 
 
 class Operator:
@@ -65,14 +67,25 @@ class Operator:
 
     def begin(self, command: str, given: str = '', **args: Any) -> None:
         """A command that begins the next campaign."""
-        last = self.status()['id'] or 0
-        self.insist(lambda: (self.status()['id'] or 0) > last, command, given, **args)
-        self.id = self.status()['id']
+        last = self.answer(self.newest)
+        self.insist(lambda: self.newest() > last, command, given, **args)
+        self.id = self.answer(self.newest)
 
     def newest(self) -> int:
         """The id of the last campaign; 0: there was none."""
         return max((int(row['id']) for row in self.guard.get('rebalance ls')['campaigns']),
                    default=0)
+
+    def answer(self, question: Callable[[], T]) -> T:
+        """Asked again while no mgr answers."""
+        answers: List[T] = []
+
+        def answered() -> bool:
+            answers.append(question())
+            return True
+
+        self.wait(answered, 'an answer')
+        return answers[0]
 
     def ended(self) -> List[Dict[str, Any]]:
         """The campaign in the history: the status of an mgr that takes over later has none."""
@@ -81,7 +94,7 @@ class Operator:
 
     def wait_done(self) -> Dict[str, Any]:
         self.wait(lambda: bool(self.ended()), 'campaign %d to end' % self.id)
-        return self.ended()[0]
+        return self.answer(self.ended)[0]
 
     def wait_moving(self) -> None:
         self.wait(lambda: self.status()['released'] > 0, 'the first released PG')
@@ -254,7 +267,7 @@ def plan(operator: Operator) -> None:
                     what=operator.names)
     operator.begin('rebalance approve', plan='p')
     operator.wait_done()
-    assert not saved()
+    assert not operator.answer(saved)
 
 
 def shutdown(operator: Operator) -> None:
@@ -271,7 +284,8 @@ def measure(operator: Operator, **args: Any) -> None:
     """Until some probes are complete. The next mgr only cleans up after one that it finds, and the
     next probe may be over before the mgr can be killed again."""
     guard = operator.guard
-    last = max([row['id'] for row in guard.get('probe ls')['probes']], default=0)
+    last = operator.answer(lambda: max([row['id'] for row in guard.get('probe ls')['probes']],
+                                       default=0))
 
     def states() -> List[str]:
         return [row['state'] for row in guard.get('probe ls')['probes'] if row['id'] > last]
