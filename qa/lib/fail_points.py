@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Callable, Counter as CounterType, List, Optional, Sequence, Type
+from typing import Callable, Counter as CounterType, Dict, List, Optional, Sequence, Type
 
 from qa.cluster import Cluster
 from qa.cluster.errors import ClusterError
@@ -84,6 +84,60 @@ def some(instants: Sequence[str], count: int, seed: int) -> List[str]:
     return [instants[place] for place in sorted(places)]
 
 
+class Tries:
+    """The instants to arm in each story, until each has come or has not come in two stories without
+    a death.
+
+    A story that another mgr continues does not pass all instants again, so those that have not come
+    are armed once more, later. A story in which the mgr does not die is one for each of its armed
+    instants alone.
+    """
+    #: Stories without a death after which an instant is given up.
+    ALONE = 2
+
+    def __init__(self, instants: Sequence[str], at_once: int) -> None:
+        """`at_once`: how often the mgr dies in one story at most."""
+        self._waiting = list(instants)
+        self._at_once = at_once
+        self._alone: CounterType[str] = Counter()
+        self.stories = 0
+        self.came: List[str] = []
+        self.given_up: List[str] = []
+
+    @property
+    def armed(self) -> List[str]:
+        """For the next story; none: all were tried."""
+        return self._waiting[:self._at_once]
+
+    def note(self, hits: Sequence[str]) -> None:
+        """What came in the story for which `armed` was armed."""
+        missed = [instant for instant in self.armed if instant not in hits]
+        del self._waiting[:self._at_once]
+        self.stories += 1
+        self.came += hits
+        if not hits:
+            self._alone.update(missed)
+        self.given_up += [each for each in missed if self._alone[each] >= self.ALONE]
+        self._waiting += [each for each in missed if self._alone[each] < self.ALONE]
+
+
+#: Beginnings of writes and commands that not every story passes, and why.
+NOT_IN_EACH_STORY: Dict[str, str] = {
+    'put events/': 'the log of events is written as a whole once per 30 events',
+    'put events_recent/': 'new events are written once in ten seconds',
+    'put baseline/': 'the baseline of a pool is written when it has grown',
+    'put usual/': 'what is usual for an OSD is written every hour',
+    'put watch/': 'written if an OSD seems slow, as on a busy machine',
+    'put chronic/': 'written every 15 minutes if an OSD was slow',
+}
+
+
+def why_not(instant: str) -> str:
+    """Why an instant does not come in each story; '' if it should."""
+    step = instant.split(' ', 2)[2]
+    return next((why for begin, why in NOT_IN_EACH_STORY.items() if step.startswith(begin)), '')
+
+
 class Killer:
     """Arms some instants; the mgr dies at each of them that comes, and a standby takes over."""
 
@@ -113,9 +167,10 @@ class Killer:
             assert not self._thread.is_alive(), 'no standby has taken over'
 
     def _arm(self) -> None:
-        """The instants that have not come yet."""
+        """The instants that have not come yet. With the time, since an mgr that knows the text goes
+        on counting."""
         new = Path(str(self._armed) + '.new')
-        new.write_text('\n'.join(self._waiting))
+        new.write_text('\n'.join(['# %d' % time.time_ns(), *self._waiting]))
         new.rename(self._armed)
 
     def _watch(self) -> None:
