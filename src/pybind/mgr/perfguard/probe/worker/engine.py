@@ -4,7 +4,7 @@ import functools
 import random
 import threading
 import time
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import rados
 
@@ -207,36 +207,28 @@ class PythonStream:
         self.in_flight = 0
         self._sent = self._counted = 0
         self._ended_ns: Optional[int] = None
-        self._errors = self._corrupt = 0
-        self._first_error = ''
+        self.errors = self._corrupt = 0
+        self.first_error = ''
         self.read, self.write = Tally(), Tally()
 
-    def fill(self) -> None:
-        """Send all operations that may be sent now."""
+    def pace(self) -> Optional[int]:
         while self._send_next():
             pass
+        return self._due_ns() if self._job.rate_iops and not self.ended else None
 
-    def due_ns(self) -> Optional[int]:
-        """When it may send the next operation; None without a rate, or after the end."""
-        if not self._job.rate_iops or self._ended_ns is not None:
-            return None
-        return self._due_ns()
-
-    def stop(self, now_ns: int) -> None:
-        """Send no further operation."""
+    def stop(self) -> None:
         with self._lock:
-            self._end(now_ns)
+            self._end(time.monotonic_ns())
 
     @property
     def ended(self) -> bool:
         return self._ended_ns is not None
 
-    @property
-    def hopeless(self) -> str:
-        """Why it ended before its time; '' if it did not."""
-        if self._errors < ERRORS_MAX:
-            return ''
-        return '%d failed operations; first error: %s' % (self._errors, self._first_error)
+    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
+        return (self.read if is_read else self.write).second(number)
+
+    def free(self) -> None:
+        """Nothing to do: callbacks reference what they need."""
 
     def result(self) -> StreamResult:
         with self._lock:
@@ -246,7 +238,7 @@ class PythonStream:
                 self._stream.name,
                 self.read.direction(ended_ns) if self._job.reads else nothing.read,
                 self.write.direction(ended_ns) if self._job.writes else nothing.write,
-                self._errors, self._corrupt, self.in_flight, self._first_error)
+                self.errors, self._corrupt, self.in_flight, self.first_error)
 
     def _due_ns(self) -> int:
         return self._timing.begin_ns + self._sent * SECOND_NS // self._job.rate_iops
@@ -266,7 +258,7 @@ class PythonStream:
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
-        if (now_ns >= self._timing.end_ns or self._errors >= ERRORS_MAX
+        if (now_ns >= self._timing.end_ns or self.errors >= ERRORS_MAX
                 or job.io_size and (self._counted + 1) * job.bs > job.io_size):
             self._end(now_ns)
             return None
@@ -342,35 +334,54 @@ class PythonStream:
             self._send(operation)
 
     def _note_error(self, text: str) -> None:
-        self._errors += 1
-        self._first_error = self._first_error or text
+        self.errors += 1
+        self.first_error = self.first_error or text
 
 
-class PythonStreams:
-    """All streams of a step."""
+class EngineStream(Protocol):
+    """One stream in an engine."""
 
-    engine = NAME
+    @property
+    def ended(self) -> bool: ...
 
-    def __init__(self, ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
-                 seed: int) -> None:
-        seeds = random.Random(seed)
-        self._streams = [
-            PythonStream(ioctx, step.job, stream, payload, timing, seeds.getrandbits(32))
-            for stream in step.streams]
+    @property
+    def in_flight(self) -> int: ...
 
-    def start(self) -> None:
-        self.pace()
+    @property
+    def errors(self) -> int: ...
+
+    @property
+    def first_error(self) -> str: ...
 
     def pace(self) -> Optional[int]:
-        """Send what is due. Returns when the next operation is due, or None."""
-        for stream in self._streams:
-            stream.fill()
-        return min(filter(None, (stream.due_ns() for stream in self._streams)), default=None)
+        """Send all operations that may be sent now. Returns the time in ns when the next one is
+        due; None without a rate, or after the end."""
 
     def stop(self) -> None:
-        now_ns = time.monotonic_ns()
+        """Send no further operation."""
+
+    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
+        """Operations and bytes of a second of the measurement."""
+
+    def result(self) -> StreamResult: ...
+
+    def free(self) -> None:
+        """Free the memory, unless operations are in flight."""
+
+
+class Streams:
+    """All streams of a step."""
+
+    def __init__(self, engine: str, streams: Sequence[EngineStream]) -> None:
+        self.engine = engine
+        self._streams = streams
+
+    def pace(self) -> Optional[int]:
+        return min(filter(None, [stream.pace() for stream in self._streams]), default=None)
+
+    def stop(self) -> None:
         for stream in self._streams:
-            stream.stop(now_ns)
+            stream.stop()
 
     def ended(self) -> bool:
         return all(stream.ended for stream in self._streams)
@@ -379,12 +390,14 @@ class PythonStreams:
         return sum(stream.in_flight for stream in self._streams)
 
     def hopeless(self) -> str:
-        return next((stream.hopeless for stream in self._streams if stream.hopeless), '')
+        """Why a stream ended before its time; '' if none did."""
+        return next(('%d failed operations; first error: %s' % (stream.errors, stream.first_error)
+                     for stream in self._streams if stream.errors >= ERRORS_MAX), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:
         """Of a second of the measurement: reads, bytes read, writes, bytes written."""
-        reads = [stream.read.second(number) for stream in self._streams]
-        writes = [stream.write.second(number) for stream in self._streams]
+        reads = [stream.second(True, number) for stream in self._streams]
+        writes = [stream.second(False, number) for stream in self._streams]
         return (sum(row[0] for row in reads), sum(row[1] for row in reads),
                 sum(row[0] for row in writes), sum(row[1] for row in writes))
 
@@ -392,4 +405,13 @@ class PythonStreams:
         return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
-        """Nothing to do: callbacks reference what they need."""
+        for stream in self._streams:
+            stream.free()
+
+
+def python_streams(ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
+                   seed: int) -> Streams:
+    seeds = random.Random(seed)
+    return Streams(NAME, [
+        PythonStream(ioctx, step.job, stream, payload, timing, seeds.getrandbits(32))
+        for stream in step.streams])

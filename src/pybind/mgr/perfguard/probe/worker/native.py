@@ -5,13 +5,13 @@ import errno
 import os
 import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
-from ..types import Job, RANDOM, JobStep, Stream, StreamResult
+from ..types import RANDOM, Job, JobStep, Stream, StreamResult
 from ..wire import WorkerRequest
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
-from .engine import BUCKETS, ERRORS_MAX, SECOND_NS, Tally, Timing
+from .engine import BUCKETS, ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
 from .objects import Payload
 from .protocol import Failed, words
 
@@ -145,20 +145,33 @@ class _NativeStream:
         """The counters of the core, which may change at any time."""
         return self._stream.contents
 
-    def pace(self) -> int:
+    @property
+    def ended(self) -> bool:
+        return bool(self.seen.ended)
+
+    @property
+    def in_flight(self) -> int:
+        return int(self.seen.in_flight)
+
+    @property
+    def errors(self) -> int:
+        return int(self.seen.errors)
+
+    def pace(self) -> Optional[int]:
         return int(self._library.core_pace(self._stream))
 
     def stop(self) -> None:
         self._library.core_stop(self._stream)
 
     def free(self) -> None:
-        if not self.seen.in_flight:
+        if not self.in_flight:
             self._library.core_free(self._stream)
 
     def second(self, is_read: bool, number: int) -> Tuple[int, int]:
         rows = self.seen.tally[is_read].rows
         return rows[3 * number], rows[3 * number + 1]
 
+    @property
     def first_error(self) -> str:
         seen = self.seen
         if not seen.errors:
@@ -177,7 +190,7 @@ class _NativeStream:
                 self._name,
                 self._tally(True).direction(ended_ns) if self._job.reads else nothing.read,
                 self._tally(False).direction(ended_ns) if self._job.writes else nothing.write,
-                seen.errors, seen.corrupt, seen.in_flight, self.first_error())
+                seen.errors, seen.corrupt, seen.in_flight, self.first_error)
         finally:
             self._library.core_unlock(self._stream)
 
@@ -190,50 +203,9 @@ class _NativeStream:
         return tally
 
 
-class NativeStreams:
-    """All streams of a step."""
-
-    engine = NAME
-
-    def __init__(self, core: Core, step: JobStep, payload: Payload, timing: Timing,
-                 seed: int) -> None:
-        seeds = random.Random(seed)
-        self._streams = [
-            _NativeStream(core, step.job, stream, payload, timing, seeds.getrandbits(63))
-            for stream in step.streams]
-
-    def start(self) -> None:
-        self.pace()
-
-    def pace(self) -> Optional[int]:
-        return min(filter(None, [stream.pace() for stream in self._streams]), default=None)
-
-    def stop(self) -> None:
-        for stream in self._streams:
-            stream.stop()
-
-    def ended(self) -> bool:
-        return all(stream.seen.ended for stream in self._streams)
-
-    def in_flight(self) -> int:
-        return sum(stream.seen.in_flight for stream in self._streams)
-
-    def hopeless(self) -> str:
-        found = (stream for stream in self._streams if stream.seen.errors >= ERRORS_MAX)
-        return next(('%d failed '
-                     'operations; first error: %s' % (stream.seen.errors, stream.first_error())
-                     for stream in found), '')
-
-    def second(self, number: int) -> Tuple[int, int, int, int]:
-        reads = [stream.second(True, number) for stream in self._streams]
-        writes = [stream.second(False, number) for stream in self._streams]
-        return (sum(row[0] for row in reads), sum(row[1] for row in reads),
-                sum(row[0] for row in writes), sum(row[1] for row in writes))
-
-    def results(self) -> List[StreamResult]:
-        return [stream.result() for stream in self._streams]
-
-    def free(self) -> None:
-        """Free the streams that have no operation in flight."""
-        for stream in self._streams:
-            stream.free()
+def native_streams(core: Core, step: JobStep, payload: Payload, timing: Timing,
+                   seed: int) -> Streams:
+    seeds = random.Random(seed)
+    return Streams(NAME, [
+        _NativeStream(core, step.job, stream, payload, timing, seeds.getrandbits(63))
+        for stream in step.streams])

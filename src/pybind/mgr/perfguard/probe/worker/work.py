@@ -10,15 +10,14 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
-from typing import (Any, Callable, Collection, Dict, List, NamedTuple, Optional, Protocol, Tuple,
-                    TypeVar)
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 from ..placement import all_names, named
-from ..types import RBD, BadJob, JobStep, StepResult, StreamResult
+from ..types import RBD, BadJob, JobStep, StepResult
 from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 from .connection import Connection
-from .engine import NAME as PYTHON, PythonStreams, Timing
-from .native import NAME as NATIVE, Core, NativeStreams
+from .engine import NAME as PYTHON, Streams, Timing, python_streams
+from .native import NAME as NATIVE, Core, native_streams
 from .objects import (LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept, prefill,
                       remove, sweep_names, sweep_slices)
 from .protocol import Cancelled, Failed, Input, Output, finish
@@ -85,29 +84,6 @@ LEAST_SECONDS = 0.0005
 Progress = Callable[[int, Tuple[int, int, int, int]], None]
 
 
-class Streams(Protocol):
-    """The streams of a step in an engine."""
-    engine: str
-
-    def start(self) -> None: ...
-
-    def pace(self) -> Optional[int]: ...
-
-    def stop(self) -> None: ...
-
-    def ended(self) -> bool: ...
-
-    def in_flight(self) -> int: ...
-
-    def hopeless(self) -> str: ...
-
-    def second(self, number: int) -> Tuple[int, int, int, int]: ...
-
-    def results(self) -> List[StreamResult]: ...
-
-    def free(self) -> None: ...
-
-
 class Stepping:
     """Runs the streams of one step, at most until `stop_at` (time.monotonic)."""
 
@@ -117,7 +93,7 @@ class Stepping:
 
     def run(self, measured: Callable[[], None], progress: Progress) -> StepResult:
         """`measured` is called when the ramp is over."""
-        self._streams.start()
+        self._streams.pace()
         self._until(self._timing.measure_ns)
         before = used()
         measured()
@@ -334,8 +310,8 @@ class Work:
                  index: int) -> Streams:
         seed = self._request.seed + index
         if self._core is not None:
-            return NativeStreams(self._core, step, payload, timing, seed)
-        return PythonStreams(ioctx, step, payload, timing, seed)
+            return native_streams(self._core, step, payload, timing, seed)
+        return python_streams(ioctx, step, payload, timing, seed)
 
     def _progress(self, index: int, number: int, row: Tuple[int, int, int, int]) -> None:
         reads, read_bytes, writes, write_bytes = row

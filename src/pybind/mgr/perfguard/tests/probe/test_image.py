@@ -10,7 +10,7 @@ import rados
 
 from perfguard.probe.types import RBD
 from perfguard.probe.worker import objects
-from perfguard.probe.worker.engine import PythonStreams
+from perfguard.probe.worker.engine import python_streams
 from perfguard.probe.worker.objects import Image, Payload
 from perfguard.probe.worker.protocol import Failed
 from perfguard.probe.worker.work import Stepping
@@ -79,7 +79,7 @@ def test_reads_return_what_the_prefill_and_writes_wrote(librbd: FakeLibrbd) -> N
     for stream in mixed.streams:
         image.prefill(stream.objects, mixed.job.object_bytes, payload, timing().end_ns / SECOND_NS,
                       lambda: False)
-    streams = PythonStreams(image, mixed, payload, timing(), 1)
+    streams = python_streams(image, mixed, payload, timing(), 1)
     result = Stepping(streams, timing(), timing().end_ns / SECOND_NS, Input()).run(
         lambda: None, lambda number, row: None)
     assert [stream.read.ios + stream.write.ios for stream in result.streams] == [16, 16]

@@ -133,9 +133,9 @@ def flows(fake, rw, ramp=0.0, **fields):
                    OBJECT_BYTES)
     now = time.monotonic_ns()
     timing = Timing(now, now + int(ramp * SECOND_NS), now + int((ramp + 60) * SECOND_NS))
-    found = native.NativeStreams(
+    found = native.native_streams(
         native.Core(request()), JobStep(job, (Stream('s', (NAME,)),)), payload, timing, 1)
-    found.start()
+    found.pace()
     return found
 
 
@@ -158,9 +158,9 @@ def test_ranges_of_an_image(fake, rw):
         core.open_image('missing', {})
     core.open_image('image', {NAME: half})
     job = Job(name='j', rw=rw, bs=4096, iodepth=4, size=half, nrfiles=1, runtime=60.0)
-    streams = native.NativeStreams(core, JobStep(job, (Stream('s', (NAME,)),)), payload,
-                                   Timing(now, now, now + 60 * SECOND_NS), 1)
-    streams.start()
+    streams = native.native_streams(core, JobStep(job, (Stream('s', (NAME,)),)), payload,
+                                    Timing(now, now, now + 60 * SECOND_NS), 1)
+    streams.pace()
     fake.answer(300, 0)
     result, = streams.results()
     assert result.read.ios + result.write.ios == 300

@@ -19,7 +19,7 @@ from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Targ
 from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
 from perfguard.probe.worker import objects
-from perfguard.probe.worker.engine import ERRORS_MAX, PythonStreams, Offsets, Timing
+from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
 from perfguard.probe.worker.objects import (SLICES, Batch, Cleaned, Payload, Swept, prefill, remove,
                                             sweep_names, sweep_slices)
 from perfguard.probe.worker.protocol import Cancelled, Input, Failed
@@ -122,8 +122,8 @@ def timing(ramp=0.0, runtime=60.0):
 def flows(a_job, ioctx=None, when=None, streams=1):
     a_step, payload = step(a_job, streams), Payload(1, a_job.object_bytes)
     ioctx = filled(ioctx or FakeIoctx(), a_step, payload)
-    found = PythonStreams(ioctx, a_step, payload, when or timing(), 1)
-    found.start()
+    found = python_streams(ioctx, a_step, payload, when or timing(), 1)
+    found.pace()
     return found, ioctx
 
 
