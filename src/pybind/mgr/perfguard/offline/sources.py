@@ -5,8 +5,8 @@ import contextlib
 import json
 import sys
 from dataclasses import dataclass, field
-from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional, Protocol, TextIO,
-                    Tuple)
+from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional,
+                    Protocol, TextIO)
 
 from ..cluster.crush import CrushRules
 from ..cluster.dumps import (CLEAN, WrongDump, epoch_of, keep_remapped, keep_sets, osdmap_from_dump,
@@ -143,27 +143,25 @@ def converted(text: str, convert: Callable[[Any], Any],
     return convert(json.loads(text, object_hook=object_hook))
 
 
+@contextlib.contextmanager
+def output_of(command: str) -> Iterator[None]:
+    """Raises WrongDump where the contents are not the output of the command."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as e:
+        raise WrongDump('not the output of "ceph %s"' % command) from e
+
+
 def reported(report: Any) -> Maps:
     """From "ceph report"; raises WrongDump."""
-    if not isinstance(report, dict) or not {'osdmap', 'crushmap'} <= report.keys():
-        raise WrongDump('not the output of "ceph report"')
-    rows = report.get('pool_stats', [])
-    return Maps(osdmap_from_dump(report['osdmap']), crush_rules(report['crushmap']),
-                dict(map(_reported_bytes, rows)))
-
-
-def _reported_bytes(row: Any) -> Tuple[int, int]:
-    try:
-        return row['poolid'], row['stat_sum']['num_bytes']
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the output of "ceph report"') from e
+    with output_of('report'):
+        return Maps(osdmap_from_dump(report['osdmap']), crush_rules(report['crushmap']), {
+            row['poolid']: row['stat_sum']['num_bytes'] for row in report.get('pool_stats', ())})
 
 
 def crush_rules(dump: Any) -> CrushRules:
-    try:
+    with output_of('osd crush dump -f json'):
         return CrushRules.from_dump(dump)
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the output of "ceph osd crush dump -f json"') from e
 
 
 def pg_sets(dump: Any) -> List[PgSets]:
@@ -174,11 +172,9 @@ def pg_sets(dump: Any) -> List[PgSets]:
 
 
 def osd_space(dump: Any) -> Dict[int, Space]:
-    try:
+    with output_of('osd df -f json'):
         return {row['id']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('pgs'))
                 for row in dump['nodes']}
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the output of "ceph osd df -f json"') from e
 
 
 def _opened(path: str) -> ContextManager[TextIO]:
@@ -247,37 +243,26 @@ class LiveCluster:
               object_hook: Optional[ObjectHook] = None, **command: Any) -> Any:
         output = self._sent(daemon, format='json', **command)
         try:
-            return converted(output.decode(), convert, object_hook)
+            with output_of(command['prefix']):
+                return converted(output.decode(), convert, object_hook)
         except (ValueError, WrongDump) as e:
             raise BadInput('unexpected output of "ceph %s": %s' % (command['prefix'], e)) from e
 
 
 def _balances(dump: Any) -> bool:
-    try:
-        return bool(dump['active'] and dump['mode'].startswith('upmap'))
-    except (AttributeError, KeyError, TypeError) as e:
-        raise WrongDump('not the status of the balancer') from e
+    return bool(dump['active'] and dump['mode'].startswith('upmap'))
 
 
 def _modules(dump: Any) -> List[str]:
-    try:
-        return list(dump['enabled_modules'])
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the output of "ceph mgr module ls -f json"') from e
+    return list(dump['enabled_modules'])
 
 
 def _campaign(status: Any) -> Dict[str, Any]:
-    try:
-        return {key: status[key] for key in ('id', 'phase', 'pinned')}
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the status of a campaign') from e
+    return {key: status[key] for key in ('id', 'phase', 'pinned')}
 
 
 def _pool_bytes(dump: Any) -> Dict[int, int]:
-    try:
-        return {row['id']: row['stats']['stored'] for row in dump['pools']}
-    except (KeyError, TypeError) as e:
-        raise WrongDump('not the output of "ceph df -f json"') from e
+    return {row['id']: row['stats']['stored'] for row in dump['pools']}
 
 
 def connected(args: argparse.Namespace) -> Ask:
