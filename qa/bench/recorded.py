@@ -21,7 +21,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, TextIO, Tuple
 
 import numpy as np
 
-from perfguard.watch.types import OsdPlace
+from perfguard.cluster.types import OsdPlace
 
 from .traces import Array, Case, Trace
 

@@ -35,7 +35,8 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from perfguard.watch.types import SCRUB, SOURCE, TARGET, Flow, OsdPlace, OsdSample
+from perfguard.cluster.types import OsdPlace
+from perfguard.watch.types import SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 Array = np.ndarray
 

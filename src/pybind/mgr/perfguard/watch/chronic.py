@@ -15,11 +15,12 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
+from ..cluster.types import OsdPlace
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, median,
                     without_waiting_primaries)
-from .types import Chronic, OsdPlace, OsdReading
+from .types import Chronic, OsdReading
 
 #: Slowdown from which an interval is slow.
 RATIO = 2.5

@@ -9,9 +9,9 @@ that slow OSDs among the peers do not shift the expectation.
 import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
-from .types import OsdPlace
 
 #: Minimum number of peers with evidence for a comparison.
 MIN_PEERS = 3

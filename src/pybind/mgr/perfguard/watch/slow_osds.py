@@ -9,11 +9,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
+from ..cluster.types import OsdPlace
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, OsdWindow
 from .peers import SURE, PeerFinding, ScoreBaseline, judge, median, without_waiting_primaries, worst
-from .types import OsdPlace, OsdReading, SlowHost, OsdVerdict
+from .types import OsdReading, OsdVerdict, SlowHost
 
 #: Loads within this factor are reported as the same.
 SAME_LOAD = 1.2

@@ -5,9 +5,6 @@ from typing import Collection, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 
-__all__ = ['Alarm', 'Chronic', 'Flow', 'NO_FLOW', 'OsdPlace', 'OsdReading', 'OsdSample', 'SCRUB',
-           'SOURCE', 'SlowHost', 'TARGET', 'OsdVerdict']
-
 
 class Flow(NamedTuple):
     """Operations of one kind in one interval."""

@@ -5,9 +5,10 @@ from typing import Callable, Dict, List, Optional, Set
 
 import pytest
 
+from perfguard.cluster.types import OsdPlace
 from perfguard.watch.chronic import KEPT, ChronicOsds
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
-from perfguard.watch.types import SCRUB, Flow, OsdPlace, OsdReading, OsdSample
+from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
 HOUR, DAY = 3600.0, 86400.0
 #: Longer than mgr_stats_period (5 s): days are played here.

@@ -5,11 +5,11 @@ from typing import Dict, List, Sequence
 
 import pytest
 
+from perfguard.cluster.types import OsdPlace
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
 from perfguard.watch.peers import (LoadPoint, PeerComparison, PeerFinding, Peers, compare,
                                    groups_of, loads_of, queue_allowance, without_waiting_primaries)
-from perfguard.watch.types import OsdPlace
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:

@@ -7,8 +7,9 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set
 
 import pytest
 
+from perfguard.cluster.types import OsdPlace
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
-from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdPlace, OsdReading, OsdSample
+from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
 
 BEAT = 5.0
 START = 1e9
