@@ -128,10 +128,10 @@ def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
     points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)
-    tail = watch.percentiles.of_cluster(context.now)
+    tail = watch.percentiles.levels_of_cluster(context.now)
     return ClusterRow(
-        ms(read), ms(write), round(read.rate, 1), round(write.rate, 1), rounded(tail.read_ms),
-        rounded(tail.write_ms), watch.untrimmed_epochs)
+        ms(read), ms(write), round(read.rate, 1), round(write.rate, 1), rounded(tail.read_p99_ms),
+        rounded(tail.write_p99_ms), watch.untrimmed_epochs)
 
 
 def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[PoolRow, ...]:

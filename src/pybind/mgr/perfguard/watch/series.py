@@ -232,9 +232,6 @@ class P99(NamedTuple):
     write_ms: Optional[float] = None
 
 
-_NO_P99 = P99()
-
-
 class Levels(NamedTuple):
     """Percentiles in ms; None without operations."""
     read_p50_ms: Optional[float] = None
@@ -277,14 +274,10 @@ class LatencyPercentiles:
     def of_osd(self, osd: int) -> P99:
         """From the last sample of the OSD."""
         found = self._samples.get(osd)
-        return _p99(found.counts) if found else _NO_P99
-
-    def of_cluster(self, now: float) -> P99:
-        """From the recent samples of all OSDs."""
-        levels = self.levels_of_cluster(now)
-        return P99(levels.read_p99_ms, levels.write_p99_ms)
+        return _p99(found.counts) if found else P99()
 
     def levels_of_cluster(self, now: float) -> Levels:
+        """From the recent samples of all OSDs."""
         both = merged([sample.counts for sample in self._recent(now)])
         return _levels(both.bounds, both.read, both.write) if both else Levels()
 
