@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 from ..compat import read_command, write_command
 from ..errors import Refused
 from ..probe import tables as probe_tables
-from ..probe.plan import ImportedRun, NamedOrder, NewSchedule, RunId, RunOrder
+from ..probe.plan import DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder
 from .shell import CommandResult, Handlers, command, show
 
 #: Arguments of a probe that are fio's words.
@@ -177,5 +177,4 @@ class ProbeCommands(Handlers):
     @command
     def probe_schedule_rm(self, schedule: str, format: Optional[str] = None) -> CommandResult:
         """Remove a scheduled probe"""
-        return show(self.loop.ask(NamedOrder('probe schedule rm', schedule)), format,
-                    probe_tables.message)
+        return show(self.loop.ask(DroppedSchedule(schedule)), format, probe_tables.message)

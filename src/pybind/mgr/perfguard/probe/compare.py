@@ -6,7 +6,8 @@ means mean latency. p99 varies more from run to run, so that only a larger diffe
 """
 import math
 import random
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from operator import attrgetter
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 from ..errors import InvalidValue
@@ -117,14 +118,15 @@ def _same_osds(common: Sequence[Key]) -> bool:
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random,
           replicates: int) -> Line:
     """One random generator for all lines: the same two runs always give the same result."""
-    speed = _estimate(a, b, _iops, _of_iops, True, rng, replicates)
-    bandwidth = speed[0]._replace(a=_middle(a, _bandwidth), b=_middle(b, _bandwidth))
+    speed = _estimate(a, b, 'iops', _of_iops, True, rng, replicates)
+    bandwidth = speed[0]._replace(a=_middle(a, 'bytes_per_second'),
+                                  b=_middle(b, 'bytes_per_second'))
     if not all(each.latency_ns for each in (*a, *b)):
         # No latencies were measured.
         known = {IOPS: speed[0], BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), known, speed[0].verdict,
                     speed[1], _why(key, known, speed[0].verdict))
-    latency = _estimate(a, b, _latency, _of_latency, False, rng, replicates)
+    latency = _estimate(a, b, 'latency_ns', _of_latency, False, rng, replicates)
     tail = _tail(a, b, rng, replicates)
     main, p = latency if key.job.rate_iops else speed
     verdict = main.verdict
@@ -136,22 +138,6 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random
                 _why(key, estimates, main.verdict))
 
 
-def _iops(repetition: Repetition) -> float:
-    return repetition.iops
-
-
-def _bandwidth(repetition: Repetition) -> float:
-    return repetition.bytes_per_second
-
-
-def _latency(repetition: Repetition) -> float:
-    return repetition.latency_ns
-
-
-def _p99(repetition: Repetition) -> float:
-    return repetition.p99_ns
-
-
 def _of_iops(seconds: float, ios: int, _lat_sum_ns: int) -> float:
     return math.log(ios / seconds)
 
@@ -160,24 +146,28 @@ def _of_latency(_seconds: float, ios: int, lat_sum_ns: int) -> float:
     return math.log(max(1.0, lat_sum_ns / ios))
 
 
-def _middle(side: Sequence[Repetition], get: Callable[[Repetition], float]) -> float:
-    ordered = sorted(map(get, side))
+def _values(side: Sequence[Repetition], quantity: str) -> List[float]:
+    """`quantity`: a field of Repetition."""
+    return list(map(attrgetter(quantity), side))
+
+
+def _middle(side: Sequence[Repetition], quantity: str) -> float:
+    ordered = sorted(_values(side, quantity))
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else math.sqrt(ordered[half - 1] * ordered[half])
 
 
-def _estimate(a: Sequence[Repetition], b: Sequence[Repetition],
-              get: Callable[[Repetition], float], of: Callable[[float, int, int], float],
-              more_is_better: bool, rng: random.Random,
+def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
+              of: Callable[[float, int, int], float], more_is_better: bool, rng: random.Random,
               replicates: int) -> Tuple[Estimate, float]:
     """The estimate of a quantity that is known for each second, and its p."""
-    ours, theirs = ([resamples(math.log(get(each)), each.seconds, of, rng) for each in side]
-                    for side in (a, b))
+    ours, theirs = ([resamples(math.log(value), each.seconds, of, rng)
+                     for value, each in zip(_values(side, quantity), side)] for side in (a, b))
     found = difference(ours, theirs, PRIOR_SD, rng, replicates)
     matters = found.p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
     if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
-        matters = mann_whitney_p(list(map(get, a)), list(map(get, b))) <= LEVEL
-    return _verdict_of(a, b, get, found, matters, more_is_better), found.p
+        matters = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
+    return _verdict_of(a, b, quantity, found, matters, more_is_better), found.p
 
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
@@ -191,19 +181,18 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
     matters = (apart and min(len(a), len(b)) > 1 and found.p <= LEVEL
                and abs(found.value) >= math.log1p(LEAST_TAIL_EFFECT))
     p = max(found.p, mann_whitney_p(ours, theirs))
-    return _verdict_of(a, b, _p99, found, matters, False), p
+    return _verdict_of(a, b, 'p99_ns', found, matters, False), p
 
 
-def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition],
-                get: Callable[[Repetition], float], found: Difference, matters: bool,
-                more_is_better: bool) -> Estimate:
+def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
+                found: Difference, matters: bool, more_is_better: bool) -> Estimate:
     bound = -math.log1p(-RULED_OUT)
     if matters:
         verdict = FASTER if (found.value > 0.0) == more_is_better else SLOWER
     else:
         verdict = SAME if -bound <= found.low and found.high <= bound else UNKNOWN
-    return Estimate(_middle(a, get), _middle(b, get), math.exp(found.value), math.exp(found.low),
-                    math.exp(found.high), verdict)
+    return Estimate(_middle(a, quantity), _middle(b, quantity), math.exp(found.value),
+                    math.exp(found.low), math.exp(found.high), verdict)
 
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
@@ -320,17 +309,9 @@ class Interference(NamedTuple):
         return self.again / self.alone
 
 
-class _Median(NamedTuple):
-    name: str
-    iops: float
-    bytes_per_second: float
-    latency_ns: float
-    p99_ns: float
-
-
 def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
     """Ranks by job and direction in the order of the run, the slowest OSD first."""
-    by_job: Dict[Key, Dict[int, _Median]] = {}
+    by_job: Dict[Key, Dict[int, Repetition]] = {}
     for key, repetitions in measured(record.done).items():
         if key.osd is not None and not key.part:
             by_job.setdefault(key._replace(osd=None), {})[key.osd] = _median(repetitions)
@@ -344,13 +325,15 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
     return tuple(ranks)
 
 
-def _median(repetitions: Sequence[Repetition]) -> _Median:
-    return _Median(repetitions[-1].name, *(
-        median(sorted(getattr(each, name) for each in repetitions))
-        for name in _Median._fields[1:]))
+def _median(repetitions: Sequence[Repetition]) -> Repetition:
+    """The last repetition with the medians of all."""
+    medians: Dict[str, Any] = {
+        quantity: median(sorted(_values(repetitions, quantity)))
+        for quantity in ('iops', 'bytes_per_second', 'latency_ns', 'p99_ns')}
+    return repetitions[-1]._replace(**medians)
 
 
-def _rank(key: Key, osd: int, osds: Mapping[int, _Median], peers: Sequence[int],
+def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],
           place: Optional[OsdPlace]) -> Rank:
     own = osds[osd]
     ratio, deviations, outlier = None, 0.0, False
@@ -364,7 +347,7 @@ def _rank(key: Key, osd: int, osds: Mapping[int, _Median], peers: Sequence[int],
                 own.latency_ns, own.p99_ns, ratio, deviations, len(peers), outlier)
 
 
-def _log_speed(key: Key, one: _Median) -> float:
+def _log_speed(key: Key, one: Repetition) -> float:
     """Logarithm of IOPS, or, for jobs with a fixed rate, of the inverse latency."""
     return -math.log(one.latency_ns) if key.job.rate_iops else math.log(one.iops)
 

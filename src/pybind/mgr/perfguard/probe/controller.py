@@ -20,7 +20,7 @@ from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
-from .plan import (Draft, ImportedRun, NamedOrder, NewSchedule, RunId, RunOrder, draft,
+from .plan import (Draft, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder, draft,
                    order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
                       RunRecord, imported_record, record_from_json, record_to_json, setting_of)
@@ -33,7 +33,7 @@ from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)
 
-Order = Union[RunOrder, RunId, ImportedRun, NamedOrder, NewSchedule]
+Order = Union[RunOrder, RunId, ImportedRun, NewSchedule, DroppedSchedule]
 Run = Union[ProbeRun, StoreRun]
 
 #: Documents in the store: the active run with its resources; schedules and baselines.
@@ -178,7 +178,7 @@ class Probing:
                   moving: bool) -> Json:
         """Called by the loop; raises Refused."""
         if isinstance(order, RunOrder):
-            given = self._draft(order, seen, view, options, moving)
+            given = draft(order, self._cluster, seen, view, options, moving)
             if order.dry_run:
                 return {**given.preview, 'dry_run': True}
             return self._begin(given, seen, options)
@@ -186,7 +186,7 @@ class Probing:
             return self._add_schedule(order, seen, view, options, moving)
         if isinstance(order, ImportedRun):
             return self._import(order.text)
-        if isinstance(order, NamedOrder):
+        if isinstance(order, DroppedSchedule):
             return self._drop_schedule(order.key)
         if order.verb == 'probe abandon' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}
@@ -198,10 +198,6 @@ class Probing:
             'probe abandon': lambda record: self._abandon(record, seen.now),
             'probe baseline set': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
-
-    def _draft(self, order: RunOrder, seen: Observation, view: View, options: Options,
-               moving: bool) -> Draft:
-        return draft(order, self._cluster, seen, view, options, moving)
 
     def _known(self, run: int) -> RunRecord:
         if self._record is not None and self._record.id == run:
@@ -245,7 +241,7 @@ class Probing:
     def _import(self, text: str) -> Json:
         """Keep the record of a run on a client host."""
         try:
-            record = imported_record(text, 0)
+            record = imported_record(text)
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         for known in self._history.all():
@@ -326,7 +322,7 @@ class Probing:
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         # An invalid order is refused; one that only cannot begin now is not.
-        self._draft(order.run, seen, view, options, moving)
+        draft(order.run, self._cluster, seen, view, options, moving)
         self._settings.add_schedule(made)
         self._attempts.forget(made.name)
         return {**schedule_to_json(made), 'message': 'scheduled'}
@@ -356,8 +352,8 @@ class Probing:
         for name in self._attempts.next_ones(names, seen.now):
             words = next(each.words for each in settings.schedules if each.name == name)
             try:
-                given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
-                self._begin(given, seen, options)
+                order = order_of_words(dict(words), name)
+                self._begin(draft(order, self._cluster, seen, view, options, moving), seen, options)
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:

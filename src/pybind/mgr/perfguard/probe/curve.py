@@ -18,8 +18,7 @@ from ..errors import InvalidValue
 from ..watch.peers import median
 from .jobs import doubled, scale_counts
 from .records import RunRecord
-from .stats import JobWords, Key, Repetition, label, measured
-
+from .stats import Key, Repetition, label, measured
 
 #: Minimum number of depths of a curve.
 LEAST_DEPTHS = 4
@@ -82,29 +81,19 @@ class Curve(NamedTuple):
     notes: Tuple[str, ...]
 
 
-class _Family(NamedTuple):
-    """The common properties of the points of a curve."""
-    job: JobWords
-    direction: str
-    osd: Optional[int]
-
-
 def curves(record: RunRecord) -> Tuple[Curve, ...]:
     """Curves by job, direction and OSD with enough depths; raises NoCurve if there are none."""
-    families: Dict[_Family, List[CurvePoint]] = {}
+    families: Dict[Key, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
         if not key.part and not key.job.rate_iops and all(each.latency_ns for each in repetitions):
-            families.setdefault(_family(key), []).append(_point(key, repetitions))
+            family = key._replace(job=key.job._replace(iodepth=0))
+            families.setdefault(family, []).append(_point(key, repetitions))
     found = tuple(_curve(family, sorted(points)) for family, points in families.items()
                   if len(points) >= LEAST_DEPTHS)
     if not found:
         raise NoCurve('probe %d has no job at %d or more queue depths: run "probe run curve", or a '
                       'job file whose jobs differ in iodepth only' % (record.id, LEAST_DEPTHS))
     return found
-
-
-def _family(key: Key) -> _Family:
-    return _Family(key.job._replace(iodepth=0), key.direction, key.osd)
 
 
 def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
@@ -120,12 +109,11 @@ def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], fl
     return Measure(median(values), values[0], values[-1])
 
 
-def _curve(family: _Family, points: Sequence[CurvePoint]) -> Curve:
+def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
     best = max(points, key=lambda point: point.iops.median)
     peak = next(point for point in points if point.iops.high >= best.iops.median)
     words = family.job
-    key = Key(words, family.direction, family.osd, '')
-    return Curve(label(key, '%s %d' % (words.rw, words.bs)), family.direction, family.osd,
+    return Curve(label(family, '%s %d' % (words.rw, words.bs)), family.direction, family.osd,
                  tuple(points), max(points, key=lambda point: point.power), peak,
                  _price(points, peak), tuple(_notes(points)))
 

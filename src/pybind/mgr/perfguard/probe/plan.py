@@ -83,18 +83,15 @@ class RunId:
 class ImportedRun:
     """The JSON of perfguard-probe."""
     text: str
+    verb: ClassVar[str] = 'probe import'
     job: ClassVar[str] = 'probe'
-
-    @property
-    def verb(self) -> str:
-        return 'probe import'
 
 
 @dataclass(frozen=True)
-class NamedOrder:
-    """An order for something with a name: "probe schedule rm"."""
-    verb: str
+class DroppedSchedule:
+    """The name of "schedule rm"."""
     key: str
+    verb: ClassVar[str] = 'probe schedule rm'
     job: ClassVar[str] = 'probe'
 
 
@@ -104,11 +101,8 @@ class NewSchedule:
     key: str
     run: RunOrder
     window: Mapping[str, str]
+    verb: ClassVar[str] = 'probe schedule add'
     job: ClassVar[str] = 'probe'
-
-    @property
-    def verb(self) -> str:
-        return 'probe schedule add'
 
 
 #: Fields of a RunOrder that a schedule stores: texts and switches.

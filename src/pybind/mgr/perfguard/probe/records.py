@@ -268,8 +268,8 @@ def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Jso
             'results': [step_result_to_json(result) for result in record.results]}
 
 
-def imported_record(text: str, run: int) -> RunRecord:
-    """The record of a document; raises BadJob with one line if it is invalid."""
+def imported_record(text: str) -> RunRecord:
+    """The record of a document, without an id; raises BadJob with one line if it is invalid."""
     if len(text) > MAX_IMPORTED:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_IMPORTED))
     try:
@@ -278,7 +278,7 @@ def imported_record(text: str, run: int) -> RunRecord:
             raise ValueError('not the JSON of perfguard-probe')
         if found['perfguard_probe'] != VERSION:
             raise ValueError('version %.20r (expected %d)' % (found['perfguard_probe'], VERSION))
-        return _imported(found, run)
+        return _imported(found)
     except BadJob:
         raise
     except KeyError as error:
@@ -287,7 +287,7 @@ def imported_record(text: str, run: int) -> RunRecord:
         raise BadJob('cannot import: %s' % ' '.join(str(error).split())[:MAX_LINE]) from None
 
 
-def _imported(found: Mapping[str, Any], run: int) -> RunRecord:
+def _imported(found: Mapping[str, Any]) -> RunRecord:
     repeat = int(found['repeat'])
     if not 1 <= repeat <= MAX_REPEAT or not 1 <= len(found['jobs']) <= MAX_JOBS:
         raise ValueError('%d jobs, repeat %d (limits %d and %d)' % (
@@ -299,7 +299,7 @@ def _imported(found: Mapping[str, Any], run: int) -> RunRecord:
     if found['state'] not in ENDED:
         raise ValueError('state is %.20r' % (found['state'],))
     return RunRecord(
-        run, found['state'], _text(found['profile']), target, _time(found['created']),
+        0, found['state'], _text(found['profile']), target, _time(found['created']),
         _time(found['started']), _time(found['ended']), IMPORTED, steps, results,
         messages=tuple(map(_text, found['messages'][-MAX_TEXTS:])),
         setting={CLIENT: _text(found['host'])})

@@ -45,14 +45,13 @@ class WorkerRequest:
 def request_to_json(request: WorkerRequest) -> Json:
     """Steps refer to jobs and lists of objects by number: with 60 OSDs and 18 steps each, repeating
     the same names 18 times would take 12 MB."""
-    fields = {name: getattr(request, name) for name in WorkerRequest.__dataclass_fields__}
     jobs = _numbers(step.job for step in request.steps)
     objects = _numbers(stream.objects for step in request.steps for stream in step.streams)
     steps = [{'job': jobs[step.job], 'repetition': step.repetition, 'part': step.part,
               'streams': [[stream.name, objects[stream.objects], stream.osd]
                           for stream in step.streams]} for step in request.steps]
     naming = None if request.naming is None else naming_to_json(request.naming)
-    return {**fields, 'jobs': [asdict(job) for job in jobs],
+    return {**vars(request), 'jobs': [asdict(job) for job in jobs],
             'objects': [list(names) for names in objects], 'steps': steps, 'naming': naming}
 
 
@@ -104,10 +103,9 @@ def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
 
 
 def step_result_to_json(result: StepResult) -> Json:
-    return {'streams': [_stream_to_json(stream) for stream in result.streams],
-            'cpu_user': result.cpu_user, 'cpu_system': result.cpu_system,
-            'cpu_share': result.cpu_share, 'client_limited': result.client_limited,
-            'engine': result.engine, 'cut_short': result.cut_short}
+    return {**vars(result), 'streams': [
+        {**vars(stream), 'read': _direction_to_json(stream.read),
+         'write': _direction_to_json(stream.write)} for stream in result.streams]}
 
 
 def step_result_from_json(data: Json) -> StepResult:
@@ -119,13 +117,6 @@ def step_result_from_json(data: Json) -> StepResult:
                       str(data['engine']), str(data['cut_short']))
 
 
-def _stream_to_json(result: StreamResult) -> Json:
-    return {'name': result.name, 'read': _direction_to_json(result.read),
-            'write': _direction_to_json(result.write), 'errors': result.errors,
-            'corrupt': result.corrupt, 'unfinished': result.unfinished,
-            'first_error': result.first_error}
-
-
 def _stream_from_json(data: Json) -> StreamResult:
     return StreamResult(str(data['name']), _direction_from_json(data['read']),
                         _direction_from_json(data['write']), _count(data['errors']),
@@ -135,7 +126,7 @@ def _stream_from_json(data: Json) -> StreamResult:
 
 def _direction_to_json(direction: Direction) -> Json:
     latency = direction.latency
-    return {'ios': direction.ios, 'bytes': direction.bytes, 'runtime_ns': direction.runtime_ns,
+    return {**vars(direction),
             'latency': {**latency._asdict(), 'percentile': dict(latency.percentile)}
             if latency is not None else None,
             'seconds': [list(second) for second in direction.seconds]}

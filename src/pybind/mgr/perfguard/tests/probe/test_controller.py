@@ -14,7 +14,7 @@ from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
 from perfguard.probe.osd_bench import capacities
-from perfguard.probe.plan import NamedOrder, NewSchedule, RunId, RunOrder
+from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 
 from ..fakes import probe_runs
@@ -247,7 +247,7 @@ def test_never_two_at_a_time() -> None:
     (NewSchedule('x', RunOrder(pool='rep'), {'every_days': '0'}), errno.EINVAL),
     (NewSchedule('x', RunOrder(pool='gone'), {}), errno.ENOENT),
     (NewSchedule('x', RunOrder(profile='bogus'), {}), errno.EINVAL),
-    (NamedOrder('probe schedule rm', 'x'), errno.ENOENT)])
+    (DroppedSchedule('x'), errno.ENOENT)])
 def test_bad_schedules(order: Any, errno_: int) -> None:
     driver = ProbeDriver()
     assert code(driver, order) == errno_
@@ -262,7 +262,7 @@ def test_a_schedule_is_replaced_and_dropped() -> None:
     row, = driver.loop.probed().schedules_json()['schedules']
     assert row['probe'] == {'pool': 'ec'}
     driver.restart()
-    driver.give(NamedOrder('probe schedule rm', 'nightly'))
+    driver.give(DroppedSchedule('nightly'))
     driver.restart()
     driver.turn()
     assert not driver.loop.probed().schedules

@@ -43,8 +43,8 @@ def driver(monkeypatch: Any) -> Iterator[ProbeDriver]:
 
 
 def test_the_record_is_that_of_a_probe_in_the_mgr() -> None:
-    record = imported_record(json.dumps(measured()), 7)
-    assert (record.id, record.state, record.trigger) == (7, 'done', 'import')
+    record = imported_record(json.dumps(measured()))
+    assert (record.id, record.state, record.trigger) == (0, 'done', 'import')
     assert record.target.key == 'pool:rep' and len(record.done) == REPEAT
     assert record.steps == plan_steps(parse_jobs(None, WORDS, None), record.target, REPEAT)
     assert record.results[0] == probe_runs.result(record.steps[0].job, [1000, 1000])
@@ -76,7 +76,7 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
     document = measured()
     damage(document)
     with pytest.raises(BadJob) as refused:
-        imported_record(json.dumps(document), 1)
+        imported_record(json.dumps(document))
     assert '\n' not in str(refused.value) and len(str(refused.value)) < 400
 
 
@@ -89,7 +89,7 @@ def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) 
     json.dumps(measured()).replace('"cpu_user": 0.5', '"cpu_user": NaN', 1)])
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(BadJob):
-        imported_record(text, 1)
+        imported_record(text)
 
 
 def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
@@ -127,7 +127,7 @@ def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: Prob
 
 
 def test_the_host_of_the_mgr_is_another_one() -> None:
-    record = imported_record(json.dumps(measured()), 7)
+    record = imported_record(json.dumps(measured()))
     assert differences(replace(record, setting={}), record) == [
         'client: kvm7 (before: %s)' % ACTIVE_MGR]
 
@@ -179,7 +179,7 @@ def test_the_command_prints_what_the_mgr_imports(argv: List[str], monkeypatch: A
     request, = FakeChild.requests
     assert (request['entity'], request['key'], request['pool']) == ('client.probe', 'AQ==', 'rep')
     assert request['naming']['run'] >= client.FIRST_RUN
-    record = imported_record(capsys.readouterr().out, 1)
+    record = imported_record(capsys.readouterr().out)
     assert record.state == 'done' and len(record.results) == REPEAT
 
 
@@ -189,7 +189,7 @@ def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
         {'type': 'error', 'message': 'no connection'}, {'type': 'cleaned', 'left': 3}])
     assert client.main([*argv, '--rw', 'randread']) == 1
     said = capsys.readouterr()
-    assert imported_record(said.out, 1).messages == ('no connection',)
+    assert imported_record(said.out).messages == ('no connection',)
     assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
 
 
@@ -212,7 +212,7 @@ def test_the_objects_of_a_worker_that_is_killed_are_removed(
     run, sweep = FakeChild.requests
     assert (sweep['mode'], sweep['prefix']) == (SWEEP, run['prefix'])
     said = capsys.readouterr()
-    assert imported_record(said.out, 1).messages == ('the worker was killed by SIGKILL',)
+    assert imported_record(said.out).messages == ('the worker was killed by SIGKILL',)
     assert ('--clean %d' % run['naming']['run'] in said.err) is left
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
-from perfguard.probe.plan import NamedOrder, NewSchedule, RunId, RunOrder
+from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.probe.resources import CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
@@ -230,7 +230,7 @@ def test_schedules_and_baselines_of_another_version_stay(how: str) -> None:
     driver.restart()
     driver.turn()
     for order in (RunId('probe baseline set', 1), RunId('probe baseline rm', 1),
-                  NewSchedule('nightly', IN_POOL, {}), NamedOrder('probe schedule rm', 'nightly')):
+                  NewSchedule('nightly', IN_POOL, {}), DroppedSchedule('nightly')):
         with pytest.raises(Refused, match='unreadable'):
             driver.give(order)
     driver.give(IN_POOL)
