@@ -21,6 +21,9 @@ CONNECT_SECONDS = 1.0
 SLOW_CONNECT_SECONDS = 10.0
 #: Maximum share of an OSD in the bytes of a pool, as a multiple of the even share.
 SKEW = 2.0
+#: Share of what a quota leaves that a run may use: clients of the pool write meanwhile, and at the
+#: quota the mons stop all of them.
+QUOTA_SHARE = 0.5
 #: Number of OSDs that a refusal names.
 NAMED_OSDS = 5
 
@@ -104,12 +107,12 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
     if free_bytes is not None and budget.stored_bytes > free_bytes:
         found.append('the probe would store %s, but only %s are free' % (
             bytes_text(budget.stored_bytes), bytes_text(free_bytes)))
-    if quota_left_bytes is not None and budget.prefill_bytes > quota_left_bytes:
-        found.append("the probe would write %s, but the pool's quota leaves %s" % (
-            bytes_text(budget.prefill_bytes), bytes_text(max(0, quota_left_bytes))))
-    if quota_left_objects is not None and budget.objects > quota_left_objects:
-        found.append("the probe would create %d objects, but the pool's quota leaves %d" % (
-            budget.objects, max(0, quota_left_objects)))
+    if quota_left_bytes is not None and budget.prefill_bytes > QUOTA_SHARE * quota_left_bytes:
+        found.append("the probe would write %s, more than half of the pool's remaining quota of %s"
+                     % (bytes_text(budget.prefill_bytes), bytes_text(max(0, quota_left_bytes))))
+    if quota_left_objects is not None and budget.objects > QUOTA_SHARE * quota_left_objects:
+        found.append("the probe would create %d objects, more than half of the pool's remaining "
+                     'quota of %d' % (budget.objects, max(0, quota_left_objects)))
     if budget.seconds > max_seconds:
         found.append('the probe would take %s (limit %s, probe_max_seconds)' % (
             seconds_text(budget.seconds), seconds_text(max_seconds)))

@@ -174,16 +174,24 @@ BUDGET = Budget(seconds=60.0, prefill_bytes=100 * MIB, stored_bytes=300 * MIB, t
 
 
 def test_refusals() -> None:
-    assert refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 100 * MIB, 10) == []
+    assert refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 200 * MIB, 20) == []
     assert refusals(BUDGET, None, 300 * MIB, 60.0, None, None) == []
-    assert refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 99 * MIB, 9) == [
+    assert refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 199 * MIB, 19) == [
         'the probe would store 300.0 MiB (limit 298.0 MiB, probe_max_bytes)',
         'the probe would store 300.0 MiB, but only 299.0 MiB are free',
-        "the probe would write 100.0 MiB, but the pool's quota leaves 99.0 MiB",
-        "the probe would create 10 objects, but the pool's quota leaves 9",
+        "the probe would write 100.0 MiB, more than half of the pool's remaining quota of "
+        '199.0 MiB',
+        "the probe would create 10 objects, more than half of the pool's remaining quota of 19",
         'the probe would take 60 s (limit 59 s, probe_max_seconds)']
     assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
-        "the probe would write 100.0 MiB, but the pool's quota leaves 0 B"]
+        "the probe would write 100.0 MiB, more than half of the pool's remaining quota of 0 B"]
+
+
+def test_a_probe_does_not_bring_a_pool_to_its_quota() -> None:
+    """There the mons stop all clients of the pool."""
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, 100 * MIB, None)
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, 10)
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, 101 * MIB, None)
 
 
 GIB = 1 << 30
