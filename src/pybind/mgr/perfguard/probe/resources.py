@@ -432,8 +432,10 @@ class Sweeps:
         self._removed += part.removed
         self.cursor = part.cursor
         if part.whole:
-            # Operations in flight when the worker died may recreate an object.
-            self._empty = [] if self._removed else [*self._empty, now]
+            # Operations in flight when the worker died may recreate an object. Times after now are
+            # from before the clock was set back.
+            self._empty = [] if self._removed else [
+                *(each for each in self._empty if each <= now), now]
             self.cursor = self._removed = 0
             self._pause, self._next_at = 0.0, now + PAUSE_SECONDS
         elif forward:

@@ -452,7 +452,8 @@ class OpCounters:
             if osd in self._asked:
                 self._read(osd, answer, known)
         assert self._asked_at is not None
-        if not self._asked <= set(known) and now - self._asked_at <= PATIENCE_SECONDS:
+        # If the clock was set back, it waits no longer.
+        if not self._asked <= set(known) and 0.0 <= now - self._asked_at <= PATIENCE_SECONDS:
             return False
         self._asked_at = None
         self._taken.add(when)

@@ -73,6 +73,10 @@ class _Inquiry:
         return bool(self.state) and not self.osds - set(self.reservations) \
             and len(self.options) == len(OPTIONS)
 
+    def lasts(self, now: float) -> bool:
+        # If the clock was set back, it must not last longer.
+        return 0.0 < self.until - now <= PATIENCE_SECONDS
+
     def answers(self) -> PgAnswers:
         silent = set(self.osds) - set(self.reservations)
         if not self.state:
@@ -125,13 +129,13 @@ class Explaining:
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
-        if self._open is not None and self._open.order is not order and now < self._open.until:
+        if self._open is not None and self._open.order is not order and self._open.lasts(now):
             self._collect(self._open)
             return None  # another PG's turn
         if self._open is None or self._open.order is not order:
             self._open = self._begin(order, pgid, place, now)
         self._collect(self._open)
-        if not self._open.complete and now < self._open.until:
+        if not self._open.complete and self._open.lasts(now):
             return None
         found, self._open = self._open, None
         return found.answers()

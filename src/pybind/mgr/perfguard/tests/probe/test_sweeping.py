@@ -38,6 +38,15 @@ def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_s
     assert sweeps.done
 
 
+def test_empty_passes_count_anew_when_the_clock_is_set_back() -> None:
+    sweeps = Sweeps(True, 0)
+    for now in (5000.0, 10.0, 16.0, 22.0):
+        sweeps.ended(Part(0, 0, 8, 8), now)
+        assert not sweeps.done
+    sweeps.ended(Part(0, 0, 8, 8), 22.5)
+    assert sweeps.done
+
+
 def test_a_pass_that_made_progress_continues_at_once() -> None:
     sweeps = Sweeps(False, 3)
     sweeps.ended(Part(0, 0, 5, 8), 10.0)
