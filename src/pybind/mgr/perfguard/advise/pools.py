@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules over pools, PGs, free space, and OSDs with their drives and hosts. Pure."""
 import re
+import shlex
 from collections import Counter
 from statistics import mean
 from typing import Dict, Iterable, List, Optional, Pattern, Tuple
@@ -73,7 +74,8 @@ def erasure_reads(facts: Facts) -> Optional[Seen]:
              if pool.erasure and pool.applications & SMALL_IO
              and 'ec_optimizations' not in pool.flags]
     return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(found),
-                'ceph osd pool set %s allow_ec_optimizations true' % found[0]) if found else None
+                'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(found[0])) \
+        if found else None
 
 
 def compression(facts: Facts) -> Optional[Seen]:
@@ -81,7 +83,8 @@ def compression(facts: Facts) -> Optional[Seen]:
              if pool.compression in COMPRESSED and pool.applications & SMALL_IO]
     return Seen('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
                           for pool in found),
-                'ceph osd pool set %s compression_mode none' % found[0].name) if found else None
+                'ceph osd pool set %s compression_mode none' % shlex.quote(found[0].name)) \
+        if found else None
 
 
 def shared_clones(facts: Facts) -> Optional[Seen]:
@@ -106,7 +109,8 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
                 return Seen(
                     'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
                         pool.name, other.name, device_class or 'none', root),
-                    'ceph perfguard rebalance rule %s <rule of other OSDs>' % other.name)
+                    'ceph perfguard rebalance rule %s <rule of other OSDs>'
+                    % shlex.quote(other.name))
     return None
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Each rule of the advice has an input that provokes it; a good cluster provokes none."""
+import shlex
 from dataclasses import replace
 from typing import Any, Dict, Optional, Tuple
 
@@ -144,6 +145,16 @@ def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
 
 def test_a_well_configured_cluster_has_no_finding() -> None:
     assert findings(GOOD) == ()
+
+
+@pytest.mark.parametrize('given', [
+    facts(**pools(1, name='a b; x', compression='force')),
+    facts(require_osd_release='tentacle', **pools(2, name='a b; x',
+                                                  applications=frozenset({'rbd'}))),
+    facts(pools=(*POOLS, PoolFacts(3, 'a b; x', applications=FILES, places=SSDS)))])
+def test_the_name_of_a_pool_is_one_word_of_the_command(given: Facts) -> None:
+    found, = findings(given)
+    assert 'a b; x' in shlex.split(found.fix)
 
 
 def test_every_rule_is_provoked_by_some_input() -> None:
