@@ -19,7 +19,7 @@ if _registry_base is not None and hasattr(_registry_base, 'make_registry_subtype
         return CLICommand.Read(prefix, poll)
 
     def write_command(prefix: str) -> Decorator:
-        return _with_prefix(prefix, CLICommand.Write(prefix))
+        return CLICommand.Write(prefix)
 else:
     CLICommand = getattr(mgr_module, 'CLICommand')
 
@@ -27,15 +27,7 @@ else:
         return getattr(mgr_module, 'CLIReadCommand')(prefix, poll)
 
     def write_command(prefix: str) -> Decorator:
-        return _with_prefix(prefix, getattr(mgr_module, 'CLIWriteCommand')(prefix))
-
-
-def _with_prefix(prefix: str, register: Decorator) -> Decorator:
-    """The handler has its prefix as an attribute."""
-    def decorate(handler: Callable[..., Any]) -> Any:
-        setattr(handler, 'prefix', prefix)
-        return register(handler)
-    return decorate
+        return getattr(mgr_module, 'CLIWriteCommand')(prefix)
 
 
 def notify_types(*names: str) -> List[NotifyType]:

@@ -4,9 +4,9 @@ import errno
 import json
 import time
 from itertools import chain
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from ..compat import read_command, write_command
+from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
 from ..rebalance.orders import Order
@@ -18,7 +18,7 @@ from ..rebalance.settings import assignment
 from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds
-from .shell import CommandResult, Handlers, command, line, patiently, show
+from .shell import CommandResult, Handlers, line, patiently, reads, show, writes
 
 
 def _words(*texts: Optional[str]) -> Tuple[str, ...]:
@@ -101,14 +101,12 @@ def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
 
 
 class RebalanceCommands(Handlers):
-    @read_command('perfguard rebalance status')
-    @command
-    def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard rebalance status', tables.rebalance_status)
+    def rebalance_status(self) -> Json:
         """Show the active campaign, or the last one"""
-        return show(rebalance_json(self._ready()), format, tables.rebalance_status)
+        return rebalance_json(self._ready())
 
-    @read_command('perfguard rebalance watch', poll=True)
-    @command
+    @reads('perfguard rebalance watch', poll=True)
     def rebalance_watch(self, until: Optional[str] = None,
                         format: Optional[str] = None) -> CommandResult:
         """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
@@ -118,59 +116,49 @@ class RebalanceCommands(Handlers):
             return show(rebalance_json(published), format, tables.watched)
         return ending.retval, '', line(ending.text)
 
-    @read_command('perfguard rebalance plan')
-    @command
-    def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard rebalance plan', tables.plan)
+    def rebalance_plan(self) -> Json:
         """Preview the movement: PGs, bytes, in and out of each OSD, estimated time"""
-        return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
+        return plan_json(self._ready().rebalanced.plan)
 
-    @write_command('perfguard rebalance plan save')
-    @command
+    @writes('perfguard rebalance plan save', tables.saved_plan)
     def rebalance_plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
                             weight: Optional[str] = None, prior_version: Optional[int] = None,
-                            inbuf: Optional[str] = None, force: bool = False,
-                            format: Optional[str] = None) -> CommandResult:
+                            inbuf: Optional[str] = None, force: bool = False) -> Json:
         """Save a preview of expand, drain, undrain, replace, rule, pg_num or apply (-i), by name"""
         order = _planned(change, what or [], weight, prior_version, inbuf, force)
-        return self._order(PlanOrder(SAVE, plan, order), format, tables.saved_plan)
+        return self._order(PlanOrder(SAVE, plan, order))
 
-    @read_command('perfguard rebalance plan ls')
-    @command
-    def rebalance_plan_ls(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard rebalance plan ls', tables.saved_plans)
+    def rebalance_plan_ls(self) -> Json:
         """List saved plans, and what has changed since they were saved"""
-        return show(self.loop.ask(PlanOrder(LS)), format, tables.saved_plans)
+        return self.loop.ask(PlanOrder(LS))
 
-    @read_command('perfguard rebalance plan show')
-    @command
-    def rebalance_plan_show(self, plan: str, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard rebalance plan show', tables.saved_plan)
+    def rebalance_plan_show(self, plan: str) -> Json:
         """Show a saved plan: PGs, bytes, fill and PGs of each OSD, time, borrowed settings"""
-        return show(self.loop.ask(PlanOrder(SHOW, plan)), format, tables.saved_plan)
+        return self.loop.ask(PlanOrder(SHOW, plan))
 
-    @write_command('perfguard rebalance plan rm')
-    @command
-    def rebalance_plan_rm(self, plan: str, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance plan rm', accepted)
+    def rebalance_plan_rm(self, plan: str) -> Json:
         """Remove a saved plan; one that is queued is not carried out"""
-        return show(self.loop.ask(PlanOrder(RM, plan)), format, accepted)
+        return self.loop.ask(PlanOrder(RM, plan))
 
-    @write_command('perfguard rebalance approve')
-    @command
-    def rebalance_approve(self, plan: str, token: str = '',
-                          format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance approve', tables.approved)
+    def rebalance_approve(self, plan: str, token: str = '') -> Json:
         """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
-        return self._order(PlanOrder(APPROVE, plan, token=token), format, tables.approved)
+        return self._order(PlanOrder(APPROVE, plan, token=token))
 
-    @read_command('perfguard rebalance ls')
-    @command
-    def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard rebalance ls', tables.history)
+    def rebalance_ls(self) -> Json:
         """List campaigns, newest last"""
         known = self._ready().rebalanced
         campaigns = list(known.history)
         if known.campaign is not None and known.campaign.active:
             campaigns.append(summary(known.campaign))
-        return show({'campaigns': campaigns}, format, tables.history)
+        return {'campaigns': campaigns}
 
-    @read_command('perfguard rebalance show')
-    @command
+    @reads('perfguard rebalance show')
     def rebalance_show(self, campaign: int,
                        format: Optional[str] = None) -> CommandResult:
         """Show one campaign"""
@@ -184,33 +172,25 @@ class RebalanceCommands(Handlers):
         raise Refused(errno.ENOENT,
                       'campaign %d does not exist (see "rebalance ls")' % campaign)
 
-    @write_command('perfguard rebalance prepare')
-    @command
-    def rebalance_prepare(self, force: bool = False,
-                          format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance prepare', accepted)
+    def rebalance_prepare(self, force: bool = False) -> Json:
         """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
-        return self._ask(Request('prepare', force=force),
-                         'preparing; change CRUSH as soon as "rebalance '
-                         'status" shows PREPARED', format)
+        return self._ask(Request('prepare', force=force), 'preparing; change CRUSH as '
+                         'soon as "rebalance status" shows PREPARED')
 
-    @write_command('perfguard rebalance pin')
-    @command
-    def rebalance_pin(self, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance pin', accepted)
+    def rebalance_pin(self) -> Json:
         """Pin every remapped PG where its data is"""
         return self._ask(Request('pin'), 'pinning; run "rebalance start" as soon as '
-                         '"rebalance status" shows PINNED', format)
+                         '"rebalance status" shows PINNED')
 
-    @write_command('perfguard rebalance start')
-    @command
-    def rebalance_start(self, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance start', accepted)
+    def rebalance_start(self) -> Json:
         """Release the pinned PGs in batches"""
-        return self._ask(Request('start'),
-                         'releasing; "rebalance status" shows the progress', format)
+        return self._ask(Request('start'), 'releasing; "rebalance status" shows the progress')
 
-    @write_command('perfguard rebalance pause')
-    @command
-    def rebalance_pause(self, duration: Optional[str] = None,
-                        format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance pause', accepted)
+    def rebalance_pause(self, duration: Optional[str] = None) -> Json:
         """Stop all movement, until resume or for a time such as 2h; what was copied is kept"""
         # Not --for: the ceph tool takes that for an abbreviation of --format.
         seconds = 0.0 if duration is None else duration_seconds(duration)
@@ -218,125 +198,101 @@ class RebalanceCommands(Handlers):
         if seconds:
             message = 'pausing for %s; "rebalance resume" ends the pause early' % (
                 seconds_text(seconds))
-        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0),
-                         message, format)
+        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0), message)
 
-    @write_command('perfguard rebalance set')
-    @command
-    def rebalance_set(self, setting: str, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance set', accepted)
+    def rebalance_set(self, setting: str) -> Json:
         """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
         option, value = assignment(setting)
         return self._ask(Request('set', option=option, value=value),
                          '%s is %s for this campaign' % (option, value) if value else
-                         '%s of this campaign is the module option again' % option, format)
+                         '%s of this campaign is the module option again' % option)
 
-    @write_command('perfguard rebalance acknowledge')
-    @command
-    def rebalance_acknowledge(self, code: str, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance acknowledge', accepted)
+    def rebalance_acknowledge(self, code: str) -> Json:
         """Ignore a stop condition until the campaign ends"""
         return self._ask(Request('acknowledge', code=code),
-                         '%s no longer stops releases of this campaign' % code, format)
+                         '%s no longer stops releases of this campaign' % code)
 
-    @write_command('perfguard rebalance resume')
-    @command
-    def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance resume', accepted)
+    def rebalance_resume(self) -> Json:
         """Continue after a pause or an abort"""
-        return self._ask(Request('resume'), 'resuming', format)
+        return self._ask(Request('resume'), 'resuming')
 
-    @write_command('perfguard rebalance abort')
-    @command
-    def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance abort', accepted)
+    def rebalance_abort(self) -> Json:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
-        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are', format)
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are')
 
-    @write_command('perfguard rebalance rollback')
-    @command
-    def rebalance_rollback(self, dry_run: bool = False,
-                           format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance rollback', tables.order)
+    def rebalance_rollback(self, dry_run: bool = False) -> Json:
         """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
-        return self._order(Order('rollback', dry_run=dry_run), format)
+        return self._order(Order('rollback', dry_run=dry_run))
 
-    @write_command('perfguard rebalance adopt')
-    @command
-    def rebalance_adopt(self, dry_run: bool = False, force: bool = False,
-                        format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance adopt', tables.adoption)
+    def rebalance_adopt(self, dry_run: bool = False, force: bool = False) -> Json:
         """Take over an expansion that another tool has pinned with upmaps, and release them"""
-        return self._order(Order('adopt', dry_run=dry_run, force=force), format, tables.adoption)
+        return self._order(Order('adopt', dry_run=dry_run, force=force))
 
-    @write_command('perfguard rebalance finish')
-    @command
-    def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False,
-                         format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance finish', accepted)
+    def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False) -> Json:
         """End the campaign; with --keep, remaining pins become ordinary upmaps"""
-        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing',
-                         format)
+        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing')
 
-    @write_command('perfguard expand')
-    @command
+    @writes('perfguard expand', tables.order)
     def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
                hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
-               force: bool = False, format: Optional[str] = None) -> CommandResult:
+               force: bool = False) -> Json:
         """Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them"""
         return self._order(_expansion(what, osds, hosts, weight=weight, force=force,
-                                      dry_run=dry_run), format)
+                                      dry_run=dry_run))
 
-    @write_command('perfguard drain')
-    @command
-    def drain(self, what: List[str], dry_run: bool = False, force: bool = False,
-              format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard drain', tables.order)
+    def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
-        return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
+        return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force))
 
-    @read_command('perfguard drain ls')
-    @command
-    def drain_ls(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard drain ls', tables.drains)
+    def drain_ls(self) -> Json:
         """List drained OSDs and those whose devices are replaced, and the next step of each"""
-        return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, tables.drains)
+        return self.loop.ask(Order(DRAINS, dry_run=True))
 
-    @write_command('perfguard replace')
-    @command
+    @writes('perfguard replace')
     def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
         """Empty OSDs or hosts, then fill the new devices that get the same ids"""
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
             return show(self.loop.ask(Order(CANCEL, _words(*what))), format, accepted)
-        return self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force), format,
-                           tables.replacement)
+        return show(self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force)),
+                    format, tables.replacement)
 
-    @write_command('perfguard undrain')
-    @command
-    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
-                format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard undrain', tables.order)
+    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
-        return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force), format)
+        return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force))
 
-    @write_command('perfguard rebalance apply')
-    @command
+    @writes('perfguard rebalance apply', tables.order)
     def rebalance_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
-                        dry_run: bool = False, force: bool = False,
-                        format: Optional[str] = None) -> CommandResult:
+                        dry_run: bool = False, force: bool = False) -> Json:
         """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
         return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
-                                 dry_run=dry_run, force=force), format)
+                                 dry_run=dry_run, force=force))
 
-    @write_command('perfguard rebalance rule')
-    @command
-    def rebalance_rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False,
-                       format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard rebalance rule', tables.order)
+    def rebalance_rule(self, pool: str, rule: str, dry_run: bool = False,
+                       force: bool = False) -> Json:
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
-        return self._order(Order('rule', (pool, rule), dry_run=dry_run, force=force), format)
+        return self._order(Order('rule', (pool, rule), dry_run=dry_run, force=force))
 
-    @write_command('perfguard rebalance pg_num')
-    @command
+    @writes('perfguard rebalance pg_num', tables.order)
     def rebalance_pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
-                         force: bool = False, format: Optional[str] = None) -> CommandResult:
+                         force: bool = False) -> Json:
         """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
         return self._order(Order('pg_num', _pool_and_number(pool, pg_num), dry_run=dry_run,
-                                 force=force), format)
+                                 force=force))
 
-    @read_command('perfguard rebalance export')
-    @command
+    @reads('perfguard rebalance export')
     def rebalance_export(self, format: Optional[str] = None) -> CommandResult:
         """Print all pg_upmap_items as JSON, as pgremapper does"""
         found = patiently(lambda again: self.loop.ask(Order('export', dry_run=True), again),
@@ -344,93 +300,74 @@ class RebalanceCommands(Handlers):
         left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(found['vectors'])
         return 0, _json_of(found, format), left_out if found['vectors'] else ''
 
-    @write_command('perfguard rebalance import')
-    @command
+    @writes('perfguard rebalance import', tables.importing)
     def rebalance_import(self, inbuf: Optional[str] = None, dry_run: bool = False,
-                         force: bool = False, format: Optional[str] = None) -> CommandResult:
+                         force: bool = False) -> Json:
         """Move PGs in batches to where exported mappings (-i) place them"""
         return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=dry_run,
-                                 force=force), format, tables.importing)
+                                 force=force))
 
     # Previews for users with read access: Ceph checks capabilities by the prefix of a command, so
     # it cannot distinguish --dry-run from the command without it.
 
-    @read_command('perfguard preview expand')
-    @command
+    @reads('perfguard preview expand', tables.order)
     def preview_expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
-                       hosts: Optional[str] = None, weight: Optional[str] = None,
-                       format: Optional[str] = None) -> CommandResult:
+                       hosts: Optional[str] = None, weight: Optional[str] = None) -> Json:
         """Show what expand would do (needs read access only)"""
-        return self._order(_expansion(what, osds, hosts, weight=weight, dry_run=True), format)
+        return self._order(_expansion(what, osds, hosts, weight=weight, dry_run=True))
 
-    @read_command('perfguard preview adopt')
-    @command
-    def preview_adopt(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview adopt', tables.adoption)
+    def preview_adopt(self) -> Json:
         """Show what rebalance adopt would do (needs read access only)"""
-        return self._order(Order('adopt', dry_run=True), format, tables.adoption)
+        return self._order(Order('adopt', dry_run=True))
 
-    @read_command('perfguard preview drain')
-    @command
-    def preview_drain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview drain', tables.order)
+    def preview_drain(self, what: List[str]) -> Json:
         """Show what drain would do (needs read access only)"""
-        return self._order(Order('drain', _words(*what), dry_run=True), format)
+        return self._order(Order('drain', _words(*what), dry_run=True))
 
-    @read_command('perfguard preview replace')
-    @command
-    def preview_replace(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview replace', tables.replacement)
+    def preview_replace(self, what: List[str]) -> Json:
         """Show what replace would do first (needs read access only)"""
-        return self._order(Order(REPLACE, _words(*what), dry_run=True), format,
-                           tables.replacement)
+        return self._order(Order(REPLACE, _words(*what), dry_run=True))
 
-    @read_command('perfguard preview undrain')
-    @command
-    def preview_undrain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview undrain', tables.order)
+    def preview_undrain(self, what: List[str]) -> Json:
         """Show what undrain would do (needs read access only)"""
-        return self._order(Order('undrain', _words(*what), dry_run=True), format)
+        return self._order(Order('undrain', _words(*what), dry_run=True))
 
-    @read_command('perfguard preview apply')
-    @command
-    def preview_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
-                      format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview apply', tables.order)
+    def preview_apply(self, inbuf: Optional[str] = None,
+                      prior_version: Optional[int] = None) -> Json:
         """Show what rebalance apply would do with a CRUSH map (-i) (needs read access only)"""
         return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
-                                 dry_run=True), format)
+                                 dry_run=True))
 
-    @read_command('perfguard preview rule')
-    @command
-    def preview_rule(self, pool: str, rule: str, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview rule', tables.order)
+    def preview_rule(self, pool: str, rule: str) -> Json:
         """Show what rebalance rule would do (needs read access only)"""
-        return self._order(Order('rule', (pool, rule), dry_run=True), format)
+        return self._order(Order('rule', (pool, rule), dry_run=True))
 
-    @read_command('perfguard preview import')
-    @command
-    def preview_import(self, inbuf: Optional[str] = None,
-                       format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview import', tables.importing)
+    def preview_import(self, inbuf: Optional[str] = None) -> Json:
         """Show what rebalance import would do with mappings (-i) (needs read access only)"""
-        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=True), format,
-                           tables.importing)
+        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=True))
 
-    @read_command('perfguard preview pg_num')
-    @command
-    def preview_pg_num(self, pool: str, pg_num: Optional[int] = None,
-                       format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview pg_num', tables.order)
+    def preview_pg_num(self, pool: str, pg_num: Optional[int] = None) -> Json:
         """Show what rebalance pg_num would do (needs read access only)"""
-        return self._order(Order('pg_num', _pool_and_number(pool, pg_num), dry_run=True), format)
+        return self._order(Order('pg_num', _pool_and_number(pool, pg_num), dry_run=True))
 
-    @read_command('perfguard preview rollback')
-    @command
-    def preview_rollback(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard preview rollback', tables.order)
+    def preview_rollback(self) -> Json:
         """Show what rebalance rollback would do (needs read access only)"""
-        return self._order(Order('rollback', dry_run=True), format)
+        return self._order(Order('rollback', dry_run=True))
 
-    def _order(self, order: Union[Order, PlanOrder], format: Optional[str],
-               plain: Callable[[Any], str] = tables.order) -> CommandResult:
-        answer = patiently(lambda again: self.loop.ask(order, again),
-                           self.loop.report_seconds(), self.loop.wake)
-        return show(answer, format, plain)
+    def _order(self, order: Union[Order, PlanOrder]) -> Json:
+        return patiently(lambda again: self.loop.ask(order, again),
+                         self.loop.report_seconds(), self.loop.wake)
 
-    def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
+    def _ask(self, request: Request, message: str) -> Json:
         patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),
                   self.loop.report_seconds(), self.loop.wake)
-        data = {'verb': request.verb, 'message': message}
-        return show(data, format, accepted)
+        return {'verb': request.verb, 'message': message}

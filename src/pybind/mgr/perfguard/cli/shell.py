@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
 from .. import tables
+from ..compat import read_command, write_command
 from ..errors import PerfguardError, Refused
 from ..loop.loop import Loop
 from ..requests import Origin, ordered
@@ -18,27 +19,57 @@ CommandResult = Tuple[int, str, str]
 MOST_PATIENCE_SECONDS = 5.0
 #: Maximum length of a refusal.
 MOST_ERROR = 1000
+FORMAT = inspect.Parameter('format', inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None,
+                           annotation=Optional[str])
 
 
-def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Check --format and turn refusals into a retval and one line."""
+#: The text for people of the data of a command.
+Plain = Callable[[Any], str]
+Decorator = Callable[[Callable[..., Any]], Callable[..., CommandResult]]
+
+
+def reads(prefix: str, plain: Optional[Plain] = None, poll: bool = False) -> Decorator:
+    """Registers a handler that returns the data of a command, to which --format is added.
+
+    Without `plain`, the handler has the argument `format` and returns a CommandResult.
+    """
+    return lambda handler: read_command(prefix, poll)(_command(handler, plain, ''))
+
+
+def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
+    """The same for a command that needs write access."""
+    return lambda handler: write_command(prefix)(_command(handler, plain, prefix))
+
+
+def _command(handler: Callable[..., Any], plain: Optional[Plain],
+             prefix: str) -> Callable[..., CommandResult]:
+    """Checks --format and turns refusals into a retval and one line."""
 
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
-        format_ = kwargs.get('format')
+        format_ = kwargs.pop('format', None)
         if format_ not in (None, *tables.FORMATS):
             return (-errno.EINVAL, '', 'unknown format %.40r: must be '
                     'plain, json or json-pretty' % format_)
         # The dashboard names its user.
-        origin = Origin(getattr(wrapper, 'prefix', ''), time.time(), kwargs.pop('by', ''))
+        origin = Origin(prefix, time.time(), kwargs.pop('by', ''))
         try:
             with ordered(origin):
-                return handler(self, *args, **kwargs)
+                if plain is None:
+                    found: CommandResult = handler(self, *args, format=format_, **kwargs)
+                    return found
+                return show(handler(self, *args, **kwargs), format_, plain)
         except PerfguardError as error:
             return -error.errno, '', line(str(error))
 
     # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
-    wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
+    signature = inspect.signature(handler)
+    if plain is not None:
+        signature = signature.replace(parameters=[*signature.parameters.values(), FORMAT],
+                                      return_annotation=CommandResult)
+    wrapper.__signature__ = signature  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {
+        **handler.__annotations__, 'format': FORMAT.annotation, 'return': CommandResult}
     return wrapper
 
 
@@ -50,8 +81,7 @@ def line(text: str) -> str:
         else found[:MOST_ERROR - 3] + '...'
 
 
-def show(data: Dict[str, Any], format: Optional[str],
-         plain: Callable[[Any], str]) -> CommandResult:
+def show(data: Dict[str, Any], format: Optional[str], plain: Plain) -> CommandResult:
     return 0, tables.render(data, format or 'plain', plain), ''
 
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Sequence
 from .. import tables
 from ..advise import report as advice
 from ..advise.report import AdviseOrder
-from ..compat import read_command, write_command
+from ..cluster.types import Json
 from ..errors import Refused
 from ..holds import to_json as held_to_json
 from ..mitigation.report import listing_json
@@ -16,115 +16,95 @@ from ..requests import ShutdownOrder
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from ..why.causes import parsed
-from .shell import CommandResult, Handlers, command, show
+from .shell import CommandResult, Handlers, reads, show, writes
 
 #: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.
 MOST_EXPORTED = 50000
 
 
 class WatchCommands(Handlers):
-    @read_command('perfguard status')
-    @command
-    def status(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard status', tables.status)
+    def status(self) -> Json:
         """Show the state of the cluster and of perfguard, with reasons"""
-        return show(self.loop.status(), format, tables.status)
+        return self.loop.status()
 
-    @read_command('perfguard events')
-    @command
-    def events(self, count: int = 20, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard events', tables.events)
+    def events(self, count: int = 20) -> Json:
         """List what perfguard detected and did, newest last"""
         if count < 1:
             raise Refused(errno.EINVAL, 'count must be at least 1, not %d' % count)
-        return show({'events': list(self.loop.published.events[-count:])}, format, tables.events)
+        return {'events': list(self.loop.published.events[-count:])}
 
-    @read_command('perfguard osds')
-    @command
-    def osds(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard osds', tables.osds)
+    def osds(self) -> Json:
         """Show the latency of each OSD and its slowdown against its peers"""
         published = self._ready()
-        return show({'osds': osds_json(published.watched.osds, published.rebalanced.plan)},
-                    format, tables.osds)
+        return {'osds': osds_json(published.watched.osds, published.rebalanced.plan)}
 
-    @read_command('perfguard pools')
-    @command
-    def pools(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard pools', tables.pools)
+    def pools(self) -> Json:
         """Show the client latency of each pool and its baseline"""
-        return show({'pools': [pool_json(row) for row in self._ready().watched.pools]}, format,
-                    tables.pools)
+        return {'pools': [pool_json(row) for row in self._ready().watched.pools]}
 
-    @read_command('perfguard laggy')
-    @command
-    def laggy(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard laggy', tables.laggy)
+    def laggy(self) -> Json:
         """Show laggy PGs and the suspect OSDs"""
-        return show(laggy_json(self._ready().watched.laggy), format, tables.laggy)
+        return laggy_json(self._ready().watched.laggy)
 
-    @read_command('perfguard held')
-    @command
-    def held(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard held', tables.held)
+    def held(self) -> Json:
         """List every borrowed setting, with the command that restores it by hand"""
-        return show(held_to_json(self._ready().held), format, tables.held)
+        return held_to_json(self._ready().held)
 
-    @read_command('perfguard advise')
-    @command
-    def advise(self, refresh: bool = False, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard advise', advice.plain)
+    def advise(self, refresh: bool = False) -> Json:
         """List settings and devices that cost performance: what, why, the command, the source"""
         data = self.loop.ask(AdviseOrder('advise')) if refresh \
             else advice.to_json(self.loop.advice())
-        return show(data, format, advice.plain)
+        return data
 
-    @read_command('perfguard advise expect')
-    @command
-    def advise_expect(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard advise expect', probe_tables.expected)
+    def advise_expect(self) -> Json:
         """Show what each pool is expected to achieve for one client, next to the last probes"""
-        return show(self.loop.probed().expected_json(), format, probe_tables.expected)
+        return self.loop.probed().expected_json()
 
-    @read_command('perfguard advise capacity')
-    @command
-    def advise_capacity(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard advise capacity', probe_tables.capacity)
+    def advise_capacity(self) -> Json:
         """Show the operations and virtual machines that each pool is expected to serve"""
-        return show(self.loop.probed().capacity_json(), format, probe_tables.capacity)
+        return self.loop.probed().capacity_json()
 
-    @write_command('perfguard advise mute')
-    @command
-    def advise_mute(self, code: str, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard advise mute', advice.plain)
+    def advise_mute(self, code: str) -> Json:
         """Hide the findings of one code"""
-        return show(self.loop.ask(AdviseOrder('advise mute', code)), format, advice.plain)
+        return self.loop.ask(AdviseOrder('advise mute', code))
 
-    @write_command('perfguard advise unmute')
-    @command
-    def advise_unmute(self, code: str, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard advise unmute', advice.plain)
+    def advise_unmute(self, code: str) -> Json:
         """Show the findings of one code again"""
-        return show(self.loop.ask(AdviseOrder('advise unmute', code)), format, advice.plain)
+        return self.loop.ask(AdviseOrder('advise unmute', code))
 
-    @read_command('perfguard why')
-    @command
-    def why(self, what: str, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard why', tables.why)
+    def why(self, what: str) -> Json:
         """Explain why a PG does not move, why osd.<id> is slow, or what limits the campaign"""
-        return show(self.loop.ask(parsed(what)), format, tables.why)
+        return self.loop.ask(parsed(what))
 
-    @write_command('perfguard shutdown')
-    @command
-    def shut_down(self, yes_i_really_mean_it: bool = False,
-                  format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard shutdown', tables.shutdown)
+    def shut_down(self, yes_i_really_mean_it: bool = False) -> Json:
         """Give back every borrowed setting and report when the module may be disabled"""
-        return show(self.loop.ask(ShutdownOrder(yes_i_really_mean_it)), format, tables.shutdown)
+        return self.loop.ask(ShutdownOrder(yes_i_really_mean_it))
 
-    @read_command('perfguard mitigation ls')
-    @command
-    def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
+    @reads('perfguard mitigation ls', tables.mitigation)
+    def mitigation_ls(self) -> Json:
         """Show the mitigations in force, or that mode "act" would take, and why"""
-        return show(listing_json(self._ready().mitigated.listing), format, tables.mitigation)
+        return listing_json(self._ready().mitigated.listing)
 
-    @write_command('perfguard mitigation revert')
-    @command
-    def mitigation_revert(self, rung: int, format: Optional[str] = None) -> CommandResult:
+    @writes('perfguard mitigation revert', tables.accepted)
+    def mitigation_revert(self, rung: int) -> Json:
         """Undo one mitigation; it is not repeated until its cause has cleared"""
         self.loop.request(Revert(rung))
-        return show({'id': rung, 'message': 'undoing; see "mitigation ls"'},
-                    format, tables.accepted)
+        return {'id': rung, 'message': 'undoing; see "mitigation ls"'}
 
-    @read_command('perfguard history')
-    @command
+    @reads('perfguard history')
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,
                 format: Optional[str] = None) -> CommandResult:
         """Show the latency of the cluster, a pool or osd.<id> over the last hour (--week: week)"""

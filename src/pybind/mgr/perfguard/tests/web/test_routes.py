@@ -13,6 +13,8 @@ from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, OVERVIEW_FIEL
                                   refuse_twice)
 
 PACKAGE = Path(__file__).parents[2]
+#: They make a command of a handler.
+DECORATORS = ('reads', 'writes')
 #: Parameters that are not the caller's to give: Ceph's and the format.
 OWN = {'self', 'format'}
 
@@ -23,7 +25,7 @@ def handlers() -> Dict[str, List[str]]:
     for path in (PACKAGE / 'cli').glob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and any(
-                    isinstance(each, ast.Call) and getattr(each.func, 'id', '').endswith('_command')
+                    isinstance(each, ast.Call) and getattr(each.func, 'id', '') in DECORATORS
                     for each in node.decorator_list):
                 found[node.name] = [arg.arg for arg in node.args.args if arg.arg not in OWN]
     return found
