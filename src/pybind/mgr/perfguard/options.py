@@ -1,263 +1,216 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The module's options: one table for Ceph, one frozen object for the code."""
-from dataclasses import dataclass
-from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, Union
+"""The module's options: one frozen object for the code, and the table for Ceph made of it."""
+from dataclasses import dataclass, field, fields
+from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional
 
 from .cluster.inventory import VERSION_OPTION
 from .cluster.types import ConfigEntry
 
 #: An option in the form of Ceph's MODULE_OPTIONS.
 OptionSpec = Dict[str, Any]
-OptionValue = Union[bool, int, float, str]
 
 
-def _option(name: str, type_: str, default: OptionValue, desc: str, long_desc: str = '',
-            **limits: Any) -> OptionSpec:
-    spec: OptionSpec = {'name': name, 'type': type_, 'default': default, 'desc': desc,
-                        'runtime': True}
-    if long_desc:
-        spec['long_desc'] = long_desc
-    spec.update(limits)
-    return spec
-
-
-OPTIONS: List[OptionSpec] = [
-    _option('loop_interval', 'float', 5.0, 'loop interval in seconds while no campaign is active',
-            min=1.0, max=60.0),
-    _option('campaign_interval', 'float', 1.0,
-            'loop interval in seconds while a campaign is active',
-            min=0.2, max=60.0),
-    _option('target', 'str', 'balanced', 'end state of a rebalance',
-            'balanced: each OSD holds its share, by weight, of the PGs of each pool that the '
-            'campaign touched, and as little data as possible moves: shards that CRUSH moves are '
-            "balanced to within one PG, other shards move only beyond the balancer's "
-            'upmap_max_deviation; upmaps remain where the balance needs them. crush: every pin is '
-            'released, and PGs end where CRUSH and the upmaps from before '
-            'the campaign place them.', enum_allowed=['balanced', 'crush']),
-    _option('pin_batch', 'uint', 512, 'number of PGs that are pinned in one batch of commands',
-            'The next batch waits until the PGs of the '
-            'previous batch have peered.', min=1, max=10000),
-    _option('max_transition_ratio', 'float', 0.05,
-            'share of PGs that may be peering or activating before perfguard delays further pins '
-            'and releases', min=0.0, max=1.0),
-    _option('max_pgs_in_flight', 'uint', 0, 'maximum number of PGs in flight',
-            '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, '
-            'at least 32.', min=0, max=100000),
-    _option('max_bytes_in_flight', 'uint', 4 << 40, 'maximum number of bytes in flight',
-            'One PG may always move, whatever its size.', min=1 << 20, max=1 << 60),
-    _option('max_backfills_source', 'uint', 2,
-            'maximum number of PGs in flight that move away from one OSD', min=1, max=1000),
-    _option('max_backfills_primary', 'uint', 2,
-            'maximum number of PGs in flight whose primary is the same OSD',
-            min=1, max=1000),
-    _option('max_backfills_target', 'uint', 2,
-            'maximum number of PGs in flight that move to one OSD', min=1, max=1000),
-    _option('max_backfills_host', 'uint', 8,
-            'maximum number of PGs in flight that move to or away from one host', min=1, max=10000),
-    _option('max_backfills_domain', 'uint', 16,
-            'maximum number of PGs in flight that move to or away from one failure domain',
-            "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000),
-    _option('max_extra_movement', 'float', 1.0,
-            'maximum number of shards that move only for the balance, as a ratio to the '
-            'shards that CRUSH moves',
-            'Takes effect with target=balanced on a cluster that was not balanced before: the '
-            'balance then improves where it is worst, but is not complete.', min=0.0, max=1000.0),
-    _option('max_unpinnable_ratio', 'float', 0.05,
-            "maximum share of a campaign's PGs that may be unpinnable when releases begin",
-            'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
-            'cleared. Above this share, norebalance stays set until "rebalance start" accepts '
-            'that, and changes of CRUSH need --force. Up to max_backfills_target unpinnable '
-            'PGs are always accepted.',
-            min=0.0, max=1.0),
-    _option('readback_timeout', 'float', 20.0,
-            'seconds after which an upmap that the OSDMap does not show counts '
-            'as refused by the mons',
-            min=2.0, max=600.0),
-    _option('auto_expand', 'bool', False,
-            'automatically pin and release the PGs that an unannounced CRUSH change remaps',
-            'Such changes are new hosts, new weights, moved buckets and other rules. PGs that are '
-            'remapped because OSDs are down or out are left to recovery.'),
-    _option('auto_expand_settle', 'float', 60.0,
-            'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
-            'auto_expand releases PGs',
-            'The OSDs of a new host come up one by one; otherwise the first one would receive the '
-            'PGs of all of them.',
-            min=0.0, max=3600.0),
-    _option('auto_expand_ratio', 'float', 0.01,
-            'minimum share of PGs that an unannounced CRUSH change must remap '
-            'for auto_expand to act', min=0.0, max=1.0),
-    _option('stalled_after', 'float', 1800.0,
-            'seconds without a release or an arrived PG after which PERFGUARD_STALLED is raised',
-            min=10.0, max=7 * 86400.0),
-    _option('slow_osd_ratio', 'float', 1.5,
-            'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
-            'Peers are OSDs of the same CRUSH root and device class (and of the same drive model, '
-            'if enough drive models are known) at the same load.', min=1.2, max=100.0),
-    _option('slow_osd_seconds', 'float', 60.0,
-            'seconds for which an OSD must be slow to be reported, or normal to be cleared',
-            'Small slowdowns take longer to report.', min=5.0, max=3600.0),
-    _option('slow_osd_memory', 'float', 43200.0,
-            'period in seconds over which slow time of an OSD is counted',
-            'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at '
-            'least three episodes, and cleared after twice this time without an episode.',
-            min=60.0, max=7 * 86400.0),
-    _option('latency_factor', 'float', 1.5,
-            "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0),
-    _option('latency_floor_ms', 'float', 0.0,
-            'minimum difference of the latency limit from the baseline in ms',
-            'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or '
-            'more, 0.5 ms for all others, but at most the baseline itself.', min=0.0, max=1000.0),
-    _option('latency_alarm_factor', 'float', 3.0,
-            'client latency from which PERFGUARD_LATENCY is raised, as a multiple '
-            "of the pool's baseline",
-            min=1.1, max=1000.0),
-    _option('baseline_seconds', 'float', 600.0,
-            "seconds of quiet per point of a pool's baseline",
-            'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
-            'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
-            'campaigns use it; alarms do not.', min=5.0, max=86400.0),
-    _option('latency_targets', 'str', '',
-            'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
-            'Replaces latency_factor x baseline for these pools.'),
-    _option('stall_share', 'float', 0.003,
-            "maximum share of a pool's client operations that wait "
-            'for released PGs to peer', min=0.00001, max=1.0),
-    _option('max_untrimmed_osdmaps', 'uint', 2000,
-            'OSDMap epochs that the mons may keep; above this, releases wait until they have '
-            'trimmed them; 0: no limit',
-            'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
-            'flight have arrived. Releases do not wait while PGs are degraded or inactive, or '
-            'while no PG is in flight and the last arrival was more than 2.5 minutes ago. Must '
-            "exceed the mons' mon_min_osdmap_epochs (500).", min=0, max=1000000),
-    _option('fast_peering', 'str', 'auto',
-            "shorten the mons' paxos_propose_interval while PGs are released",
-            'A released PG waits for this interval several times while it peers, and so do its '
-            'clients. auto: 0.02 s (and paxos_min_wait 0.005 s) for up to 1,000 PGs and 4 MiB that '
-            'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, '
-            '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
-            'unchanged beyond. on: 0.25 s beyond as well. off: unchanged. From "rebalance prepare" '
-            '(for an hour) until all PGs are pinned it is 0.1 s at least: the PGs that a CRUSH '
-            'change remaps peer at once.',
-            enum_allowed=['auto', 'on', 'off']),
-    _option('pace_copying', 'str', 'off',
-            'slow the copying of released PGs on the OSDs themselves',
-            'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, '
-            '_hybrid, _hdd) for 0.01 to 0.1 s while PGs are released: longer while releases '
-            'slow clients down, shorter while they do not. With mclock, osd_mclock_profile is '
-            'high_client_ops. auto: unless the option is set in the section osd or global of the '
-            'configuration database. on: also where it is set, if that copies faster. off: '
-            'unchanged.',
-            enum_allowed=['auto', 'on', 'off']),
-    _option('hold_scrubs', 'bool', False,
-            'start no scrubs while PGs are released',
-            'Sets osd_max_scrubs of the OSDs to 0 while PGs are released. Scrubs in progress end '
-            'as usual. Outside the release window, during a pause and after the campaign, the '
-            'option is given back and the OSDs catch up.'),
-    _option('begin_time', 'str', '0000', 'time of day from which PGs may be released, HHMM',
-            'Local time of the mgr. PGs in flight at end_time continue to move.'),
-    _option('end_time', 'str', '2400', 'time of day from which no PG is released, HHMM'),
-    _option('begin_weekday', 'uint', 0,
-            'weekday from which PGs may be released; 0 is Sunday', min=0, max=6),
-    _option('end_weekday', 'uint', 0,
-            'weekday from which no PG is released; if equal to begin_weekday: PGs '
-            'may be released every day',
-            min=0, max=6),
-    _option('mitigation_mode', 'str', 'observe',
-            'what perfguard changes in the cluster while data movement slows clients down',
-            'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
-            'back PGs that wait for backfill, then slow recovery; undo all of it when the cause '
-            'has cleared. act also maps degraded PGs away from full OSDs, by upmaps. Releases stop '
-            'in every mode.', enum_allowed=['off', 'observe', 'act']),
-    _option('mitigation_seconds', 'float', 30.0,
-            'seconds for which the cause must last before the next mitigation is taken',
-            'When the cause has been absent for twice as long, the mitigations '
-            'are undone one at a time.',
-            min=1.0, max=3600.0),
-    _option('mitigation_affinity', 'bool', False,
-            'set the primary affinity of a slow OSD to 0 until it is normal again',
-            'Also applies to chronically slow OSDs. Requires mitigation_mode act.'),
-    _option('mitigation_repeer', 'bool', False,
-            'make a PG peer again if a renewal of its read leases was certainly lost',
-            'One PG in ten minutes, and no PG a second time while it is laggy. Requires '
-            'mitigation_mode act.'),
-    _option('probe_max_bytes', 'uint', 64 << 30,
-            'maximum number of bytes that a probe writes before it measures, counting all replicas',
-            'Measured writes are not included: they overwrite these bytes and are '
-            'limited by the runtime.', min=1 << 20, max=1 << 50),
-    _option('probe_max_seconds', 'uint', 3600, 'maximum duration of a probe in seconds',
-            min=10, max=86400),
-    _option('probe_engine', 'str', 'auto', 'I/O engine of probes',
-            'native: the compiled core. python: works everywhere, but is slower at high queue '
-            'depths. auto: the compiled core if it was built.',
-            enum_allowed=['auto', 'native', 'python']),
-    _option('probe_history', 'uint', 200, 'number of probes to keep; '
-            'baselines are kept in addition',
-            min=1, max=10000),
-    _option('probe_days', 'uint', 365, 'days after which a probe that is not a baseline is removed',
-            min=1, max=3650),
-    _option('metrics_addr', 'str', '::', 'address on which perfguard serves metrics to Prometheus',
-            'An IP address; :: stands for all addresses, even without IPv6.'),
-    _option('metrics_port', 'uint', 0, 'port on which perfguard serves metrics '
-            'to Prometheus; 0: none',
-            'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
-            'mgr/perfguard/<id>/metrics_port.', min=0, max=65535),
-    _option('history', 'uint', 20, 'number of ended campaigns to keep', min=1, max=200),
-    _option('event_history', 'uint', 500, 'number of events to keep', min=10, max=2000),
-]
+def _option(default: Any, desc: str, long_desc: str = '', **limits: Any) -> Any:
+    more = {'long_desc': long_desc} if long_desc else {}
+    return field(default=default, metadata={'desc': desc, **more, **limits})
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options' values; the fields are named as in OPTIONS, which holds the defaults."""
-    loop_interval: float
-    campaign_interval: float
-    target: str
-    pin_batch: int
-    max_transition_ratio: float
-    max_pgs_in_flight: int
-    max_bytes_in_flight: int
-    max_backfills_source: int
-    max_backfills_primary: int
-    max_backfills_target: int
-    max_backfills_host: int
-    max_backfills_domain: int
-    max_extra_movement: float
-    max_unpinnable_ratio: float
-    readback_timeout: float
-    auto_expand: bool
-    auto_expand_settle: float
-    auto_expand_ratio: float
-    stalled_after: float
-    slow_osd_ratio: float
-    slow_osd_seconds: float
-    slow_osd_memory: float
-    latency_factor: float
-    latency_floor_ms: float
-    latency_alarm_factor: float
-    baseline_seconds: float
-    latency_targets: str
-    stall_share: float
-    max_untrimmed_osdmaps: int
-    fast_peering: str
-    pace_copying: str
-    hold_scrubs: bool
-    begin_time: str
-    end_time: str
-    begin_weekday: int
-    end_weekday: int
-    mitigation_mode: str
-    mitigation_seconds: float
-    mitigation_affinity: bool
-    mitigation_repeer: bool
-    probe_max_bytes: int
-    probe_max_seconds: int
-    probe_engine: str
-    probe_history: int
-    probe_days: int
-    metrics_addr: str
-    metrics_port: int
-    history: int
-    event_history: int
+    """The options' values; the table for Ceph is made of it."""
+    loop_interval: float = _option(
+        5.0, 'loop interval in seconds while no campaign is active', min=1.0, max=60.0)
+    campaign_interval: float = _option(
+        1.0, 'loop interval in seconds while a campaign is active', min=0.2, max=60.0)
+    target: str = _option(
+        'balanced', 'end state of a rebalance',
+        'balanced: each OSD holds its share, by weight, of the PGs of each pool that the campaign '
+        'touched, and as little data as possible moves: shards that CRUSH moves are balanced to '
+        "within one PG, other shards move only beyond the balancer's upmap_max_deviation; upmaps "
+        'remain where the balance needs them. crush: every pin is released, and PGs end where '
+        'CRUSH and the upmaps from before the campaign place them.',
+        enum_allowed=['balanced', 'crush'])
+    pin_batch: int = _option(
+        512, 'number of PGs that are pinned in one batch of commands',
+        'The next batch waits until the PGs of the previous batch have peered.', min=1, max=10000)
+    max_transition_ratio: float = _option(
+        0.05,
+        'share of PGs that may be peering or activating before perfguard delays further pins and '
+        'releases', min=0.0, max=1.0)
+    max_pgs_in_flight: int = _option(
+        0, 'maximum number of PGs in flight',
+        '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
+        'least 32.', min=0, max=100000)
+    max_bytes_in_flight: int = _option(
+        4 << 40, 'maximum number of bytes in flight', 'One PG may always move, whatever its size.',
+        min=1 << 20, max=1 << 60)
+    max_backfills_source: int = _option(
+        2, 'maximum number of PGs in flight that move away from one OSD', min=1, max=1000)
+    max_backfills_primary: int = _option(
+        2, 'maximum number of PGs in flight whose primary is the same OSD', min=1, max=1000)
+    max_backfills_target: int = _option(
+        2, 'maximum number of PGs in flight that move to one OSD', min=1, max=1000)
+    max_backfills_host: int = _option(
+        8, 'maximum number of PGs in flight that move to or away from one host', min=1, max=10000)
+    max_backfills_domain: int = _option(
+        16, 'maximum number of PGs in flight that move to or away from one failure domain',
+        "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000)
+    max_extra_movement: float = _option(
+        1.0,
+        'maximum number of shards that move only for the balance, as a ratio to the shards that '
+        'CRUSH moves',
+        'Takes effect with target=balanced on a cluster that was not balanced before: the balance '
+        'then improves where it is worst, but is not complete.', min=0.0, max=1000.0)
+    max_unpinnable_ratio: float = _option(
+        0.05, "maximum share of a campaign's PGs that may be unpinnable when releases begin",
+        'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
+        'cleared. Above this share, norebalance stays set until "rebalance start" accepts that, '
+        'and changes of CRUSH need --force. Up to max_backfills_target unpinnable PGs are always '
+        'accepted.', min=0.0, max=1.0)
+    readback_timeout: float = _option(
+        20.0,
+        'seconds after which an upmap that the OSDMap does not show counts as refused by the mons',
+        min=2.0, max=600.0)
+    auto_expand: bool = _option(
+        False, 'automatically pin and release the PGs that an unannounced CRUSH change remaps',
+        'Such changes are new hosts, new weights, moved buckets and other rules. PGs that are '
+        'remapped because OSDs are down or out are left to recovery.')
+    auto_expand_settle: float = _option(
+        60.0,
+        'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
+        'auto_expand releases PGs',
+        'The OSDs of a new host come up one by one; otherwise the first one would receive the PGs '
+        'of all of them.', min=0.0, max=3600.0)
+    auto_expand_ratio: float = _option(
+        0.01,
+        'minimum share of PGs that an unannounced CRUSH change must remap for auto_expand to act',
+        min=0.0, max=1.0)
+    stalled_after: float = _option(
+        1800.0,
+        'seconds without a release or an arrived PG after which PERFGUARD_STALLED is raised',
+        min=10.0, max=7 * 86400.0)
+    slow_osd_ratio: float = _option(
+        1.5, 'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
+        'Peers are OSDs of the same CRUSH root and device class (and of the same drive model, if '
+        'enough drive models are known) at the same load.', min=1.2, max=100.0)
+    slow_osd_seconds: float = _option(
+        60.0, 'seconds for which an OSD must be slow to be reported, or normal to be cleared',
+        'Small slowdowns take longer to report.', min=5.0, max=3600.0)
+    slow_osd_memory: float = _option(
+        43200.0, 'period in seconds over which slow time of an OSD is counted',
+        'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at least '
+        'three episodes, and cleared after twice this time without an episode.', min=60.0,
+        max=7 * 86400.0)
+    latency_factor: float = _option(
+        1.5, "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0)
+    latency_floor_ms: float = _option(
+        0.0, 'minimum difference of the latency limit from the baseline in ms',
+        'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or more, '
+        '0.5 ms for all others, but at most the baseline itself.', min=0.0, max=1000.0)
+    latency_alarm_factor: float = _option(
+        3.0,
+        "client latency from which PERFGUARD_LATENCY is raised, as a multiple of the pool's "
+        'baseline', min=1.1, max=1000.0)
+    baseline_seconds: float = _option(
+        600.0, "seconds of quiet per point of a pool's baseline",
+        'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
+        'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
+        'campaigns use it; alarms do not.', min=5.0, max=86400.0)
+    latency_targets: str = _option(
+        '', 'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
+        'Replaces latency_factor x baseline for these pools.')
+    stall_share: float = _option(
+        0.003, "maximum share of a pool's client operations that wait for released PGs to peer",
+        min=0.00001, max=1.0)
+    max_untrimmed_osdmaps: int = _option(
+        2000,
+        'OSDMap epochs that the mons may keep; above this, releases wait until they have trimmed '
+        'them; 0: no limit',
+        'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
+        'flight have arrived. Releases do not wait while PGs are degraded or inactive, or while '
+        'no PG is in flight and the last arrival was more than 2.5 minutes ago. Must exceed the '
+        "mons' mon_min_osdmap_epochs (500).", min=0, max=1000000)
+    fast_peering: str = _option(
+        'auto', "shorten the mons' paxos_propose_interval while PGs are released",
+        'A released PG waits for this interval several times while it peers, and so do its '
+        'clients. auto: 0.02 s (and paxos_min_wait 0.005 s) for up to 1,000 PGs and 4 MiB that '
+        'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, 0.1 s '
+        'for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged '
+        'beyond. on: 0.25 s beyond as well. off: unchanged. From "rebalance prepare" (for an '
+        'hour) until all PGs are pinned it is 0.1 s at least: the PGs that a CRUSH change remaps '
+        'peer at once.', enum_allowed=['auto', 'on', 'off'])
+    pace_copying: str = _option(
+        'off', 'slow the copying of released PGs on the OSDs themselves',
+        'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, _hybrid, '
+        '_hdd) for 0.01 to 0.1 s while PGs are released: longer while releases slow clients down, '
+        'shorter while they do not. With mclock, osd_mclock_profile is high_client_ops. auto: '
+        'unless the option is set in the section osd or global of the configuration database. on: '
+        'also where it is set, if that copies faster. off: unchanged.',
+        enum_allowed=['auto', 'on', 'off'])
+    hold_scrubs: bool = _option(
+        False, 'start no scrubs while PGs are released',
+        'Sets osd_max_scrubs of the OSDs to 0 while PGs are released. Scrubs in progress end as '
+        'usual. Outside the release window, during a pause and after the campaign, the option is '
+        'given back and the OSDs catch up.')
+    begin_time: str = _option(
+        '0000', 'time of day from which PGs may be released, HHMM',
+        'Local time of the mgr. PGs in flight at end_time continue to move.')
+    end_time: str = _option('2400', 'time of day from which no PG is released, HHMM')
+    begin_weekday: int = _option(
+        0, 'weekday from which PGs may be released; 0 is Sunday', min=0, max=6)
+    end_weekday: int = _option(
+        0,
+        'weekday from which no PG is released; if equal to begin_weekday: PGs may be released '
+        'every day', min=0, max=6)
+    mitigation_mode: str = _option(
+        'observe', 'what perfguard changes in the cluster while data movement slows clients down',
+        'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
+        'back PGs that wait for backfill, then slow recovery; undo all of it when the cause has '
+        'cleared. act also maps degraded PGs away from full OSDs, by upmaps. Releases stop in '
+        'every mode.', enum_allowed=['off', 'observe', 'act'])
+    mitigation_seconds: float = _option(
+        30.0, 'seconds for which the cause must last before the next mitigation is taken',
+        'When the cause has been absent for twice as long, the mitigations are undone one at a '
+        'time.', min=1.0, max=3600.0)
+    mitigation_affinity: bool = _option(
+        False, 'set the primary affinity of a slow OSD to 0 until it is normal again',
+        'Also applies to chronically slow OSDs. Requires mitigation_mode act.')
+    mitigation_repeer: bool = _option(
+        False, 'make a PG peer again if a renewal of its read leases was certainly lost',
+        'One PG in ten minutes, and no PG a second time while it is laggy. Requires '
+        'mitigation_mode act.')
+    probe_max_bytes: int = _option(
+        64 << 30,
+        'maximum number of bytes that a probe writes before it measures, counting all replicas',
+        'Measured writes are not included: they overwrite these bytes and are limited by the '
+        'runtime.', min=1 << 20, max=1 << 50)
+    probe_max_seconds: int = _option(
+        3600, 'maximum duration of a probe in seconds', min=10, max=86400)
+    probe_engine: str = _option(
+        'auto', 'I/O engine of probes',
+        'native: the compiled core. python: works everywhere, but is slower at high queue depths. '
+        'auto: the compiled core if it was built.', enum_allowed=['auto', 'native', 'python'])
+    probe_history: int = _option(
+        200, 'number of probes to keep; baselines are kept in addition', min=1, max=10000)
+    probe_days: int = _option(
+        365, 'days after which a probe that is not a baseline is removed', min=1, max=3650)
+    metrics_addr: str = _option(
+        '::', 'address on which perfguard serves metrics to Prometheus',
+        'An IP address; :: stands for all addresses, even without IPv6.')
+    metrics_port: int = _option(
+        0, 'port on which perfguard serves metrics to Prometheus; 0: none',
+        'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
+        'mgr/perfguard/<id>/metrics_port.', min=0, max=65535)
+    history: int = _option(20, 'number of ended campaigns to keep', min=1, max=200)
+    event_history: int = _option(500, 'number of events to keep', min=10, max=2000)
+
+
+_TYPES = {bool: 'bool', int: 'uint', float: 'float', str: 'str'}
+
+OPTIONS: List[OptionSpec] = [
+    {'name': each.name, 'type': _TYPES[type(each.default)], 'default': each.default,
+     'runtime': True, **each.metadata} for each in fields(Options)]
+DEFAULTS = Options()
 
 
 def read_options(get: Callable[[str], Any]) -> Options:
@@ -271,11 +224,8 @@ def read_options(get: Callable[[str], Any]) -> Options:
 
 def installed_version(version: str) -> OptionSpec:
     """The MgrMap has the default of each option for each mgr, standbys included."""
-    return _option(VERSION_OPTION, 'str', version,
-                   'version of perfguard on the host of the mgr; cannot be set')
-
-
-DEFAULTS = read_options(lambda name: None)
+    return {'name': VERSION_OPTION, 'type': 'str', 'default': version, 'runtime': True,
+            'desc': 'version of perfguard on the host of the mgr; cannot be set'}
 
 
 #: Seconds between two comparisons with the configuration database; at least, if a comparison is

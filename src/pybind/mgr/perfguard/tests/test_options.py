@@ -12,10 +12,6 @@ TYPES = {'float': float, 'uint': int, 'size': int, 'str': str, 'bool': bool}
 BY_NAME = pytest.mark.parametrize('spec', OPTIONS, ids=[spec['name'] for spec in OPTIONS])
 
 
-def test_fields_are_the_options_in_order() -> None:
-    assert [field.name for field in fields(Options)] == [spec['name'] for spec in OPTIONS]
-
-
 @BY_NAME
 def test_type_of_field_and_default(spec: Dict[str, Any]) -> None:
     wanted = TYPES[spec['type']]
