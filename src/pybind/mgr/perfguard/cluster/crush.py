@@ -12,7 +12,8 @@ from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping,
                     Sequence, Set, Tuple)
 
 from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, compiled,
-                         emit_violation, product, wanted, weight_reason, weights_below)
+                         emit_order, emit_violation, product, wanted, weight_reason,
+                         weights_below)
 from .types import OsdSet
 
 #: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
@@ -96,6 +97,17 @@ class CrushRules:
             if reason:
                 return reason
         return emit_violation(rule, pool_size, osds)
+
+    def in_order(self, rule_id: int, pool_size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
+        """A set in an order that a rule with several emit steps allows: for each of them, the first
+        OSDs below its take, those that are also in `like` where they are there.
+
+        Unchanged under other rules, or if there is no such order.
+        """
+        rule = self._rule(rule_id)
+        if rule is None or len(rule.emits) < 2:
+            return osds
+        return emit_order(rule, pool_size, osds, like)
 
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
         """How a set has more OSDs in one bucket than the rule allows, or None.

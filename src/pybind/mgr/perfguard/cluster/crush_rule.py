@@ -270,3 +270,20 @@ def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[st
                     osd, emit.taken, rule.name)
         position = min(position + count, len(osds))
     return None
+
+
+def emit_order(rule: CrushRule, pool_size: int, osds: OsdSet, like: OsdSet) -> OsdSet:
+    """The set in an order in which `emit_violation` finds nothing; unchanged if there is none.
+    OSDs keep their position in `like` where that allows it."""
+    left: List[int] = list(osds)
+    ordered: List[int] = []
+    for emit in rule.emits:
+        if emit.osds is None:
+            return osds
+        found = [osd for osd in left if osd in emit.osds][:product(emit.nums, pool_size)]
+        left = [osd for osd in left if osd not in found]
+        places = like[len(ordered):len(ordered) + len(found)]
+        others = iter([osd for osd in found if osd not in places])
+        ordered += found if len(places) < len(found) else [
+            osd if osd in found else next(others) for osd in places]
+    return osds if left else tuple(ordered)

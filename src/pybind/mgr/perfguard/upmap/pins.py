@@ -58,6 +58,8 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         return Unpinnable(reason)
     derived = raw_from_up(up, entry, out)
     known = raw if derived is None else derived
+    known = known and _in_order(pool, known, crush)
+    acting = _in_order(pool, acting, crush, known or ())
     if known is None:
         return Pin(UpmapEntry(vector=acting), True)
     return _wanted_entry(known, acting, entry, by_position, out, existing)
@@ -67,8 +69,20 @@ def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
                 out: Container[int]) -> Optional[str]:
     """Why a PG must not be planned onto these OSDs: the mon would cancel the upmap, or one failure
     would take more of the PG than the rule allows, which no mon checks."""
-    return (crush.violation(pool.crush_rule, pool.size, osds, out)
+    return (crush.violation(pool.crush_rule, pool.size, _in_order(pool, osds, crush), out)
             or crush.crowding(pool.crush_rule, pool.size, osds))
+
+
+def _in_order(pool: Pool, osds: OsdSet, crush: Optional[CrushRules],
+              like: OsdSet = ()) -> OsdSet:
+    """A set of a replicated pool in the order of its rule; see CrushRules.in_order.
+
+    The mons check a set in the order of CRUSH. That of an acting set depends on where the data is,
+    and primary affinities change that of an up set.
+    """
+    if crush is None or pool.erasure:
+        return osds
+    return crush.in_order(pool.crush_rule, pool.size, osds, like)
 
 
 def lawful(entry: UpmapEntry, raw: OsdSet, pool: Pool, crush: CrushRules,
