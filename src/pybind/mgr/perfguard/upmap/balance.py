@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set,
-                    Tuple)
+from typing import (AbstractSet, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
@@ -179,7 +179,9 @@ class _Work:
             for osd in here:
                 if osd in fence:
                     excess[fence[osd]] += 1
-        for number in self.free:
+        emptied = excess.keys() - {fence[osd] for osd, weight in weights.items() if weight}
+        # First those that must leave, even if other racks get more than their share.
+        for number in sorted(self.free, key=lambda each: not self._is_in(each, emptied)):
             raw = self._pgs[number].raw
             assert raw is not None
             if any(not weights.get(osd) for osd in raw):
@@ -189,10 +191,13 @@ class _Work:
                 change[fence[old]] = change.get(fence[old], 0) - 1
                 change[fence[new]] = change.get(fence[new], 0) + 1
             gain = sum(abs(excess[part]) - abs(excess[part] + by) for part, by in change.items())
-            if gain > 0 and any(change.values()):
+            if (gain > 0 or self._is_in(number, emptied)) and any(change.values()):
                 self.here[number] = _in_place(self.here[number], raw, self._pool.erasure)
                 for part, by in change.items():
                     excess[part] += by
+
+    def _is_in(self, number: int, fences: AbstractSet[int]) -> bool:
+        return any(self.spread.fence[osd] in fences for osd in self.here[number])
 
     def legal(self, number: int, position: int, osd: int) -> bool:
         """Whether a shard may move to an OSD that has none of this PG: one per failure domain."""

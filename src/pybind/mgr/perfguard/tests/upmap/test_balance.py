@@ -267,6 +267,23 @@ def test_a_new_rack_is_filled_although_no_shard_can_move_there_alone(tmp_path: P
         assert outcome.crush.violation(0, 4, outcome.final(pg)) is None
 
 
+@pytest.mark.parametrize('steps, size, racks', [
+    (('choose firstn 2 type rack', 'chooseleaf firstn 2 type host'), 4, 4),
+    (('choose indep 3 type rack', 'chooseleaf indep 2 type host'), 6, 5),
+    (('choose indep 4 type rack', 'choose indep 2 type osd'), 8, 6)])
+def test_a_drained_rack_keeps_no_shard_although_none_can_leave_it_alone(
+        steps: Sequence[str], size: int, racks: int, tmp_path: Path) -> None:
+    """CRUSH gives some of the other racks more than their share."""
+    old = hosts(3 * racks, 1, racks=racks)
+    new = [[{osd: 0.0001 for osd in host} for host in old[0]], *old[1:]]
+    outcome = change(tmp_path, Map(old, steps), Map(new, steps), size, 128, 'indep' in steps[0])
+    drained = {osd for host in old[0] for osd in host}
+    assert all(drained.isdisjoint(pg.raw or ()) for pg in outcome.pgs)
+    assert [pg.pgid for pg in outcome.pgs if drained & set(outcome.final(pg))] == []
+    for pg in outcome.pgs:
+        assert outcome.crush.violation(0, size, outcome.final(pg)) is None
+
+
 def total(outcome: Outcome) -> Tuple[int, int]:
     return sum(outcome.result.before.values()), sum(outcome.result.after.values())
 
