@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pools whose rules take two sites one after the other, or choose racks before hosts."""
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import order, wait_reported
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+
+TWO_SITES = """
+rule two_sites {
+    id 7
+    type replicated
+    step take rack0
+    step chooseleaf firstn 2 type host
+    step emit
+    step take rack1
+    step chooseleaf firstn 2 type host
+    step emit
+}
+"""
+TWO_RACKS = """
+rule two_racks {
+    id 7
+    type replicated
+    step take default
+    step choose firstn 2 type rack
+    step chooseleaf firstn 2 type host
+    step emit
+}
+"""
+
+
+def add_rule(cluster: Cluster, rule: str) -> None:
+    if cluster.release.name == 'pacific':
+        rule = rule.replace('replicated', 'replicated\n    min_size 1\n    max_size 10')
+    path, text = cluster.directory / 'crush', cluster.directory / 'crush.txt'
+    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
+    cluster.run_tool(['crushtool', '-d', str(path), '-o', str(text)])
+    text.write_text(text.read_text() + rule)
+    cluster.run_tool(['crushtool', '-c', str(text), '-o', str(path)])
+    cluster.ceph('osd', 'setcrushmap', '-i', str(path))
+
+
+def make_pool(cluster: Cluster, name: str, rule: str) -> None:
+    cluster.pool_create(name, 64, size=4)
+    cluster.mon('osd pool set', pool=name, var='crush_rule', val=rule)
+    cluster.fill(name, 300, 4096)
+    cluster.wait_clean(60)
+
+
+def test_an_expansion_of_both_sites_is_pinned_whole(release: str,
+                                                    make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=8, hosts=8, racks=2, conf=FAST_CONF)
+    add_rule(cluster, TWO_SITES)
+    make_pool(cluster, 'sites', 'two_sites')
+    guard = Guard(cluster, {'target': 'balanced'})
+    guard.hold(lambda: cluster.add_osds(4, hosts=['host8', 'host9', 'host10', 'host11']))
+    status = guard.status()
+    print('%s: %d PGs pinned, unpinnable: %s' % (
+        release, status['pinned'], status['unpinnable']))
+    assert status['pinned'] > 0 and status['unpinnable'] == []
+    guard.do('start')
+    guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(60)
+    assert not guard.tracebacks()
+
+
+@pytest.mark.parametrize('target', ['balanced', 'crush'])
+def test_a_drained_rack_is_empty_at_the_end(target: str, release: str,
+                                            make_cluster: ClusterFactory) -> None:
+    """Under a rule that chooses racks first, no shard can leave a rack alone."""
+    cluster = make_cluster(release, osds=12, hosts=12, racks=4, conf=FAST_CONF)
+    add_rule(cluster, TWO_RACKS)
+    make_pool(cluster, 'racks', 'two_racks')
+    guard = Guard(cluster, {'target': target})
+    wait_reported(guard)
+    drained = set(map(int, cluster.mon('osd ls-tree', name='rack0')))
+    order(guard, 'drain', what=['rack0'])
+    done = guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(60)
+    left = {pg['pgid'] for pg in cluster.pgs() if drained & {*pg['up'], *pg['acting']}}
+    print('%s, %s: %d PGs released, %d left in the drained rack' % (
+        release, target, done['released'], len(left)))
+    assert done['released'] > 0 and not left
+    assert not guard.tracebacks()
