@@ -468,6 +468,9 @@ class SimCluster:
     def pool_pgs_limit(self) -> int:
         return 0
 
+    def default_crush_rule(self) -> int:
+        return -1
+
     def recommended_pg_nums(self) -> Mapping[str, int]:
         return {}
 

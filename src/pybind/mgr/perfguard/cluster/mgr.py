@@ -243,6 +243,10 @@ class MgrCluster:
         """mon_max_pool_pg_num, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
 
+    def default_crush_rule(self) -> int:
+        """osd_pool_default_crush_rule, as the mgr has it; -1: the first rule."""
+        return int(self._mgr.get_ceph_option('osd_pool_default_crush_rule'))
+
     def recommended_pg_nums(self) -> Dict[str, int]:
         """Pool -> pg_num_final of the pg_autoscaler, which may be close to the current pg_num: its
         advice on pg_num (would_adjust) concerns only pools in mode on. Raises OSError.

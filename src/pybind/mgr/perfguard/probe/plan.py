@@ -206,14 +206,16 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
                       '%s uses object_hash %d' % (
                           pool.name, pool.object_hash))
-    pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
+    rule = pool.crush_rule if pool is not None else _own_rule(cluster, seen, target.replicas)
+    osds = _osds_of(rule, seen)
+    pg_num = pool.pg_num if pool is not None else pg_num_for(len(osds))
     if not order.store:
         check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
     refusals = (*_blocked(order, seen, moving, pool, jobs),
                 *_no_room(cluster, options, pool, spent),
-                *_crowded(cluster, seen, target, pool, spent))
+                *_crowded(cluster, seen, target, pool, osds, spent))
     if pool is not None and not refusals:
         # Last, because it considers each PG of the pool; raises BadJob.
         _naming(0, jobs, target, pool, view)
@@ -262,8 +264,19 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
     return Target(order.kind, pool.name if pool is not None else '', osds, replicas, hosts)
 
 
-def _up(seen: Observation) -> int:
-    return sum(1 for osd in seen.osdmap.osds.values() if osd.is_up_and_in)
+def _own_rule(cluster: Reader, seen: Observation, replicas: int) -> Optional[int]:
+    """The CRUSH rule that the mons give a new replicated pool; None: not known."""
+    rules = seen.crush.rules_for(False, replicas)
+    default = cluster.default_crush_rule()
+    if default < 0:
+        return min(rules, default=None)
+    return default if default in rules else None
+
+
+def _osds_of(rule: Optional[int], seen: Observation) -> List[int]:
+    """The OSDs that a pool with this rule uses; all for an unknown rule."""
+    return [osd.id for osd in seen.osdmap.osds.values() if osd.is_up_and_in
+            and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:
@@ -301,11 +314,8 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
 
 
 def _crowded(cluster: Reader, seen: Observation, target: Target, pool: Optional[Pool],
-             spent: Budget) -> List[str]:
+             osds: Sequence[int], spent: Budget) -> List[str]:
     """For each OSD: the free space of a pool is that of all its OSDs together."""
-    rule = pool.crush_rule if pool is not None else None
-    osds = [osd.id for osd in seen.osdmap.osds.values() if osd.is_up_and_in
-            and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
     return budgets.nearfull_osds(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
 

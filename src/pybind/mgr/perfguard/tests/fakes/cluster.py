@@ -661,6 +661,9 @@ class FakeCluster:
     def pool_pgs_limit(self) -> int:
         return self.pool_pg_limit
 
+    def default_crush_rule(self) -> int:
+        return -1
+
     def recommended_pg_nums(self) -> Dict[str, int]:
         if self.recommended is None:
             raise OSError('pg_autoscaler: no such module')

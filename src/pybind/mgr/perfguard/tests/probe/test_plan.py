@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import Refused
@@ -13,6 +14,7 @@ from perfguard.options import Options
 from perfguard.probe.plan import Draft, RunOrder, draft
 
 from ..fakes.driver import OPTIONS
+from ..fakes.mon_model import ToyMon
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver
 
 WORDS = {'rw': 'randwrite', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
@@ -152,6 +154,38 @@ def test_one_osd_that_is_nearly_full(fields: Dict[str, Any]) -> None:
     setattr(cluster, 'osd_space', lambda: space)
     found, = refusals(replace(IN_POOL, **fields), cluster)
     assert 'osd.3 would be 85.0 % full' in found
+
+
+class TwoRules(ProbeCluster):
+    """Rule 0 takes one host of three OSDs, rule 1 all hosts."""
+    default_rule = -1
+
+    def crush(self, version: int) -> CrushRules:
+        dump = ToyMon(self.toys, 3, ()).crush_dump()
+        everywhere, = dump['rules']
+        one_host = [{'op': 'take', 'item': -2, 'item_name': 'h0'},
+                    {'op': 'choose_firstn', 'num': 0, 'type': 'osd'}, {'op': 'emit'}]
+        return CrushRules.from_dump({**dump, 'rules': [
+            {**everywhere, 'rule_id': 1, 'rule_name': 'everywhere'},
+            {**everywhere, 'steps': one_host}]})
+
+    def default_crush_rule(self) -> int:
+        return self.default_rule
+
+
+@pytest.mark.parametrize('default_rule, pg_num, full', [(-1, 32, True), (0, 32, True),
+                                                        (1, 256, False), (7, 256, False)])
+def test_an_own_pool_fits_the_osds_of_its_rule(default_rule: int, pg_num: int,
+                                               full: bool) -> None:
+    """Without osd_pool_default_crush_rule, the mons take the first rule."""
+    cluster = TwoRules(osds_per_host=3)
+    cluster.default_rule = default_rule
+    space = {osd: Space(1 << 40, int(0.849 * (1 << 40)) if osd == 2 else 0)
+             for osd in cluster.toys}
+    setattr(cluster, 'osd_space', lambda: space)
+    given = drafted(RunOrder(words={**WORDS, 'size': '1g', 'nrfiles': '256'}), cluster)
+    assert given.pg_num == pg_num
+    assert bool(given.refusals) == full and 'osd.2' in ''.join(given.refusals or ['osd.2'])
 
 
 def test_a_pool_whose_name_capabilities_cannot_have() -> None:
