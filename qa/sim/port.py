@@ -459,6 +459,9 @@ class SimCluster:
     def release(self) -> str:
         return '16.2.15'
 
+    def mgr_host(self) -> str:
+        return ''
+
     def page(self) -> str:
         return ''
 

@@ -284,6 +284,11 @@ class MgrCluster:
             return ''
         return ', '.join(sorted(map(_short, json.loads(reply.out).get('osd', {}))))
 
+    def mgr_host(self) -> str:
+        """The host of this mgr, with Kubernetes the node and not the pod; '' if unknown."""
+        metadata = self._mgr.get_metadata('mgr', self._mgr.get_mgr_id()) or {}
+        return str(metadata.get('hostname', ''))
+
     def free_bytes(self) -> int:
         """Free space of all OSDs, before replication."""
         return int(self._mgr.get('df')['stats']['total_avail_bytes'])

@@ -196,6 +196,8 @@ _SECTIONS = ('global', 'osd', 'client')
 #: Maximum number of options recorded, and of differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
 ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
+#: Its CPU and network are those of the client.
+MGR_HOST = 'host of the mgr'
 #: The client host of an imported run, and what stands for the host of the mgr.
 CLIENT, ACTIVE_MGR = 'client', 'the active mgr'
 #: Maximum number of drive models recorded.
@@ -205,10 +207,13 @@ READ = 'options'
 
 
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
-               drives: Iterable[str] = ()) -> Dict[str, str]:
+               drives: Iterable[str] = (), host: str = '') -> Dict[str, str]:
     """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not
-    answer; `drives`: of the OSDs of the pool or target, '' if unknown."""
+    answer; `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, ''
+    if it does not matter or is unknown."""
     found = {RELEASE: release} if release else {}
+    if host:
+        found[MGR_HOST] = host
     if pg_num:
         found[PGS] = str(pg_num)
     known = sorted(set(drives) - {''})

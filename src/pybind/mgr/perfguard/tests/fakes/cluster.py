@@ -632,6 +632,9 @@ class FakeCluster:
     def release(self) -> str:
         return '18.2.7'
 
+    def mgr_host(self) -> str:
+        return 'h0'
+
     def free_bytes(self) -> int:
         return 1 << 40
 

@@ -108,11 +108,21 @@ class Refitted(ProbeCluster):
         return {osd: 'bluestore on ' + self.drive for osd in osds}
 
 
-@pytest.mark.parametrize('change', ['version', 'drive'])
+class FailedOver(ProbeCluster):
+    host = 'rack1-a'
+
+    def mgr_host(self) -> str:
+        return self.host
+
+
+CHANGED = {'version': Upgraded, 'drive': Refitted, 'host': FailedOver}
+
+
+@pytest.mark.parametrize('change', CHANGED)
 def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
                                             change: str) -> None:
     fake_children(monkeypatch)
-    cluster: Any = Upgraded() if change == 'version' else Refitted()
+    cluster: Any = CHANGED[change]()
     driver = ProbeDriver(cluster)
     order = RunOrder(words={'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2',
                             'runtime': '1'}, pool='rep')
@@ -120,8 +130,9 @@ def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
     driver.finish()
     driver.give(RunId('probe baseline set', 1))
     setting = driver.loop.probed().known(1).setting
-    assert (setting['Ceph release'] == '18.2.7' if change == 'version'
-            else setting['drives'] == 'bluestore on WDC_A')
+    assert {'version': setting['Ceph release'] == '18.2.7',
+            'drive': setting.get('drives') == 'bluestore on WDC_A',
+            'host': setting.get('host of the mgr') == 'rack1-a'}[change]
     setattr(cluster, change, 'another')
     driver.give(order)
     driver.finish()
