@@ -3,6 +3,8 @@
 
 Speed means IOPS (both runs have the same bs, so bandwidth follows); for jobs with a fixed rate it
 means mean latency. p99 varies more from run to run, so that only a larger difference counts.
+Exchanging the runs reverses the result; only where some lines are faster and some slower, the
+verdict on all lines is "slower" both ways.
 """
 import math
 import random
@@ -13,8 +15,8 @@ from ..cluster.types import OsdPlace
 from ..errors import InvalidValue
 from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
 from .records import RunRecord, differences
-from .stats import (Difference, Key, Measured, Repetition, difference, holm, label, mann_whitney_p,
-                    measured, rate_text, resamples)
+from .stats import (Difference, Generators, Key, Measured, Repetition, difference, holm, label,
+                    mann_whitney_p, measured, rate_text, resamples)
 from .types import AGAIN, ALONE, TOGETHER
 
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
@@ -101,8 +103,9 @@ def compare(a: RunRecord, b: RunRecord) -> RunComparison:
         raise NothingInCommon('cannot compare probes %d and %d: they have no job in common (%s; %s)'
                               % (a.id, b.id, _names(ours), _names(theirs)))
     replicates = max(FEWEST_REPLICATES, min(REPLICATES, ALL_REPLICATES // len(common)))
-    rng = random.Random(SEED)
-    lines = tuple(_line(key, ours[key], theirs[key], rng, replicates) for key in common)
+    lines = tuple(_line(key, ours[key], theirs[key],
+                        (_generator(a.id, key, ours[key]), _generator(b.id, key, theirs[key])),
+                        replicates) for key in common)
     held = holm([line.p for line in lines], ALARM_LEVEL)
     sure = [line for line, holds in zip(lines, held) if holds]
     slower = tuple(line for line in sure if line.verdict == SLOWER)
@@ -115,10 +118,16 @@ def _same_osds(common: Sequence[Key]) -> bool:
     return bool(common) and all(key.osd is not None and not key.part for key in common)
 
 
-def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random,
+def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Random:
+    """Of one run in one line. Its results are part of the seed because imported runs may have the
+    same id, and its id because runs may have the same results."""
+    results = [(each.iops, each.latency_ns, each.p99_ns) for each in side]
+    return random.Random(repr((SEED, run_id, tuple(key), results)))
+
+
+def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
           replicates: int) -> Line:
-    """One random generator for all lines: the same two runs always give the same result."""
-    speed = _estimate(a, b, 'iops', _of_iops, True, rng, replicates)
+    speed = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
     bandwidth = speed[0]._replace(a=_middle(a, 'bytes_per_second'),
                                   b=_middle(b, 'bytes_per_second'))
     if not all(each.latency_ns for each in (*a, *b)):
@@ -126,16 +135,21 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random
         known = {IOPS: speed[0], BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), known, speed[0].verdict,
                     speed[1], _why(key, known, speed[0].verdict))
-    latency = _estimate(a, b, 'latency_ns', _of_latency, False, rng, replicates)
-    tail = _tail(a, b, rng, replicates)
+    latency = _estimate(a, b, 'latency_ns', _of_latency, False, rngs, replicates)
+    tail = _tail(a, b, rngs, replicates)
     main, p = latency if key.job.rate_iops else speed
     verdict = main.verdict
-    if tail[0].verdict == SLOWER and verdict != FASTER:
+    if _tail_counts(tail[0], verdict):
         # Either of the two would have been reported: Bonferroni.
-        verdict, p = SLOWER, min(1.0, 2.0 * min(p, tail[1]))
+        verdict, p = tail[0].verdict, min(1.0, 2.0 * min(p, tail[1]))
     estimates = {IOPS: speed[0], BANDWIDTH: bandwidth, LATENCY: latency[0], P99: tail[0]}
     return Line(label(key, b[-1].name), key, (len(a), len(b)), estimates, verdict, p,
                 _why(key, estimates, main.verdict))
+
+
+def _tail_counts(tail: Estimate, verdict: str) -> bool:
+    """Whether p99 is faster or slower, and the speed is not the opposite."""
+    return tail.verdict in (FASTER, SLOWER) and verdict in (tail.verdict, SAME, UNKNOWN)
 
 
 def _of_iops(seconds: float, ios: int, _lat_sum_ns: int) -> float:
@@ -158,25 +172,26 @@ def _middle(side: Sequence[Repetition], quantity: str) -> float:
 
 
 def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
-              of: Callable[[float, int, int], float], more_is_better: bool, rng: random.Random,
+              of: Callable[[float, int, int], float], more_is_better: bool, rngs: Generators,
               replicates: int) -> Tuple[Estimate, float]:
     """The estimate of a quantity that is known for each second, and its p."""
     ours, theirs = ([resamples(math.log(value), each.seconds, of, rng)
-                     for value, each in zip(_values(side, quantity), side)] for side in (a, b))
-    found = difference(ours, theirs, PRIOR_SD, rng, replicates)
+                     for value, each in zip(_values(side, quantity), side)]
+                    for side, rng in zip((a, b), rngs))
+    found = difference(ours, theirs, PRIOR_SD, rngs, replicates)
     matters = found.p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
     if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
         matters = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
     return _verdict_of(a, b, quantity, found, matters, more_is_better), found.p
 
 
-def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
+def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
           replicates: int) -> Tuple[Estimate, float]:
     """p99 depends on few operations and has outliers: each repetition of one run must be beyond
     each of the other, and an alarm requires that the ranks alone prove the difference."""
     ours, theirs = ([math.log(each.p99_ns) for each in side] for side in (a, b))
-    found = difference([[each] for each in ours], [[each] for each in theirs], TAIL_PRIOR_SD, rng,
-                       replicates)
+    found = difference([[each] for each in ours], [[each] for each in theirs], TAIL_PRIOR_SD,
+                       rngs, replicates)
     apart = min(ours) > max(theirs) or max(ours) < min(theirs)
     matters = (apart and min(len(a), len(b)) > 1 and found.p <= LEVEL
                and abs(found.value) >= math.log1p(LEAST_TAIL_EFFECT))
@@ -202,7 +217,7 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
         text += '%.3g ms (before: %.3g ms)' % (one.b / 1e6, one.a / 1e6)
     else:
         text += '%s IOPS (before: %s IOPS)' % (rate_text(one.b), rate_text(one.a))
-    if tail is not None and tail.verdict == SLOWER and verdict != FASTER:
+    if tail is not None and _tail_counts(tail, verdict):
         text += '; p99 %.3g ms (before: %.3g ms)' % (tail.b / 1e6, tail.a / 1e6)
     return text
 
@@ -221,6 +236,8 @@ def _overall(lines: Sequence[Line], sure: Sequence[Line]) -> str:
 
 def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
            common: Sequence[Key]) -> List[str]:
+    if a.id == b.id and ours == theirs:
+        return ['probe %d is compared with itself' % a.id]
     notes = ['the conditions differ: %s' % text for text in differences(a, b)]
     fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
     if fewest < ENOUGH_REPETITIONS:

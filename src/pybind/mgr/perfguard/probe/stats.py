@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Measurements of a run by comparable key, and statistics of few repetitions.
 
-Values are logarithms, so that differences are ratios. The random generator has a fixed seed, so
-that the same data has the same result.
+Values are logarithms, so that differences are ratios. Random generators have fixed seeds, so that
+the same data has the same result.
 """
 import math
 import random
@@ -37,7 +37,12 @@ class Difference(NamedTuple):
 Side = Sequence[Sequence[float]]
 
 
-def difference(a: Side, b: Side, prior_sd: float, rng: random.Random,
+#: The random generators of both sides. Neither depends on the other side, so that the difference
+#: a - b is exactly the negative of b - a.
+Generators = Tuple[random.Random, random.Random]
+
+
+def difference(a: Side, b: Side, prior_sd: float, rngs: Generators,
                replicates: int) -> Difference:
     """The difference b - a, as the median of all differences between repetitions of both sides
     (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). With three repetitions per
@@ -53,11 +58,14 @@ def difference(a: Side, b: Side, prior_sd: float, rng: random.Random,
     Tibshirani, An Introduction to the Bootstrap, 1993, chapter 12).
     """
     value = _shift([each[0] for each in a], [each[0] for each in b])
-    drawn = [_shift(_drawn(a, prior_sd, rng), _drawn(b, prior_sd, rng))
+    drawn = [_shift(_drawn(a, prior_sd, rngs[0]), _drawn(b, prior_sd, rngs[1]))
              for _ in range(replicates)]
     mean = sum(drawn) / replicates
     error = math.sqrt(sum((each - mean) ** 2 for each in drawn) / (replicates - 1))
     freedom = _freedom(a, b, prior_sd)
+    if not error:
+        # Equal sides with equal generators: a run and itself.
+        return Difference(value, value, value, 1.0)
     reach = error * _student(Z_95, freedom)
     return Difference(value, value - reach, value + reach,
                       math.erfc(_normal(abs(value) / error, freedom) / math.sqrt(2.0)))
@@ -145,18 +153,23 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     Exact, given the ties, up to EXACT_REPETITIONS a side; beyond by the normal distribution.
     """
     ranks = _double_ranks([*a, *b])
-    observed = sum(ranks[:len(a)])
     total = sum(ranks)
-    away = abs(observed - total * len(a) / len(ranks))
+
+    def away(rank_sum: int) -> int:
+        """From the expected sum, times the number of ranks: exact, so that a and b may change
+        places."""
+        return abs(rank_sum * len(ranks) - total * len(a))
+
+    observed = away(sum(ranks[:len(a)]))
     if max(len(a), len(b)) <= EXACT_REPETITIONS:
         ways = _ways(ranks, len(a))
         far = sum(count for rank_sum, count in enumerate(ways)
-                  if count and abs(rank_sum - total * len(a) / len(ranks)) >= away - 1e-9)
+                  if count and away(rank_sum) >= observed)
         return far / sum(ways)
     mean_square = sum(rank * rank for rank in ranks) / len(ranks)
     spread = mean_square - (total / len(ranks)) ** 2
     variance = len(a) * len(b) / (len(ranks) - 1) * spread
-    return math.erfc(away / math.sqrt(2.0 * variance)) if variance else 1.0
+    return math.erfc(observed / len(ranks) / math.sqrt(2.0 * variance)) if variance else 1.0
 
 
 def _double_ranks(values: Sequence[float]) -> List[int]:

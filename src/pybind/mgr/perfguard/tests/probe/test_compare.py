@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Dict
 
 import pytest
+from hypothesis import example, given, strategies as st
 
 from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, RunComparison, NothingInCommon,
                                      compare)
@@ -57,7 +58,7 @@ def test_thirty_per_cent_slower_is_found() -> None:
 
 
 def test_of_single_repetitions_little_is_said() -> None:
-    assert shares(1.0, 1, 0.1)[SLOWER] <= 0.05
+    assert shares(1.0, 1, 0.1, trials=600)[SLOWER] <= 0.05
     found = shares(0.5, 1, 0.1)
     assert found[SLOWER] >= 0.9 and found[SAME] == 0.0
 
@@ -82,6 +83,75 @@ def test_the_same_runs_have_one_answer() -> None:
     rng = random.Random(4)
     a, b = (run(number, noisy(rng, LATENCY, 1000.0, 3, 0.05)) for number in (1, 2))
     assert compare(a, b) == compare(a, b)
+
+
+#: What remains of a verdict if the runs are exchanged.
+REVERSED = {FASTER: SLOWER, SLOWER: FASTER, SAME: SAME, UNKNOWN: UNKNOWN}
+
+
+def assert_mirrored(a: RunRecord, b: RunRecord) -> None:
+    there, back = compare(a, b), compare(b, a)
+    assert there.verdict == REVERSED[back.verdict]
+    for one, other in zip(there.lines, back.lines):
+        assert (one.verdict, one.p) == (REVERSED[other.verdict], other.p)
+        for name, found in one.estimates.items():
+            mirror = other.estimates[name]
+            assert (found.a, found.b) == (mirror.b, mirror.a)
+            assert found.verdict == REVERSED[mirror.verdict]
+            assert (found.ratio, found.low, found.high) == pytest.approx(
+                (1 / mirror.ratio, 1 / mirror.high, 1 / mirror.low), rel=1e-12)
+
+
+REPETITIONS = st.lists(st.lists(st.integers(1, 3000), min_size=1, max_size=7), min_size=1,
+                       max_size=6)
+TAILS = st.sampled_from([3.0, 4.5, 30.0])
+
+
+@given(REPETITIONS, REPETITIONS, TAILS, TAILS, st.integers(1, 2))
+@example([[1000] * 6] * 6, [[1000] * 6] * 6, 3.0, 30.0, 2)
+def test_exchanged_runs_have_the_reversed_result(ours, theirs, tail: float, other: float,
+                                                 number: int) -> None:
+    a, b = (run(each, [step(LATENCY, rates, repetition=at, p99_ratio=ratio)
+                       for at, rates in enumerate(side)])
+            for each, side, ratio in ((1, ours, tail), (number, theirs, other)))
+    assert_mirrored(a, b)
+
+
+def test_exchanged_runs_at_the_border() -> None:
+    """Where chance decides between two verdicts."""
+    rng = random.Random(7)
+    for ratio in (0.75, 0.8, 0.85, 0.9):
+        for _ in range(25):
+            assert_mirrored(run(1, noisy(rng, LATENCY, 1000.0, 3, 0.1)),
+                            run(2, noisy(rng, LATENCY, 1000.0 * ratio, 3, 0.1)))
+
+
+@given(REPETITIONS)
+@example([[1000] * 6])
+def test_a_run_and_itself_have_no_difference(rates) -> None:
+    """However few and scattered its repetitions are."""
+    record = run(1, [step(LATENCY, each, repetition=at) for at, each in enumerate(rates)])
+    found = compare(record, record)
+    assert found.verdict == SAME and found.slower == ()
+    for line in found.lines:
+        assert (line.verdict, line.p) == (SAME, 1.0)
+        assert all((each.ratio, each.low, each.high) == (1.0, 1.0, 1.0)
+                   for each in line.estimates.values())
+    assert found.notes == ('probe 1 is compared with itself',)
+
+
+def test_equal_results_of_two_runs_have_an_interval() -> None:
+    """Their random numbers differ: else the noise of both sides would cancel out."""
+    speed = compare(flat(1, 1000, 1010, 990), flat(2, 1000, 1010, 990)).lines[0].estimates['iops']
+    assert speed.ratio == 1.0 and speed.low < 0.95 and speed.high > 1.05
+
+
+def test_other_lines_do_not_change_the_result_of_a_line() -> None:
+    rng = random.Random(8)
+    a, b = (noisy(rng, LATENCY, speed, 3, 0.1) for speed in (1000.0, 850.0))
+    more = noisy(rng, IOPS, 1000.0, 3, 0.1)
+    assert compare(run(1, [*more, *a]), run(2, [*more, *b])).lines[1] == compare(
+        run(1, a), run(2, b)).lines[0]
 
 
 def test_a_verdict_contains_its_numbers() -> None:
@@ -124,6 +194,8 @@ def test_a_long_tail_alone() -> None:
     line = compare(a, b).lines[0]
     assert line.estimates['iops'].verdict == SAME and line.verdict == SLOWER
     assert line.why.endswith('; p99 30 ms (before: 3 ms)')
+    better = compare(b, a).lines[0]
+    assert better.verdict == FASTER and better.why.endswith('; p99 3 ms (before: 30 ms)')
     # One odd repetition is no tail, and three a side are no reason for an alarm.
     odd = run(3, [*zip(b.steps[:1], b.results[:1]), *zip(a.steps[1:], a.results[1:])])
     assert compare(a, odd).lines[0].verdict == SAME

@@ -64,7 +64,7 @@ def test_the_interval_covers_the_truth(repetitions: int, run_sd: float) -> None:
     covered, trials = 0, 400
     for _ in range(trials):
         a, b = ([[rng.gauss(0.0, run_sd)] for _ in range(repetitions)] for _ in range(2))
-        found = difference(a, b, 0.1, rng, 100)
+        found = difference(a, b, 0.1, (rng, rng), 100)
         covered += found.low <= 0.0 <= found.high
     assert covered / trials >= 0.9
 
@@ -82,7 +82,7 @@ def test_more_repetitions_narrow_the_interval() -> None:
     widths = []
     for repetitions in (1, 3, 9):
         side = [[rng.gauss(0.0, 0.08)] for _ in range(repetitions)]
-        found = difference(side, side, 0.1, random.Random(3), 400)
+        found = difference(side, side, 0.1, (random.Random(3), random.Random(4)), 400)
         widths.append(found.high - found.low)
         assert found.value == pytest.approx(0.0, abs=1e-9) and found.p == pytest.approx(1.0)
     assert widths[0] > 1.4 * widths[1] > 1.9 * widths[2]
