@@ -62,6 +62,8 @@ class CampaignStatus:
     #: Until the last PG has arrived; None: not known.
     eta: Optional[Eta] = None
     rolled_back: bool = False
+    #: Ended with PGs that wait for a decision of the operator.
+    held: bool = False
     #: PGs that may be in flight.
     limit: int = 0
     #: Of one interval change, as measured; None: not enough evidence so far.
@@ -123,7 +125,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         pinned=held_back(shown, pins), in_flight=len(flights), released=shown.released,
         kept=shown.kept_now, unpinnable=shown.unpinnable, bytes_total=shown.bytes_done + left,
         bytes_done=shown.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
-        rolled_back=shown.rolled_back,
+        rolled_back=shown.rolled_back, held=shown.held,
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
         started=shown.started, ended=shown.ended,
@@ -142,7 +144,7 @@ def status_json(shown: CampaignStatus) -> Json:
         'kept': shown.kept, 'unpinnable': _unpinnable_json(shown.unpinnable),
         'bytes_total': shown.bytes_total, 'bytes_done': shown.bytes_done,
         'eta_seconds': eta_seconds, 'eta_low_seconds': low, 'eta_high_seconds': high,
-        'rolled_back': shown.rolled_back, 'limit': shown.limit,
+        'rolled_back': shown.rolled_back, 'held': shown.held, 'limit': shown.limit,
         'stall_seconds': shown.stall_seconds, 'waits_for_window': shown.waits_for_window,
         'started': shown.started or None, 'ended': shown.ended, 'epochs': shown.epochs,
         'reasons': texts(shown.reasons), 'limits': as_json(shown.reasons),

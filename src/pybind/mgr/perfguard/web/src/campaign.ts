@@ -6,16 +6,21 @@ import type { Campaign, Phase } from './types';
 export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'rollback'
     | 'finish';
 
-/** The actions that perfguard accepts, the most likely first; it may still refuse a rollback.
- * `pinned`: PGs that are held back. */
-export function verbsOf(phase: Phase, paused: boolean, pinned = 0): Verb[] {
+/** The actions that the page offers, the most likely first. perfguard accepts all of them, but may
+ * still refuse a rollback; tests/verbs.json also lists those that only the command line has. */
+export function verbsOf(phase: Phase, { id, paused, held }: Partial<Campaign>): Verb[] {
     switch (phase) {
+        case 'IDLE':
+            // A new campaign is shown as IDLE until its flags are in force.
+            return id ? ['finish', 'abort'] : ['prepare'];
         case 'PREPARED':
             return ['pin', 'finish', 'abort'];
         case 'PINNING':
             return ['abort'];
         case 'PINNED':
-            return ['start', 'finish', 'abort', 'rollback'];
+            // Too many PGs became unpinnable during the pause: "start" accepts that they move.
+            return ['start', ...(paused ? ['resume' as const] : []), 'finish', 'abort',
+                'rollback'];
         case 'RELEASING':
         case 'HOLDING':
             return [paused ? 'resume' : 'pause', 'finish', 'abort', 'rollback'];
@@ -25,7 +30,7 @@ export function verbsOf(phase: Phase, paused: boolean, pinned = 0): Verb[] {
             return [];
         case 'ABORTED':
             // The three ways out of PERFGUARD_HELD_PINS.
-            return pinned ? ['resume', 'rollback', 'finish', 'prepare'] : ['prepare'];
+            return held ? ['resume', 'rollback', 'finish', 'prepare'] : ['prepare'];
         default:
             return ['prepare'];
     }

@@ -81,6 +81,8 @@ export interface Campaign {
     id: number | null;
     phase: Phase;
     paused: boolean;
+    /** Ended, with PGs that wait for a decision of the operator. */
+    held: boolean;
     trigger: string | null;
     target: string;
     total: number;

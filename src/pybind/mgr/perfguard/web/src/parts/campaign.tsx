@@ -25,8 +25,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
         return null;
     }
     const { rebalance } = overview;
-    const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false,
-        rebalance.pinned ?? 0);
+    const allowed = verbsOf(overview.status.phase, rebalance);
     // A question stays until it is answered, also when the phase changes meanwhile.
     const keep = (verb: Verb | CrushVerb) => (on: boolean) =>
         setKept((now) => turned(now, verb, on));

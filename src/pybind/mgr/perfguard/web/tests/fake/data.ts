@@ -179,7 +179,7 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
     const left = (1 - share) / 0.7 * CAMPAIGN_SECONDS;
     const known = phase === 'RELEASING';
     return {
-        id: 7, phase, paused, trigger: 'expand', target: 'balanced', total, released, kept,
+        id: 7, phase, paused, held: phase === 'ABORTED', trigger: 'expand', target: 'balanced', total, released, kept,
         in_flight: flying, pinned: phase === 'PREPARED' ? 0 : total - released - kept - flying,
         unpinnable: phase === 'PINNED' ? [{ pgid: '2.1f', reason: 'its rule has no OSD left' }]
             : [],

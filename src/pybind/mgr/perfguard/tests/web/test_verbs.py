@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The actions that the page offers (web/tests/verbs.json) are those that perfguard accepts."""
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.options import DEFAULTS
+from perfguard.rebalance.campaign_orders import check_rollback
+from perfguard.rebalance.report import ReleasePlan, status
+from perfguard.rebalance.requests import Request, check
+from perfguard.rebalance.types import Campaign, Phase
+
+TABLE = json.loads((Path(__file__).resolve().parents[2] / 'web' / 'tests' / 'verbs.json')
+                   .read_text())
+VERBS = ('abort', 'finish', 'pause', 'pin', 'prepare', 'resume', 'rollback', 'start')
+#: Phases in which a campaign can be paused.
+PAUSABLE = (Phase.PINNED, Phase.RELEASING, Phase.HOLDING)
+#: What only the command line has: a rollback of a campaign without pins, an abort that cancels a
+#: rollback, pinning again, and another duration for a pause.
+OMITTED = {('IDLE', 'rollback'), ('PREPARED', 'rollback'), ('PINNING', 'rollback'),
+           ('ABORTING', 'rollback'), ('ABORTING', 'abort'), ('PINNED', 'pin'),
+           ('RELEASING', 'pause'), ('HOLDING', 'pause')}
+State = Tuple[str, Optional[int], bool, bool]
+
+
+def campaigns() -> Iterator[Optional[Campaign]]:
+    """Every state that the actions depend on. The time window is none: it delays releases only."""
+    yield None
+    for phase in Phase:
+        if phase is not Phase.IDLE:
+            yield Campaign(id=7, phase=phase, started=1.0, prepared=True, crush_own=5)
+    for phase in PAUSABLE:
+        yield Campaign(id=7, phase=phase, started=1.0, prepared=True, crush_own=5, paused=True)
+    yield Campaign(id=7, phase=Phase.PREPARED, started=1.0, crush_own=5)
+    yield Campaign(id=7, phase=Phase.ABORTED, started=1.0, prepared=True, crush_own=5, held=True)
+
+
+def is_accepted(campaign: Optional[Campaign], verb: str) -> bool:
+    seen: Any = SimpleNamespace(crush_version=5)
+    try:
+        if verb == 'rollback':
+            check_rollback(campaign, seen)
+        else:
+            check(campaign, Request(verb, keep=True), 3, ())
+    except Refused:
+        return False
+    return True
+
+
+def shown(campaign: Optional[Campaign]) -> State:
+    found = status(campaign, {}, ReleasePlan().moves, (), DEFAULTS, 9.0)
+    return found.phase.value, found.id or None, found.paused, found.held
+
+
+def test_the_table_is_what_perfguard_accepts() -> None:
+    rows = {(row['phase'], row['id'], row['paused'], row['held']): row['accepted'].split()
+            for row in TABLE}
+    accepted: Dict[State, Any] = {
+        shown(campaign): [verb for verb in VERBS if is_accepted(campaign, verb)]
+        for campaign in campaigns()}
+    assert rows == accepted
+
+
+@pytest.mark.parametrize('row', TABLE, ids=lambda row: '%(phase)s %(id)s %(paused)s %(held)s' % row)
+def test_the_page_offers_all_but_what_is_listed_here(row: Any) -> None:
+    missing = set(row['accepted'].split()) - set(row['offered'].split())
+    assert {(row['phase'], verb) for verb in missing} <= OMITTED
+    if row['paused']:
+        assert 'resume' in row['offered'].split()
