@@ -395,8 +395,14 @@ class Journal:
         self._looked: Optional[float] = None
         #: When removals were last read back.
         self._settled = 0.0
-        #: Why no commands may be sent now; '' if everything is stored.
-        self.failure = ''
+        #: Why no commands may be sent now: another owner or none, and documents that the mons do
+        #: not have. '' otherwise.
+        self._unowned = self._lost = ''
+
+    @property
+    def failure(self) -> str:
+        """Why no commands may be sent now; '' if everything is stored."""
+        return self._unowned or self._lost
 
     def load(self, now: float) -> None:
         """This mgr has become active."""
@@ -405,7 +411,7 @@ class Journal:
     def _take(self, gid: int, now: float) -> None:
         self._gid, self._token = gid, '%d %.6f' % (gid, now)
         self._owned = self.fenced = False
-        self._looked, self.failure = None, ''
+        self._looked, self._unowned, self._lost = None, '', ''
         self._store.put_key(OWNER, self._token)
 
     def claim(self, now: float) -> bool:
@@ -428,7 +434,7 @@ class Journal:
         found = self._mons.stored([OWNER])
         if found.get(OWNER) != self._token:
             return self._not_owner(found)
-        self._owned, self.failure = True, ''
+        self._owned, self._unowned = True, ''
         return True
 
     def kept(self) -> bool:
@@ -440,28 +446,30 @@ class Journal:
             return False
         expected = self._store.unverified()
         if not expected and self._owned:
+            self._lost = ''
             return True
         found = self._mons.stored([OWNER, *expected])
         if found.get(OWNER) != self._token:
             return self._not_owner(found)
-        self._owned = True
+        self._owned, self._unowned = True, ''
         lost = sorted(key for key, value in expected.items()
                       if key not in found or found[key] != value)
         if lost:
             self._store.put_again()
-            self.failure = ("the mons do not store perfguard's journal (%s): "
-                            'perfguard sends no command') % listed(lost, 1)
+            self._lost = ("the mons do not store perfguard's journal (%s): "
+                          'perfguard sends no command') % listed(lost, 1)
             return False
         self._store.verified()
-        self.failure = ''
+        self._lost = ''
         return True
 
     def settled(self, now: float) -> bool:
-        """Read back what was removed in the last turn, because no command may follow.
+        """Read back what was removed in the last turn, because no command may follow, and what the
+        mons did not have.
 
         After a failure, at intervals: each question waits for mons that do not answer.
         """
-        if not self._store.removing or (
+        if not (self._store.removing or self._lost) or (
                 self.failure and 0.0 <= now - self._settled < CLAIM_SECONDS):
             return True
         self._settled = now
@@ -471,14 +479,14 @@ class Journal:
         other = found.get(OWNER)
         if self._owned and other:
             self.fenced = True
-            self.failure = ('the journal belongs to another mgr, which has become active (gid %s): '
-                            'this mgr sends no command' % other.split()[0])
+            self._unowned = ('the journal belongs to another mgr, which has become active '
+                             '(gid %s): this mgr sends no command' % other.split()[0])
             return False
         if not self._owned or OWNER in found:
             # Its own mark did not arrive, or was removed. Without an answer, another mgr may be
             # active now, whose mark a late write would replace.
             self._store.put_key(OWNER, self._token)
-        self.failure = 'cannot read the journal back from the mons: perfguard sends no command'
+        self._unowned = 'cannot read the journal back from the mons: perfguard sends no command'
         return False
 
 

@@ -395,3 +395,45 @@ def test_a_request_that_the_mons_do_not_have_is_written_again_before_anything_is
     assert driver.kv.data[key]
     driver.run_to('PREPARED')
     assert not requested(driver)
+
+
+@pytest.mark.parametrize('busy', [False, True])
+def test_an_error_for_one_removed_key_is_reported_once(busy: bool) -> None:
+    """The mons answer for the owner and for all other keys, also in turns that write records."""
+    driver = Driver()
+    driver.to_pinned()
+    store, stored = driver.loop._store, driver.cluster.stored
+    store.put('crushbefore', {})
+    store.verified()
+    keys = [key for key in driver.kv.data if key.startswith('crushbefore/')]
+    setattr(driver.cluster, 'stored', lambda names: {
+        key: value for key, value in stored(names).items() if key not in keys})
+    store.remove('crushbefore')
+    for number in range(60):
+        if busy and number % 2:
+            driver.ask('set', option='max_pgs_in_flight', value=str(number))
+        driver.turn()
+    assert len(failures(driver)) == 1
+    setattr(driver.cluster, 'stored', stored)
+    driver.run(31)
+    assert not driver.loop.jobs.journal.failure and not store.removing
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert len(failures(driver)) == 1
+
+
+def test_a_write_that_was_lost_is_read_back_although_no_command_follows() -> None:
+    driver = Driver()
+    driver.run(2)
+    driver.kv.losing = True
+    driver.loop._store.put('mitigation', {})
+    assert not driver.loop.jobs.kept()
+    driver.kv.losing = False
+    driver.loop.jobs.may_write()
+    assert driver.loop.jobs.journal.failure
+    driver.run(62)
+    assert not driver.loop.jobs.journal.failure and not driver.kv.lost
+
+
+def failures(driver: Driver) -> List[Any]:
+    return [event for event in driver.loop.published.events if event['kind'] == 'failed']
