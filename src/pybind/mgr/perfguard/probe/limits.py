@@ -26,6 +26,20 @@ SKEW = 2.0
 QUOTA_SHARE = 0.5
 #: Number of OSDs that a refusal names.
 NAMED_OSDS = 5
+#: Maximum time that counts between two turns: if it is longer, the clock was set ahead.
+LONGEST_TURN_SECONDS = 15.0
+
+
+class Elapsed:
+    """Seconds since a run began, although the clock may be set back or ahead in between."""
+
+    def __init__(self, now: float) -> None:
+        self._last, self._seconds = now, 0.0
+
+    def at(self, now: float) -> float:
+        self._seconds += min(max(0.0, now - self._last), LONGEST_TURN_SECONDS)
+        self._last = now
+        return self._seconds
 
 
 class Budget(NamedTuple):

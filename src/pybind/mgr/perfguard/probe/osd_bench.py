@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Commander, View
 from ..cluster.types import Signals
-from .limits import Budget, disturbances
+from .limits import Budget, Elapsed, disturbances
 from .records import ABORTED, FAILED, RUNNING, RunRecord
 from .stats import measured
 from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
@@ -83,7 +83,8 @@ class StoreRun:
         self._todo: List[Tuple[int, int, Bench]] = [
             (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
         self._total = len(self._todo)
-        self._asked_at = now
+        self._elapsed = Elapsed(now)
+        self._asked_at = 0.0
         self._waiting = False
         self.started = now
         self._done: List[Tuple[JobStep, StepResult]] = []
@@ -99,6 +100,7 @@ class StoreRun:
         self.finished = not self._waiting
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
+        seconds = self._elapsed.at(now)
         if reasons:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):
@@ -107,11 +109,11 @@ class StoreRun:
             return
         answers = self._cluster.answers(BENCH)
         if self._waiting:
-            self._take(answers, now)
+            self._take(answers, seconds)
         if self.outcome:
             self.finished = not self._waiting
         elif not self._waiting:
-            self._next(now)
+            self._next(seconds)
 
     def close(self) -> None:
         """Nothing to undo."""

@@ -14,7 +14,7 @@ from ..cluster.ports import Cluster, Commander, View
 from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import Pool, Signals
 from .child import Child
-from .limits import disturbances
+from .limits import Elapsed, disturbances
 from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResources, Sweeps,
@@ -69,7 +69,10 @@ class ProbeRun:
         self._manager = ResourceManager(cluster, keep, resources)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
-        self._since = now
+        #: All times are seconds since the run began; only the record and the journal have dates.
+        self._elapsed, self._now = Elapsed(now), now
+        #: When the worker must have ended.
+        self._ends_at = 0.0
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
@@ -115,17 +118,17 @@ class ProbeRun:
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
         """`reasons`: why no probe may continue."""
+        seconds, self._now = self._elapsed.at(now), now
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):
             self.met[text] = None
         if self.resources.stage == PREPARING:
-            self._prepare(now, view, signals, reasons)
+            self._prepare(seconds, view, signals, reasons)
         if self.resources.stage == RUNNING:
-            self._follow(now)
-        paused = 0.0 < self._again_at - now <= MOST_PAUSE_SECONDS
-        if self.resources.stage == CLEANING and not paused:
-            self._try_to_clean_up(now, view)
+            self._follow(seconds)
+        if self.resources.stage == CLEANING and seconds >= self._again_at:
+            self._try_to_clean_up(seconds, view)
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """With growing pauses while something prevents the clean-up."""
@@ -165,7 +168,7 @@ class ProbeRun:
         counts = signals.pool_counts.get(pool.id) if pool is not None else None
         if pool is None or self.resources.own and (
                 counts is None or counts.active_clean < pool.pg_num):
-            if now - self._since > POOL_SECONDS:
+            if now > POOL_SECONDS:
                 self._fail('pool %s is not active+clean after %d s'
                            % (self.resources.pool, POOL_SECONDS))
             return
@@ -188,12 +191,12 @@ class ProbeRun:
         self.steps = self._plan.steps
         limit = self._plan.limit_seconds
         if not self._manager.note(stage=RUNNING, pool_id=pool.id,
-                                  worker_ends=now + limit + GRACE_SECONDS,
+                                  worker_ends=self._now + limit + GRACE_SECONDS,
                                   naming=None if self.resources.own else naming):
             # The next mgr would not remove what the worker writes.
             self._fail(NOT_KEPT)
             return
-        self.started = now
+        self.started, self._ends_at = self._now, now + limit + GRACE_SECONDS
         self._start(self._request(RUN, limit, naming))
 
     # ---- Running
@@ -228,9 +231,9 @@ class ProbeRun:
         if status is None:
             if self._cancel and self._cancelled_at is None:
                 self._cancelled_at = now
-            cancelled_at = self.resources.worker_ends if self._cancelled_at is None \
+            cancelled_at = self._ends_at if self._cancelled_at is None \
                 else self._cancelled_at + CANCEL_SECONDS
-            if now > min(self.resources.worker_ends, cancelled_at) + GRACE_SECONDS:
+            if now > min(self._ends_at, cancelled_at) + GRACE_SECONDS:
                 self._fail('the worker did not end in time and was killed')
                 child.kill()
             return
@@ -240,7 +243,6 @@ class ProbeRun:
             self.outcome, self.message = FAILED, 'the worker ended before all jobs were measured'
         child.close()
         self._child = None
-        self._since = now
         self._stage(CLEANING)
 
     def _listen(self, child: Child) -> None:
@@ -342,7 +344,7 @@ class ProbeRun:
         status = child.ended(now)
         self._listen(child)
         if status is None:
-            if not 0.0 <= now - self._sweep_began <= SWEEP_SECONDS + 2 * GRACE_SECONDS:
+            if now - self._sweep_began > SWEEP_SECONDS + 2 * GRACE_SECONDS:
                 child.kill()
             return
         if self._part is not None:
