@@ -15,6 +15,7 @@ from . import report
 from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders
 from .goals import without_goals
+from .latency import EXEMPT_SECONDS
 from .pinning import count_again
 from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
@@ -244,7 +245,10 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
         in_flight={pgid: flight(each) for pgid, each in campaign.in_flight.items()},
         pace=replace(campaign.pace, decided=min(campaign.pace.decided, now),
                      acquitted=min(campaign.pace.acquitted, now),
-                     seen_since=min(campaign.pace.seen_since, now)),
+                     seen_since=min(campaign.pace.seen_since, now),
+                     slow_reads={osd: each._replace(
+                         exempt_until=min(each.exempt_until, now + EXEMPT_SECONDS))
+                         for osd, each in campaign.pace.slow_reads.items()}),
         stalls=replace(
             campaign.stalls, credited=min(campaign.stalls.credited, now),
             released=min(campaign.stalls.released, now),

@@ -422,7 +422,8 @@ class Forecast:
                     seen: Observation, options: Options) -> None:
         """Compute the remaining moves if the OSDMap has changed."""
         if (seen.osdmap.epoch == self._epoch
-                or (len(self.moves) > PREVIEW_PGS and seen.now < self._due)):
+                or (len(self.moves) > PREVIEW_PGS
+                    and 0.0 < self._due - seen.now <= PLAN_SECONDS)):
             return
         self._epoch, self._due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
         active = campaign is not None and campaign.active

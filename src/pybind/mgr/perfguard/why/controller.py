@@ -125,7 +125,8 @@ class Explaining:
         if self._loads is None or self._loads[0] is not order:
             self._loads = (order, now + LOADS_SECONDS)
             self._cluster.read_loads(COUNTED_SECONDS)
-        return now < self._loads[1]
+        # If the clock was set back, it waits no longer.
+        return 0.0 < self._loads[1] - now <= LOADS_SECONDS
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
