@@ -135,7 +135,9 @@ def duration_seconds(text: str) -> float:
     """Seconds of "90s", "30m", "2h" or "1d"; raises InvalidValue."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
-    if not 0.0 < seconds <= LONGEST_SECONDS:
+    if seconds <= 0.0:
         raise InvalidValue('%.30r is not a duration: give one such as 30m, 2h or 1d, at most 30d'
                            % text)
+    if seconds > LONGEST_SECONDS:
+        raise InvalidValue('the duration must be at most 30d, not %.30r' % text)
     return seconds

@@ -209,7 +209,8 @@ class Probing:
 
     def _begin(self, given: Draft, seen: Observation, options: Options) -> Json:
         if self._record is not None:
-            raise Refused(errno.EBUSY, 'probe %d is active' % self._record.id)
+            raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
+                          'with "probe cancel %d"' % (self._record.id, self._record.id))
         if self._foreign_journal:
             raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
                           'upgrade this mgr, or give up the clean-up of that probe '

@@ -331,7 +331,8 @@ class StoredSettings:
         """Also of a baseline whose record is unreadable."""
         self.check()
         if run not in self.now.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is not a baseline' % run)
+            raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe baseline ls")'
+                          % run)
         kept = tuple(each for each in self.now.regressions if each.baseline != run)
         self._set(baselines=self.now.baselines.without(run), regressions=kept)
 

@@ -203,7 +203,8 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:
-        raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
+        raise Refused(errno.EBUSY, 'campaign %d is %s: run "rebalance abort" first'
+                      % (campaign.id, campaign.phase.value))
     change = campaign.change
     if change is not None and change.rule is not None:
         raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '

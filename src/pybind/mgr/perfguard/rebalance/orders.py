@@ -166,7 +166,8 @@ def _undrain(order: Order, inventory: OrderFacts) -> Change:
     named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
-        raise Refused(errno.ENOENT, 'not drained by perfguard: %s' % ', '.join(order.names))
+        raise Refused(errno.ENOENT, 'not drained by perfguard: %s (see "drain ls")'
+                      % ', '.join(order.names))
     for osd in osds:
         _must_serve(osd, inventory)
     return Change({osd: inventory.drained[osd] for osd in osds})
@@ -299,7 +300,7 @@ def _must_serve(osd: int, inventory: OrderFacts) -> None:
     if row is None or row.destroyed or not row.up:
         raise Refused(errno.EINVAL, 'osd.%d is down' % osd)
     if row.reweight == 0:
-        raise Refused(errno.EINVAL, 'osd.%d is out' % osd)
+        raise Refused(errno.EINVAL, 'osd.%d is out (see "ceph osd in")' % osd)
 
 
 def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:

@@ -73,15 +73,20 @@ _ADVICE = {
     ('pause', Phase.PREPARED): 'nothing is moving',
     ('pause', Phase.PINNING): 'nothing is moving',
     ('pause', Phase.PINNED): 'nothing is moving',
+    ('resume', Phase.PREPARED): 'it is not paused',
+    ('resume', Phase.PINNING): 'it is not paused',
     ('resume', Phase.PINNED): 'it has not started: run "rebalance start"',
     ('resume', Phase.RELEASING): 'it is not paused',
     ('finish', Phase.PINNING): 'wait until it is PINNED, or run "rebalance abort"',
+    ('finish', Phase.FINISHING): 'it is already finishing',
 }
 
 
+#: What to do in phases in which the campaign ends.
+_ENDING = dict.fromkeys((Phase.ABORTING, Phase.FINISHING), 'wait until it has ended')
 #: What to do before another campaign begins.
 _MEANWHILE = {
-    **dict.fromkeys((Phase.ABORTING, Phase.FINISHING), 'wait until it has ended'),
+    **_ENDING,
     **dict.fromkeys((Phase.RELEASING, Phase.HOLDING), 'wait until it has ended (a saved plan that '
                     'is approved begins then), or abort it first')}
 
@@ -100,12 +105,12 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
         return
     if not running and not _decides(campaign, verb):
         if campaign is not None and campaign.held:
-            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: "rebalance '
-                          'resume", "rebalance rollback" or "rebalance finish --keep"'
+            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
+                          '"rebalance resume", "rebalance rollback" or "rebalance finish --keep"'
                           % campaign.id)
         if campaign is not None and campaign.phase is not Phase.IDLE:
-            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended'
-                          % (campaign.id, campaign.phase.value))
+            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
+                          '"rebalance prepare"' % (campaign.id, campaign.phase.value))
         raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'acknowledge':
@@ -115,10 +120,11 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb in ('abort', 'acknowledge', 'set'):
         return
     if verb == 'pin' and not campaign.prepared:
-        raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet' % campaign.id)
+        raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet: wait until norebalance is set '
+                      'and the balancer is off (see "rebalance status")' % campaign.id)
     if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused
                                              and not campaign.held):
-        advice = _ADVICE.get((verb, campaign.phase))
+        advice = _ADVICE.get((verb, campaign.phase)) or _ENDING.get(campaign.phase)
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
             advice = ('it is not paused and continues when the stop conditions have cleared '
                       '(see "rebalance status")')

@@ -219,6 +219,8 @@ def test_a_file_with_half_of_a_surrogate_pair_is_refused(shell: Shell, command: 
 def test_a_pause_for_a_time(shell: Shell) -> None:
     pause = COMMANDS['perfguard rebalance pause'][1]
     assert inspect.getfullargspec(pause).args == ['self', 'duration', 'format']
+    retval, _, error = shell('rebalance pause', duration='99999d')
+    assert (retval, error) == (-errno.EINVAL, "the duration must be at most 30d, not '99999d'")
     retval, _, error = shell('rebalance pause', duration='2 fortnights')
     assert retval == -errno.EINVAL and '2 fortnights' in error
     shell.driver.to_releasing()
@@ -347,7 +349,8 @@ def test_abort_by_command(shell: Shell) -> None:
     assert shell('rebalance abort')[0] == 0
     shell.driver.run_to('ABORTED')
     assert shell('rebalance pause') == (
-        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended')
+        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended: begin another one with '
+        '"rebalance prepare"')
 
 
 def test_force(shell: Shell) -> None:

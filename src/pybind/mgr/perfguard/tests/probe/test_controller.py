@@ -69,7 +69,8 @@ def test_orders_that_would_disturb_a_run_are_refused() -> None:
     driver.cluster.behaviour = 'deaf'
     driver.give(IN_POOL)
     driver.run_until(lambda: driver.state(1) == 'running')
-    assert refusal(driver, IN_POOL).args[0] == 'probe 1 is active'
+    assert refusal(driver, IN_POOL).args[0] == (
+        'probe 1 is active: wait until it has ended, or stop it with "probe cancel 1"')
     assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
     assert code(driver, RunId('probe baseline set', 1)) == errno.EINVAL
     assert driver.give(replace(IN_POOL, dry_run=True))['dry_run']

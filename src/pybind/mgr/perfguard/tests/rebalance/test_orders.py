@@ -173,7 +173,8 @@ def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
     (Order('expand', ('h0',)), "no OSD 'h0'"),
     (Order('expand', hosts=('h9',)), "no OSD, host or rack 'h9'"),
     (Order('expand', ('0',)), 'osd.0 already has CRUSH weight 1'),
-    (Order('expand', ('8',)), 'osd.8 is down'), (Order('expand', ('9',)), 'osd.9 is out'),
+    (Order('expand', ('8',)), 'osd.8 is down'),
+    (Order('expand', ('9',)), 'osd.9 is out (see "ceph osd in")'),
     (Order('expand', ('10',)), 'osd.10 is not in CRUSH'),
     *[(Order('expand', weight=weight), text) for weight, text in (
         ('0', 'between'), ('-1', 'between'), ('nan', 'between'), ('1e9', 'between'),

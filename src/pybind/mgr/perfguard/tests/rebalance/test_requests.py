@@ -60,6 +60,14 @@ def test_verb_in_phase(verb: str, phase: Phase) -> None:
 
 
 @pytest.mark.parametrize('phase', Phase)
+@pytest.mark.parametrize('verb', sorted(TABLE))
+def test_each_refusal_says_what_to_do_instead(verb: str, phase: Phase) -> None:
+    if phase not in TABLE[verb] and phase is not Phase.IDLE:
+        text = str(refusal(campaign(phase, paused=verb != 'pause'), Request(verb)))
+        assert ': ' in text and '\n' not in text, text
+
+
+@pytest.mark.parametrize('phase', Phase)
 def test_prepare_in_phase(phase: Phase) -> None:
     if phase in ENDED:
         check(campaign(phase), Request('prepare'), 3, ())
@@ -101,7 +109,7 @@ def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
 
 def test_pin_waits_until_the_settings_are_in_force() -> None:
     refused = refusal(campaign(Phase.PREPARED, prepared=False), Request('pin'))
-    assert refused.errno == errno.EBUSY and 'not PREPARED yet' in str(refused)
+    assert refused.errno == errno.EBUSY and 'not PREPARED yet: wait until' in str(refused)
     for verb in ('abort', 'finish'):
         check(campaign(Phase.PREPARED, prepared=False), Request(verb), 0, ())
 
