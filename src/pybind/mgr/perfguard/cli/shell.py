@@ -4,7 +4,7 @@ import errno
 import functools
 import inspect
 import time
-from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple, TypeVar
 
 from .. import tables
 from ..compat import read_command, write_command
@@ -44,13 +44,13 @@ def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
 def _command(handler: Callable[..., Any], plain: Optional[Plain],
              prefix: str) -> Callable[..., CommandResult]:
     """Checks --format and turns refusals into a retval and one line."""
+    parameters = inspect.signature(handler).parameters
 
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
         format_ = kwargs.pop('format', None)
         if format_ not in (None, *tables.FORMATS):
-            return (-errno.EINVAL, '', 'unknown format %.40r: must be '
-                    'plain, json or json-pretty' % format_)
+            return -errno.EINVAL, '', _no_format(str(format_), parameters, kwargs)
         # The dashboard names its user.
         origin = Origin(prefix, time.time(), kwargs.pop('by', ''))
         try:
@@ -71,6 +71,18 @@ def _command(handler: Callable[..., Any], plain: Optional[Plain],
     wrapper.__annotations__ = {
         **handler.__annotations__, 'format': FORMAT.annotation, 'return': CommandResult}
     return wrapper
+
+
+def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
+               given: Container[str]) -> str:
+    """Why `text` is no format. Ceph takes what is not a number for the argument after an optional
+    number."""
+    numbers = ['<%s>' % name for name, each in parameters.items()
+               if each.annotation in (int, Optional[int]) and name not in given]
+    if numbers:
+        return '%.40r is neither a number (%s) nor a format (plain, json or json-pretty)' % (
+            text, ', '.join(numbers))
+    return 'unknown format %.40r: must be plain, json or json-pretty' % text
 
 
 def line(text: str) -> str:

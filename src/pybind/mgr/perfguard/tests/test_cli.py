@@ -353,6 +353,18 @@ def test_abort_by_command(shell: Shell) -> None:
         '"rebalance prepare"')
 
 
+@pytest.mark.parametrize('command, given, text', [
+    ('events', {}, "'x' is neither a number (<count>) nor a format (plain, json or json-pretty)"),
+    ('events', {'count': 3}, "unknown format 'x': must be plain, json or json-pretty"),
+    ('rebalance pg_num', {'pool': 'rep'},
+     "'x' is neither a number (<pg_num>) nor a format (plain, json or json-pretty)"),
+    ('status', {}, "unknown format 'x': must be plain, json or json-pretty")])
+def test_a_word_instead_of_a_number_is_no_unknown_format(
+        shell: Shell, command: str, given: Dict[str, Any], text: str) -> None:
+    """Ceph takes it for the next argument, which is the format."""
+    assert shell(command, format='x', **given) == (-errno.EINVAL, '', text)
+
+
 def test_force(shell: Shell) -> None:
     shell.driver.cluster.trouble = {'laggy': 1}
     shell.driver.cluster.period = 0.0
