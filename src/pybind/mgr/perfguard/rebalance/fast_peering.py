@@ -5,7 +5,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from ..cluster.types import OsdMap
 from ..options import Options
-from ..tables import pgs, plural
+from ..tables import bytes_text, pgs, plural
 from .types import Campaign, Phase
 
 #: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
@@ -53,9 +53,10 @@ class Epoch(NamedTuple):
         return MON_SECONDS_PER_PG * self.pgs
 
     def text(self) -> str:
-        return 'an OSDMap epoch costs a mon about %.0f ms of CPU (%s) and each OSD a write of ' \
-            'about %.3g MiB (%s)' % (1e3 * self.mon_seconds, pgs(self.pgs),
-                                     self.map_bytes / (1 << 20), plural(self.osds, 'OSD'))
+        cpu_ms = 1e3 * self.mon_seconds
+        return 'an OSDMap epoch costs a mon about %.*f ms of CPU (%s) and each OSD a write of ' \
+            'about %s (%s)' % (1 if cpu_ms < 10.0 else 0, cpu_ms, pgs(self.pgs),
+                               bytes_text(self.map_bytes), plural(self.osds, 'OSD'))
 
 
 def epoch_of(osdmap: OsdMap) -> Epoch:

@@ -202,5 +202,7 @@ def test_what_an_epoch_costs() -> None:
     assert found['text'] == (
         'paxos_propose_interval of the mons is 0.25 s while PGs are released: an OSDMap epoch '
         'costs a mon about 98 ms of CPU (8192 PGs) and each OSD a write of '
-        'about 0.43 MiB (1000 OSDs)')
+        'about 439.8 KiB (1000 OSDs)')
+    small = forecast(osdmap_of(3, 64), 'auto')['text']
+    assert 'about 0.8 ms of CPU (64 PGs) and each OSD a write of about 1.7 KiB (3 OSDs)' in small
     assert 'remains unchanged (fast_peering is off)' in forecast(osdmap_of(3, 64), 'off')['text']
