@@ -133,6 +133,8 @@ class _Draft:
         rest = AFFINITY_REST_INTERVALS * self.policy.seconds
         self.state = replace(state, bad_since=bad, clear_since=clear,
                              stepped=min(state.stepped, now), degraded=degraded,
+                             steps=tuple(step if step.stage is StepStage.DONE else replace(
+                                 step, since=min(step.since, now)) for step in state.steps),
                              returned=tuple((osd, min(when, now)) for osd, when in state.returned
                                             if now - when < rest))
 

@@ -423,6 +423,18 @@ def test_refused_commands_are_reported_once() -> None:
     assert 'norebalance' in driver.cluster.flags
 
 
+@pytest.mark.parametrize('jump', [0.0, -3600.0])
+def test_what_the_cluster_does_not_accept_is_given_up(jump: float) -> None:
+    """Also if the clock is set back meanwhile."""
+    driver = Mitigated()
+    driver.cluster.refuse['osd set'] = 'EPERM: not now'
+    driver.freeze()
+    driver.trouble()
+    driver.run_until(lambda: bool(driver.told('failed')), 60)
+    driver.cluster.ahead += jump
+    driver.run_until(lambda: 'norebalance: given up' in driver.told(), 100)
+
+
 # ---- crashes and damage
 
 def story(at: Optional[int] = None) -> Mitigated:
