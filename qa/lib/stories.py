@@ -215,12 +215,14 @@ def adopt(operator: Operator) -> None:
     cluster = operator.cluster
     with without_balancer(operator):
         cluster.mon('osd set', key='norebalance')
-        cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
-                       for name in operator.names])
-        operator.guard.wait_remapped()
-        operator.wait(lambda: bool(as_script(cluster)), 'the pins of the script')
-        cluster.wait_active(60)
-        cluster.mon('osd unset', key='norebalance')
+        try:
+            cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
+                           for name in operator.names])
+            operator.guard.wait_remapped()
+            operator.wait(lambda: bool(as_script(cluster)), 'the pins of the script')
+            cluster.wait_active(60)
+        finally:
+            cluster.mon('osd unset', key='norebalance')
         operator.begin('rebalance adopt')
         assert operator.wait_done()['released'] > 0
         # Of the others perfguard cannot know that they are pins.
