@@ -249,6 +249,29 @@ def without_balancer(operator: Operator) -> Iterator[None]:
         operator.wait(lambda: switched(True), 'the balancer to be on')
 
 
+def auto_expand(operator: Operator) -> None:
+    """Somebody gives the OSDs a weight, without a word to perfguard."""
+    cluster, guard = operator.cluster, operator.guard
+    version = cluster.osd_dump()['crush_version']
+
+    def known() -> bool:
+        stored = cluster.mon('config-key dump', key='mgr/perfguard/lastclean')
+        return any(json.loads(value)['document']['crush_version'] == version
+                   for value in stored.values())
+
+    last = operator.answer(operator.newest)
+    guard.option('auto_expand', 'true')
+    try:
+        operator.wait(known, 'the state before the change to be stored')
+        cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
+                       for name in operator.names])
+        operator.wait(lambda: operator.newest() > last, 'a campaign')
+        operator.id = last + 1
+        assert operator.wait_done()['trigger'] == 'auto'
+    finally:
+        guard.unset('auto_expand')
+
+
 def apply(operator: Operator) -> None:
     cluster = operator.cluster
     path = cluster.directory / 'crush'
@@ -411,7 +434,7 @@ STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
            'abort': Expected(abort), 'keep': Expected(keep, keeps_upmaps=True),
            'taken over': Expected(taken_over), 'pause': Expected(pause),
            'import': Expected(import_mappings, 0.0), 'adopt': Expected(adopt),
-           'apply': Expected(apply), 'plan': Expected(plan),
+           'auto_expand': Expected(auto_expand), 'apply': Expected(apply), 'plan': Expected(plan),
            'shutdown': Expected(shutdown, keeps_upmaps=True), 'probe': Expected(probe, 0.0),
            'pool probe': Expected(probe_pool, 0.0),
            'OSD probe': Expected(probe_osd, 0.0), 'undrain': Expected(undrain),
