@@ -23,6 +23,7 @@ from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlik
 from .fakes.driver import OPTIONS, Driver
 from .fakes.ruled_cluster import RULES, RuledCluster
 from .fakes.straw_cluster import AuditedCluster
+from .rebalance.test_mappings import a_pair, text
 
 ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
 #: Instants of each story in the quick tier.
@@ -97,6 +98,12 @@ def crush_map() -> bytes:
     return json.dumps({osd: 1.0 for osd in range(10)}).encode()
 
 
+def mappings(cluster: Any) -> Order:
+    """Takes PGs to hosts without one of their OSDs."""
+    return Order('import', mappings=text([a_pair(cluster, pgid)
+                                          for pgid in ('1.3', '1.4', '2.1', '2.3')]))
+
+
 def ruled() -> Driver:
     names = [rule.name for rule in RULES]
     return Driver(RuledCluster(rule=names.index('hosts-hdd'), pgs=5))
@@ -124,6 +131,12 @@ def stories(lag: int = 0) -> List[CrashStory]:
         CrashStory('abort and keep', driver(max_pgs_in_flight=1), [
             *MOVING, asked('abort', phase('ABORTED')), asked('finish', ended(), keep=True)],
             timing=True, returns=True),
+        CrashStory('taken over', driver(max_pgs_in_flight=1), [
+            *MOVING, asked('abort', phase('ABORTED')), asked('prepare', phase('PREPARED')),
+            asked('pin', phase('PINNED')), asked('start', phase('RELEASING', 'HOLDING', 'DONE')),
+            waited(ended(2))], returns=True),
+        CrashStory('import', driver(), [ordered(mappings(small(lag).cluster), begun()),
+                                        waited(ended())]),
         CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
         CrashStory('expand in bursts', driver(waiting=6, pgs=24, max_pgs_in_flight=16),
                    [*EXPANDED, waited(ended())]),
