@@ -14,9 +14,6 @@ from .stalls import IntervalChange, note
 from .turn import Turn
 from .types import Flight, Phase, PinRecord, Sent, SetEntry
 
-#: Report periods after which a PG that was never seen remapped has arrived even though others are
-#: peering. If it were peering as well, the OSDMap would already show its acting set.
-PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
 #: Number of times that a release is sent before it counts as refused if the OSDMap does not show
@@ -166,20 +163,14 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
 
     Right after the release the OSDMap shows up = acting as well, until the primary has peered and
     asked for its old acting set. So the PG counts as arrived if it was remapped and no longer is,
-    or after two reports of PG states without peering PGs: a PG without data never asks for its old
-    acting set.
+    or once it must have peered.
     """
     if flight.confirmed is None or pgid in turn.seen.osdmap.pg_temp:
         return False
     place = turn.seen.placement(pgid)
     if place is None or place.up != place.acting:
         return False
-    if flight.seen_remapped:
-        return True
-    age = turn.now - flight.confirmed
-    peering = turn.in_transition
-    return age > 2 * turn.seen.stats_period and (
-        peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
+    return flight.seen_remapped or turn.has_peered(flight.confirmed)
 
 
 def _stays(turn: Turn, pgid: str, flight: Flight) -> bool:

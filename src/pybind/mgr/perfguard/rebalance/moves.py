@@ -39,6 +39,11 @@ class Move:
     relieves: bool = field(default=False, compare=False)
     #: OSDs that have the PG's data before and after: they only take part in its peering.
     staying: OsdSet = field(default=(), compare=False)
+    #: The up set that it leaves.
+    here: OsdSet = field(default=(), compare=False)
+    #: Since when that is another one than before, or may be: until the PG has peered, its data may
+    #: be elsewhere, although the OSDMap shows it in place. 0: it is the same.
+    displaced: float = field(default=0.0, compare=False)
 
 
 def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
@@ -48,7 +53,7 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
     primary = here[0] if here and here[0] != NO_OSD else next(
         (osd for osd in here if osd != NO_OSD), -1)
     if there is None:
-        return Move(pgid, (), (), primary, 0, known=False)
+        return Move(pgid, (), (), primary, 0, known=False, here=here)
     readers: OsdSet = ()
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(here, there) if old != new]
@@ -62,7 +67,8 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
     size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
     return Move(pgid, sources, targets, primary, size,
                 bool(there) and there[0] != primary, readers,
-                staying=tuple([osd for osd in here if osd != NO_OSD and osd not in sources]))
+                staying=tuple([osd for osd in here if osd != NO_OSD and osd not in sources]),
+                here=here)
 
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],

@@ -255,7 +255,22 @@ def _candidates(turn: Turn) -> List[Move]:
              if _releasable(turn, move, full)]
     if turn.stops:
         found = [move for move in found if not is_held(turn, move)]
-    return _without_degraded(turn, found)
+    return _without_degraded(turn, _without_displaced(turn, found))
+
+
+def _without_displaced(turn: Turn, moves: List[Move]) -> List[Move]:
+    """Moves of PGs whose data is on their up set.
+
+    The mons do not always prime pg_temp: after an OSD was marked out or reweighted, the OSDMap
+    shows PGs on other OSDs until they have peered. Their release would lead from OSDs without
+    their data.
+    """
+    found = [move for move in moves if not move.displaced or turn.now < move.displaced
+             or turn.has_peered(move.displaced)]
+    if len(found) < len(moves):
+        turn.because(Code.PEERING, 'waiting for %s to peer whose OSDs may have changed'
+                     % pgs(len(moves) - len(found)))
+    return found
 
 
 def _chosen(turn: Turn, affordable: Sequence[Move], load: Load, caps: Caps) -> List[Move]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import OsdMap, pool_of
+from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..errors import Code, Reason, Refused, as_json, texts
 from ..holds import Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
@@ -354,33 +354,40 @@ class Forecast:
         self._lacking: Dict[str, None] = {}
         #: PGs whose pins have changed since CRUSH did.
         self._fresh: Dict[str, None] = {}
+        #: PG -> its up set before the last change of placement, until its move is computed again;
+        #: None: not known.
+        self._before: Dict[str, Optional[OsdSet]] = {}
+        #: As Move.displaced.
+        self._displaced: Dict[str, float] = {}
         #: The moves of PGs that are to be released, or are remapped without a campaign.
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
         #: Those of them that have a place to move to.
         self.moving = 0
-        #: The OSDs that are out, and pool -> (pg_num, pg_num_pending), which they depend on.
-        self._out: Optional[AbstractSet[int]] = None
-        self._pools: Dict[int, Tuple[int, int]] = {}
+        #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
+        self._weights: Optional[Mapping[int, float]] = None
+        self._pools: Dict[int, Tuple[int, ...]] = {}
         self._crush = 0
         self._epoch = -1
         self._due = 0.0
 
     def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
-        """Compute the moves of new pins, those of a pool whose pg_num has changed, or those of all
-        pins if CRUSH has changed.
+        """Compute the moves of new pins, those of a pool whose placement has changed, or those of
+        all pins if CRUSH or the weights of OSDs have changed.
 
         `pinning`: each PG that a change of CRUSH remaps gets another pin, and the moves of the
         other PGs stay the same. Those of the last pins are computed again: the mons may have
         committed these pins before the change.
         """
         osdmap = seen.osdmap
-        out = out_osds(osdmap.osds)
+        weights = {osd.id: osd.reweight for osd in osdmap.osds.values() if osd.reweight < 1.0}
         changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
-        if out != self._out or changed and not pinning:
+        if weights != self._weights or changed and not pinning:
+            if self._weights is not None:
+                self._note_places(pins)
+            self._weights = weights
             self.moves.clear()
-            self._out = out
             self._lacking = dict.fromkeys(pins)
         elif changed:
             self.forget(self._fresh)
@@ -390,21 +397,38 @@ class Forecast:
         noted = pins.take_changed()
         self._fresh.update(dict.fromkeys(noted))
         self.forget(noted)
+        out = out_osds(osdmap.osds) if self._lacking else frozenset()
         for pgid in list(self._lacking):
             pin = pins.get(pgid)
             if pin is not None and not pin.stays:
                 move = _move_of(pgid, pin, seen, out)
                 if move is None:
                     continue
-                self.moves.put(pgid, replace(move, since=seen.now))
+                self.moves.put(pgid, replace(move, since=seen.now,
+                                             displaced=self._displaced_since(move, seen.now)))
+            elif pin is None:
+                self._before.pop(pgid, None)
+                self._displaced.pop(pgid, None)
             del self._lacking[pgid]
+
+    def _note_places(self, pgids: Iterable[str]) -> None:
+        """The up sets of these PGs may change."""
+        for pgid in pgids:
+            move = self.moves.get(pgid)
+            self._before[pgid] = self._before.get(pgid) if move is None else move.here
+
+    def _displaced_since(self, move: Move, now: float) -> float:
+        if move.pgid in self._before and self._before.pop(move.pgid) != move.here:
+            self._displaced[move.pgid] = now
+        return self._displaced.get(move.pgid, 0.0)
 
     def _forget_changed_pools(self, pins: PinIndex, osdmap: OsdMap) -> None:
         """Pools without pins do not matter: one of others may merge PGs all the time."""
-        pools = {number: (osdmap.pools[number].pg_num, osdmap.pools[number].pg_num_pending)
+        pools = {number: _placing(osdmap.pools[number])
                  for number in pins.pools if number in osdmap.pools}
         for number, found in pools.items():
             if self._pools.get(number, found) != found:
+                self._note_places(pins.of_pool(number))
                 self.forget(pins.of_pool(number))
         self._pools = pools
 
@@ -434,6 +458,11 @@ class Forecast:
         self.moving = len(remapped) - sum(1 for move in others.values() if not move.targets)
         self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
                             others, options)
+
+
+def _placing(pool: Pool) -> Tuple[int, ...]:
+    """What the placement of its PGs depends on, besides CRUSH and the OSDs."""
+    return pool.pg_num, pool.pg_num_pending, pool.pgp_num, pool.size, pool.crush_rule
 
 
 def _move_of(pgid: str, pin: PinRecord, seen: Observation,

@@ -17,6 +17,11 @@ from .pin_index import PinIndex
 from .types import Action, Campaign, Phase, PinRecord
 
 
+#: Report periods after which a PG that the OSDMap never showed remapped has peered even though
+#: others are peering. If it were peering as well, the OSDMap would already show its acting set.
+PEERING_PATIENCE_PERIODS = 6
+
+
 @dataclass(frozen=True)
 class CampaignDecision:
     """The actions, and the state of the campaign after them."""
@@ -138,6 +143,14 @@ class Turn:
             return counts.in_transition
         unknown = sum(pools[pool].unreported for pool in own)
         return counts.in_transition - max(0, counts.unreported - unknown)
+
+    def has_peered(self, since: float) -> bool:
+        """Whether a PG whose up set changed then, and that is not remapped, is in place: after two
+        reports of PG states without peering PGs. A PG without data never asks for its old acting
+        set."""
+        age = self.now - since
+        return age > 2 * self.seen.stats_period and (
+            self.in_transition == 0 or age > PEERING_PATIENCE_PERIODS * self.seen.stats_period)
 
     def peering_room(self) -> int:
         """PGs that may be sent through an interval change now.
