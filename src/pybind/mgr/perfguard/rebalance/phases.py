@@ -442,7 +442,8 @@ def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
 
 def _roll_back(turn: Turn, change: Change) -> None:
     campaign = turn.campaign
-    turn.set(change=change, back=None, rolled_back=True, unpinnable={}, target='crush', goals='',
+    turn.set(change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
+             target='crush', goals='',
              undone=campaign.undone if campaign.rolled_back else campaign.change)
     # The pins lead back to the upmaps from before, not to a balanced state.
     for pgid, pin in without_goals(turn.pinned()).items():
@@ -484,8 +485,10 @@ def _keep_settings(turn: Turn, unpinned: Sequence[str]) -> bool:
 def _aborted(turn: Turn) -> None:
     """An aborted campaign that keeps PGs pinned."""
     unpinned = _unpinned(turn)
-    if len(unpinned) < len(turn.campaign.unpinnable):
-        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in unpinned})
+    known = [*unpinned, *(pgid for pgid in turn.campaign.incomplete
+                          if pgid in turn.seen.osdmap.pg_temp and not _may_move(turn, pgid))]
+    if len(known) < len(turn.campaign.unpinnable):
+        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in known})
     settled = _keep_settings(turn, unpinned)
     if not _must_stay_pinned(turn, unpinned) and settled:
         turn.set(held=False)

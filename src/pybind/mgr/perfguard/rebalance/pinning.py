@@ -241,7 +241,7 @@ def waiting(campaign: Campaign) -> int:
 
 def staying(campaign: Campaign) -> int:
     """How many PGs are remapped and have nowhere to move."""
-    return sum(1 for reason in campaign.unpinnable.values() if reason == INCOMPLETE)
+    return len(campaign.incomplete)
 
 
 def unpinned(campaign: Campaign) -> int:

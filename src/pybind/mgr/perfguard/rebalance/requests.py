@@ -222,7 +222,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'abort':
         changes = {'holds': retaken(campaign.holds, NOREBALANCE)}
     # The operator requests pins again: unpinnable PGs are tried again.
-    unpinnable = {} if verb == 'pin' else campaign.unpinnable
+    unpinnable = campaign.incomplete if verb == 'pin' else campaign.unpinnable
     if verb == 'start':
         changes = {'accepted_unpinnable': len(unpinnable)}
     return replace(campaign, phase=phase, phase_since=now, paused=False, paused_until=0.0,
@@ -239,7 +239,7 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
         return replace(campaign, paused=False, paused_until=0.0)
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
     return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
-                   held=False, left=0, ended=None, unpinnable={},
+                   held=False, left=0, ended=None, unpinnable=campaign.incomplete,
                    holds=replace(campaign.holds, given_up=()))
 
 

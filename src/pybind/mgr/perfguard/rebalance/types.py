@@ -7,6 +7,7 @@ from typing import FrozenSet, List, Mapping, Optional, Tuple, Union
 from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
+from ..upmap.pins import INCOMPLETE
 from .copying import Copying
 from .latency import SlowReads
 from .progress import Limits, Progress
@@ -356,6 +357,12 @@ class Campaign:
     @property
     def active(self) -> bool:
         return self.phase not in ENDED
+
+    @property
+    def incomplete(self) -> Mapping[str, str]:
+        """The unpinnable PGs that have nowhere to move. While an OSD is down this cannot be found
+        out again: it may be the OSD that their up sets lack."""
+        return {pgid: why for pgid, why in self.unpinnable.items() if why == INCOMPLETE}
 
     def idle_seconds(self, now: float) -> float:
         """Seconds since the last release or arrival of a PG."""

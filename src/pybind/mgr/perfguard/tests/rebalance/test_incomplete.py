@@ -158,6 +158,54 @@ def test_an_osd_that_is_down_does_not_stop_a_campaign_for_them(down: str, failov
     assert set(still) <= set(cluster.remapped())
 
 
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('verb', ['pin', 'resume'])
+def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them(
+        verb: str, failover: bool) -> None:
+    """That CRUSH has no place for them was known before the OSD was down."""
+    cluster = IncompleteCluster()
+    cluster.add_osds(1, 0.0)  # it serves no PG
+    # PGs that only become so by their release, while the OSD is down, count as unpinnable.
+    driver = Driver(cluster, replace(OPTIONS, max_unpinnable_ratio=0.5))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    cluster.add_osds(3, 1.0)
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    still = stuck(driver)
+    assert len(still) > 2
+    if verb == 'resume':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    cluster.take_down(max(cluster.toys) - 3)
+    driver.run(8)
+    if failover:
+        driver.restart()
+        driver.run(2)
+    driver.ask(verb)
+    driver.run_to('PINNED')
+    assert stuck(driver) == still
+    if verb == 'pin':
+        driver.ask('start')
+    driver.run_to('DONE')
+    assert set(still) <= set(cluster.remapped()) and not cluster.entries()
+
+
+def test_an_abort_counts_only_those_that_still_have_no_place() -> None:
+    driver = expanding({'2.2': [2]})
+    cluster = driver.cluster
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert stuck(driver) == ['2.2']
+    assert isinstance(cluster, IncompleteCluster)
+    cluster.give_up({})
+    driver.run(3)
+    assert not stuck(driver)
+
+
 @pytest.mark.parametrize('phase', ['PINNED', 'RELEASING'])
 def test_finish_does_not_wait_for_them(phase: str) -> None:
     driver = expanding({'2.0': [2], '2.1': [0], '2.2': [1]},
