@@ -72,6 +72,10 @@ class Promise(Protocol):
     @property
     def document(self) -> str: ...
 
+    @property
+    def effects(self) -> str:
+        """The document that has changed once it is executed."""
+
     def to_json(self) -> Json: ...
 
 
@@ -129,8 +133,8 @@ class Requests:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._promised: List[Promised] = []
-        #: Keys of promises that were taken and still have a note in the store.
-        self._taken: List[str] = []
+        #: Promises that were taken and still have a note in the store.
+        self._taken: List[Promised] = []
         self._queue: 'queue.Queue[PendingOrder]' = queue.Queue()
         self._lock = threading.Lock()
         #: Held while promises are queued and their notes are stored.
@@ -189,18 +193,24 @@ class Requests:
     def take(self, promised: Promised) -> None:
         """It is executed in this turn, or refused after all."""
         self._promised.remove(promised)
-        self._taken.append(promised.key)
+        self._taken.append(promised)
 
     def drop(self, promised: Promised) -> None:
         """It was refused: no later mgr may execute it, even if this turn fails."""
-        self._taken.remove(promised.key)
+        self._taken.remove(promised)
         self._store.drop_note(promised.key)
 
-    def settle(self) -> None:
-        """The effects of the promises that were taken are stored: remove their notes."""
-        for key in self._taken:
-            self._store.drop_note(key)
-        self._taken.clear()
+    def settle(self, is_stored: Callable[[str], bool]) -> None:
+        """Remove the notes of the promises that were taken and whose effects the mons have stored.
+
+        `is_stored`: whether they have the last version of a document.
+        """
+        taken, self._taken = self._taken, []
+        for each in taken:
+            if is_stored(each.promise.effects):
+                self._store.drop_note(each.key)
+            else:
+                self._taken.append(each)
 
     # ---- orders whose commands wait
 

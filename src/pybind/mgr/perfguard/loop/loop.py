@@ -389,8 +389,7 @@ class Loop:
         self.rebalance.turn(seen, view, options, self.requests.waits_for('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.active, self.jobs.untrimmed_epochs)
-        if self._store.is_verified('campaign'):
-            self.requests.settle()
+        self.requests.settle(self._store.is_verified)
         remarks = [*self.shutdown.remarks, *self._remarks(), *self.jobs.remarks]
         self._publishing.publish(
             self.jobs, seen, options, self._turn_seconds,

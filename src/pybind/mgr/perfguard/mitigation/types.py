@@ -321,8 +321,10 @@ def _setting_from_json(row: Any) -> Setting:
 class Revert:
     """An operator's request to undo a rung."""
     rung: int
-    #: Document of pending requests in the store.
+    #: Document of pending requests in the store, and the one that has changed once they are
+    #: executed.
     document: ClassVar[str] = 'reverts'
+    effects: ClassVar[str] = 'mitigation'
 
     def to_json(self) -> Json:
         return {'id': self.rung}

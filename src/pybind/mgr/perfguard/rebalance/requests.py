@@ -30,8 +30,9 @@ class Request:
     #: set: an option and its value for this campaign; '': the value of the module option.
     option: str = ''
     value: str = ''
-    #: Where requests wait in the store.
+    #: Where requests wait in the store, and the document that has changed once they are executed.
     document: ClassVar[str] = 'requests'
+    effects: ClassVar[str] = 'campaign'
 
     def to_json(self) -> Dict[str, Any]:
         # Fields that an earlier version does not know are omitted if they have their default.

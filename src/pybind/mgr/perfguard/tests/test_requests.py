@@ -161,5 +161,5 @@ def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
     requests = queue()
     requests.take(requests.put(REQUEST))
     requests.load()
-    requests.settle()
+    requests.settle(lambda document: True)
     assert requests.load() == [] and len(requests.promised(Request.document)) == 1

@@ -363,6 +363,18 @@ def test_revert() -> None:
     assert 'mitigation revert %d' % number in driver.told('request')
 
 
+def test_a_revert_is_noted_until_the_mons_have_its_effect() -> None:
+    driver = climbed()
+    driver.loop.request(Revert(driver.rungs['slow recovery']['id']))
+    key, = [key for key in driver.kv.data if key.startswith('reverts')]
+    driver.kv.losing = True
+    driver.run(3)
+    assert key in driver.kv.data and driver.cluster.osd_config == SLOWED
+    driver.kv.losing = False
+    driver.run(4)
+    assert key not in driver.kv.data and driver.cluster.osd_config == FOUND
+
+
 def test_nothing_is_reverted_before_the_first_turn() -> None:
     driver = climbed()
     driver.restart()
