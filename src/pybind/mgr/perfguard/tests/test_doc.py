@@ -113,7 +113,8 @@ def test_the_openapi_fragment_has_every_route_and_field() -> None:
 
 
 COMMANDS = [command for path in sorted((Path(__file__).parents[1] / 'cli').glob('*.py'))
-            for command in re.findall(r"_command\('perfguard ([a-z ]+)'\)", path.read_text())]
+            for command in re.findall(r"@(?:reads|writes)\('perfguard ([a-z_ ]+)'",
+                                      path.read_text())]
 
 
 @pytest.mark.parametrize('command', COMMANDS)
