@@ -4,7 +4,7 @@
 Recovery of such a PG waits until space is freed. An upmap leads it to an OSD with room that
 its CRUSH rule allows. It is removed once the OSD that was too full has room again.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Tuple)
 
@@ -24,6 +24,8 @@ LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
 MARGIN = 2
 TOOFULL = 'backfill_toofull'
+#: Entries of earlier upmaps of a PG that are remembered.
+MOST_EARLIER = 4
 
 
 class Stuck(NamedTuple):
@@ -48,6 +50,15 @@ class Rescue:
     seen: bool = False
     #: It is being removed.
     returning: bool = False
+    #: The OSDMap did not show it in time, and it may still be in a queue of the mons.
+    lapsed: bool = False
+    #: Entries of earlier upmaps of the PG that may be there as well.
+    earlier: Tuple[UpmapEntry, ...] = ()
+
+    @property
+    def possible(self) -> Tuple[UpmapEntry, ...]:
+        """Entries of ours that the OSDMap may show."""
+        return (self.entry, *self.earlier)
 
 
 class RescueFacts(NamedTuple):
@@ -185,7 +196,15 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
 def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     """The entry is as it was put, or not there yet."""
     entry = osdmap.entry(pgid)
-    return entry == rescue.entry or not rescue.seen and entry == rescue.before
+    return entry in rescue.possible or not rescue.seen and entry == rescue.before
+
+
+def after(rescue: Rescue, before: Optional[Rescue]) -> Rescue:
+    """The rescue of a PG whose earlier one has lapsed."""
+    if before is None:
+        return rescue
+    late = dict.fromkeys(entry for entry in before.possible if entry != rescue.entry)
+    return replace(rescue, earlier=tuple(late)[:MOST_EARLIER])
 
 
 def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool:
@@ -217,7 +236,10 @@ def _leads_to_serving(pgid: str, rescue: Rescue, seen: Observation) -> bool:
 def to_json(rescues: Mapping[str, Rescue]) -> Json:
     return {pgid: {'before': entry_to_json(each.before), 'entry': entry_to_json(each.entry),
                    'full': list(each.full), 'taken_by': list(each.taken_by),
-                   'since': each.since, 'seen': each.seen, 'returning': each.returning}
+                   'since': each.since, 'seen': each.seen, 'returning': each.returning,
+                   # Not known to earlier versions.
+                   'lapsed': each.lapsed, 'earlier': [entry_to_json(entry)
+                                                      for entry in each.earlier]}
             for pgid, each in rescues.items()}
 
 
@@ -226,4 +248,5 @@ def from_json(raw: Any) -> Dict[str, Rescue]:
     return {str(pgid): Rescue(
         entry_from_json(row['before']), entry_from_json(row['entry']), tuple(map(int, row['full'])),
         tuple(map(int, row['taken_by'])), float(row['since']), bool(row['seen']),
-        bool(row['returning'])) for pgid, row in raw.items()}
+        bool(row['returning']), bool(row.get('lapsed')),
+        tuple(map(entry_from_json, row.get('earlier', ())))) for pgid, row in raw.items()}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
 from dataclasses import replace
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
@@ -15,7 +15,7 @@ from ..tables import pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, from_json, may_return, ours,
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, from_json, may_return, ours,
                      plan_rescues, questions, room_of, stuck, to_json)
 
 #: The document in the store.
@@ -28,6 +28,9 @@ CALM_SECONDS = 15.0
 #: Seconds after which an upmap is tried again that the mons did not accept, since they may have had
 #: no quorum. It doubles each time, up to the maximum.
 REFUSED_SECONDS, MOST_REFUSED_SECONDS = 600.0, 86400.0
+#: Seconds for which an upmap that was given up may still appear: commands to mons that do not
+#: answer are sent again once these have a quorum.
+LATE_SECONDS = 86400.0
 #: Seconds that PGs have to answer before the next ones are asked.
 ANSWER_SECONDS = 10.0
 
@@ -46,8 +49,11 @@ class Rescuing:
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
-        #: Command that failed the last time -> its error, so that each failure is reported once.
-        self._failures: Dict[str, str] = {}
+        #: PGs with a command that the mons have not refused.
+        self._pending: Set[str] = set()
+        #: PG and command that failed the last time -> its error, so that each failure is reported
+        #: once.
+        self._failures: Dict[Tuple[str, str], str] = {}
         #: The PG after which the next ones are looked up, and since when these have their turn.
         self._last, self._turn_since = '', 0.0
         self._space: Mapping[int, Space] = {}
@@ -62,12 +68,16 @@ class Rescuing:
     def load(self) -> List[str]:
         """Returns what cannot be read."""
         self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
+        self._failures = {}
         stored = self._store.get(DOCUMENT)
         try:
             self._rescues = from_json(stored or {})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             self._store.refuse(DOCUMENT)
             return ['the upmaps of rescued PGs (%s)' % error]
+        finally:
+            # The mgr before may have sent their commands.
+            self._pending = set(self._rescues)
         return []
 
     @property
@@ -76,13 +86,14 @@ class Rescuing:
         return [Row('upmap of PG ' + pgid, str(list(each.before.items)), str(list(
             each.entry.items)), each.since, '; '.join(
                 as_line(command) for command in entry_commands(pgid, each.entry, each.before)))
-            for pgid, each in sorted(self._rescues.items())]
+            for pgid, each in sorted(self._rescues.items()) if not each.lapsed]
 
     def turn(self, seen: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:
         """`pinned`: PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard
         shuts down."""
         self.remarks = ()
+        self._prune(seen.now)
         if leaving:
             self._hand_over()
             return
@@ -91,7 +102,8 @@ class Rescuing:
         self._since = min(self._since or seen.now, seen.now) if toofull else None
         if not seen.osdmap.osds or not (self._rescues or toofull):
             return
-        facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(self._rescues))
+        facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(
+            pgid for pgid, each in self._rescues.items() if not each.lapsed))
         rescues = self._followed(facts, campaign)
         lasting = self._since is not None and seen.now - self._since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
@@ -99,13 +111,20 @@ class Rescuing:
         self._put(rescues)
         self._send(seen)
 
+    def _prune(self, now: float) -> None:
+        """Forget failures of PGs that are not tried again."""
+        self._refused = {pgid: (when, pause) for pgid, (when, pause) in self._refused.items()
+                         if now - when <= 2 * MOST_REFUSED_SECONDS}
+        self._failures = {key: error for key, error in self._failures.items()
+                          if key[0] in self._rescues or key[0] in self._refused}
+
     def _hand_over(self) -> None:
         """They stay as ordinary upmaps: without them the PGs would go to OSDs that are too full."""
-        if self._rescues:
-            self._note(Event(KIND, 'the upmaps of %s remain' % pgs(len(self._rescues)),
+        if self.held:
+            self._note(Event(KIND, 'the upmaps of %s remain' % pgs(len(self.held)),
                              'perfguard is shutting down, and removing them would lead the PGs to '
                              'OSDs that were too full'))
-            self._put({})
+        self._put({})
 
     def _looked(self, now: float) -> Mapping[int, Space]:
         if not 0.0 <= now - self._read < LOOK_SECONDS:
@@ -121,6 +140,7 @@ class Rescuing:
             self._store.remove(DOCUMENT)
         self._rescues = rescues
         self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
+        self._pending &= rescues.keys()
 
     # ---- upmaps in force
 
@@ -160,6 +180,8 @@ class Rescuing:
             return None
         if rescue.returning:
             return rescue if entry == rescue.entry else None
+        if rescue.lapsed:
+            return self._late(pgid, rescue, facts)
         if pgid in facts.pinned or not ours(rescue, osdmap, pgid):
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
                              'a campaign has pinned the PG' if pgid in facts.pinned else
@@ -173,8 +195,20 @@ class Rescuing:
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS))
-            return None
+            return replace(rescue, lapsed=True) if pgid in self._pending else None
         return rescue
+
+    def _late(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
+        """Follow an upmap that was given up and that the mons may still accept. None: over."""
+        entry, now = facts.seen.osdmap.entry(pgid), facts.seen.now
+        if pgid in facts.pinned:
+            return None
+        if entry in rescue.possible:
+            self._refused.pop(pgid, None)
+            self._note(Event(KIND, 'the upmap of PG %s is in force after all' % pgid,
+                             'the mons accepted it late'))
+            return replace(rescue, entry=entry, seen=True, lapsed=False)
+        return rescue if entry == rescue.before and now - rescue.since <= LATE_SECONDS else None
 
     # ---- new upmaps
 
@@ -197,7 +231,8 @@ class Rescuing:
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         waiting = [each for each in candidates if each.pgid in toofull]
         moving = sum(1 for pgid, each in rescues.items()
-                     if not each.seen or pgid in facts.seen.osdmap.pg_temp)
+                     if not each.lapsed
+                     and (not each.seen or pgid in facts.seen.osdmap.pg_temp))
         found = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
         if mode != 'act':
             found, would = {}, len(found)
@@ -209,7 +244,7 @@ class Rescuing:
             self._note(Event(KIND, 'PG %s is led to %s' % (pgid, _osds(rescue.taken_by)),
                              'it is degraded and waits for %s too full'
                              % _osds(rescue.full, 'which is', 'which are')))
-        return found
+        return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in found.items()}
 
     def _remark(self, number: int, text: str) -> None:
         if number:
@@ -225,6 +260,8 @@ class Rescuing:
             present = seen.osdmap.entry(pgid)
             wanted: UpmapEntry = rescue.before if rescue.returning else rescue.entry
             last = self._sent.get(pgid)
+            if rescue.lapsed:
+                continue
             if present != wanted and not (
                     last is not None and 0.0 <= seen.now - last < AGAIN_SECONDS):
                 commands += entry_commands(pgid, present, wanted)
@@ -234,10 +271,13 @@ class Rescuing:
         self._sent.update(dict.fromkeys(due, seen.now))
         for command, reply in zip(commands, self._cluster.run(commands)):
             line, error = as_line(command), reply.error or 'no answer'
+            pgid = str(command['pgid'])
+            if not reply.retval:
+                self._pending.add(pgid)
             if reply.retval == 0:
-                self._failures.pop(line, None)
-            elif self._failures.get(line) != error:
-                self._failures[line] = error
+                self._failures.pop((pgid, line), None)
+            elif self._failures.get((pgid, line)) != error:
+                self._failures[pgid, line] = error
                 self._note(Event('failed', '%s: %s' % (line, error)))
 
 

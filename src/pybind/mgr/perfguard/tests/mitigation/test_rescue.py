@@ -8,12 +8,12 @@ import pytest
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, from_json, may_return,
                                          plan_rescues, stuck, to_json)
-from perfguard.mitigation.rescuing import REFUSED_SECONDS
+from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.upmap.shares import Room
 
-from ..fakes.cluster import FakeCluster
+from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver
 
 FULL = 3
@@ -228,6 +228,49 @@ def test_an_upmap_that_the_mons_have_not_accepted_is_tried_again_later() -> None
     driver.run(int(REFUSED_SECONDS))
     assert len(upmaps(driver)) == 6 and driver.cluster.clean()
     assert driver.loop.jobs.rescuing._refused == {}, 'the next pause is short again'
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failover: bool) -> None:
+    driver = hurt()
+    cluster, run, late = driver.cluster, driver.cluster.run, list[Any]()
+
+    def without_quorum(commands: Any) -> Any:
+        late.extend(each for each in commands if each['prefix'] == 'osd pg-upmap-items')
+        return [FakeReply(None) for _ in commands]
+
+    setattr(cluster, 'run', without_quorum)
+    # Two PGs at a time; each upmap is given up after a minute.
+    driver.run_until(lambda: bool(late) and not driver.loop.published.held, 400)
+    setattr(cluster, 'run', run)
+    given_up = {each['pgid'] for each in late}
+    assert given_up and not upmaps(driver)
+    if failover:
+        driver.restart()
+    cluster.run([{each['pgid']: each for each in late}[pgid] for pgid in sorted(given_up)])
+    driver.run(5)
+    held = {row.what for row in driver.loop.published.held}
+    assert held >= {'upmap of PG ' + pgid for pgid in given_up}
+    driver.run_until(lambda: not cluster.toofull(), 1500)
+    driver.run(20)
+    cluster.fullness.clear()
+    cluster.used[FULL] = 1 << 30
+    driver.run(250)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+
+
+def test_failures_of_pgs_that_are_not_tried_again_are_forgotten() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
+    rescuing = driver.loop.jobs.rescuing
+    driver.run_until(lambda: bool(rescuing._failures))
+    driver.run(30)
+    driver.cluster.fullness.clear()
+    driver.run(90)
+    assert rescuing._failures
+    driver.turn(3 * MOST_REFUSED_SECONDS)
+    driver.turn()
+    assert not rescuing._failures and not rescuing._refused
 
 
 def test_an_upmap_that_is_refused_again_and_again_does_not_fill_the_event_log() -> None:
