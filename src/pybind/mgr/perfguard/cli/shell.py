@@ -62,7 +62,9 @@ def _command(handler: Callable[..., Any], plain: Optional[Plain],
         except PerfguardError as error:
             return -error.errno, '', line(str(error))
 
-    # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
+    # Ceph reads the arguments from the signature. From Reef on it would read that of the handler,
+    # which lacks --format.
+    del wrapper.__wrapped__  # type: ignore[attr-defined]
     signature = inspect.signature(handler)
     if plain is not None:
         signature = signature.replace(parameters=[*signature.parameters.values(), FORMAT],

@@ -365,6 +365,15 @@ def test_a_word_instead_of_a_number_is_no_unknown_format(
     assert shell(command, format='x', **given) == (-errno.EINVAL, '', text)
 
 
+def test_each_release_of_ceph_finds_the_format_of_each_command(shell: Shell) -> None:
+    """From Reef on, Ceph reads the arguments of the function that a decorator has wrapped."""
+    found = {prefix: inspect.getfullargspec(inspect.unwrap(handler))
+             for prefix, (_, handler) in COMMANDS.items() if prefix.startswith('perfguard ')}
+    assert len(found) > 70
+    assert [prefix for prefix, spec in found.items()
+            if 'format' not in spec.args or 'format' not in spec.annotations] == []
+
+
 def test_force(shell: Shell) -> None:
     shell.driver.cluster.trouble = {'laggy': 1}
     shell.driver.cluster.period = 0.0
