@@ -17,7 +17,7 @@ def _option(default: Any, desc: str, long_desc: str = '', **limits: Any) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """The options' values; the table for Ceph is made of it."""
+    """The options' values."""
     loop_interval: float = _option(
         5.0, 'loop interval in seconds while no campaign is active', min=1.0, max=60.0)
     campaign_interval: float = _option(

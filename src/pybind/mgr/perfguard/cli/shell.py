@@ -19,10 +19,9 @@ CommandResult = Tuple[int, str, str]
 MOST_PATIENCE_SECONDS = 5.0
 #: Maximum length of a refusal.
 MOST_ERROR = 1000
+#: The argument that each command has.
 FORMAT = inspect.Parameter('format', inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None,
                            annotation=Optional[str])
-
-
 #: The text for people of the data of a command.
 Plain = Callable[[Any], str]
 Decorator = Callable[[Callable[..., Any]], Callable[..., CommandResult]]
@@ -44,7 +43,8 @@ def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
 def _command(handler: Callable[..., Any], plain: Optional[Plain],
              prefix: str) -> Callable[..., CommandResult]:
     """Checks --format and turns refusals into a retval and one line."""
-    parameters = inspect.signature(handler).parameters
+    signature = inspect.signature(handler)
+    parameters = signature.parameters
 
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
@@ -65,9 +65,8 @@ def _command(handler: Callable[..., Any], plain: Optional[Plain],
     # Ceph reads the arguments from the signature. From Reef on it would read that of the handler,
     # which lacks --format.
     del wrapper.__wrapped__  # type: ignore[attr-defined]
-    signature = inspect.signature(handler)
     if plain is not None:
-        signature = signature.replace(parameters=[*signature.parameters.values(), FORMAT],
+        signature = signature.replace(parameters=[*parameters.values(), FORMAT],
                                       return_annotation=CommandResult)
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
     wrapper.__annotations__ = {

@@ -59,9 +59,8 @@ class WatchCommands(Handlers):
     @reads('perfguard advise', advice.plain)
     def advise(self, refresh: bool = False) -> Json:
         """List settings and devices that cost performance: what, why, the command, the source"""
-        data = self.loop.ask(AdviseOrder('advise')) if refresh \
+        return self.loop.ask(AdviseOrder('advise')) if refresh \
             else advice.to_json(self.loop.advice())
-        return data
 
     @reads('perfguard advise expect', probe_tables.expected)
     def advise_expect(self) -> Json:
