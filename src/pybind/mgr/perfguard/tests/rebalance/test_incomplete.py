@@ -79,9 +79,11 @@ def unpinnable(driver: Driver) -> Mapping[str, str]:
 
 
 def expanding(gaps: Mapping[str, Sequence[int]], options: Any = OPTIONS,
-              swapped: Sequence[str] = ()) -> Driver:
-    """A campaign after a change with which CRUSH gives up on some PGs."""
+              swapped: Sequence[str] = (), spares: int = 0) -> Driver:
+    """A campaign after a change with which CRUSH gives up on some PGs, beside OSDs without PGs."""
     cluster = IncompleteCluster()
+    if spares:
+        cluster.add_osds(spares, 0.0)
     driver = Driver(cluster, options)
     driver.ask('prepare')
     driver.run_to('PREPARED')
@@ -91,6 +93,12 @@ def expanding(gaps: Mapping[str, Sequence[int]], options: Any = OPTIONS,
     driver.ask('pin')
     driver.run_to('PINNED')
     return driver
+
+
+def spare_of(driver: Driver) -> int:
+    """The OSD without PGs."""
+    spare, = (osd for osd, toy in driver.cluster.toys.items() if not toy.crush_weight)
+    return spare
 
 
 def ended(driver: Driver) -> None:
@@ -131,17 +139,9 @@ def test_they_do_not_count_as_too_many_to_release() -> None:
 @pytest.mark.parametrize('down', ['no PGs', 'such a PG'])
 def test_an_osd_that_is_down_does_not_stop_a_campaign_for_them(down: str, failover: bool) -> None:
     """CRUSH still has no place for them, whether or not the OSD serves one of them."""
-    cluster = IncompleteCluster()
-    cluster.add_osds(1, 0.0)  # it serves no PG
-    spare = max(cluster.toys)
-    driver = Driver(cluster, replace(OPTIONS, max_unpinnable_ratio=0.05))
-    driver.ask('prepare')
-    driver.run_to('PREPARED')
-    cluster.gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
-    cluster.add_osds(3, 1.0)
-    driver.run_until(lambda: bool(cluster.remapped()))
-    driver.ask('pin')
-    driver.run_to('PINNED')
+    gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    driver = expanding(gaps, replace(OPTIONS, max_unpinnable_ratio=0.05), spares=1)
+    cluster, spare = driver.cluster, spare_of(driver)
     driver.ask('start')
     driver.run_until(lambda: driver.status['in_flight'] > 0)
     still = stuck(driver)
@@ -163,23 +163,16 @@ def test_an_osd_that_is_down_does_not_stop_a_campaign_for_them(down: str, failov
 def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them(
         verb: str, failover: bool) -> None:
     """That CRUSH has no place for them was known before the OSD was down."""
-    cluster = IncompleteCluster()
-    cluster.add_osds(1, 0.0)  # it serves no PG
+    gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
     # PGs that only become so by their release, while the OSD is down, count as unpinnable.
-    driver = Driver(cluster, replace(OPTIONS, max_unpinnable_ratio=0.5))
-    driver.ask('prepare')
-    driver.run_to('PREPARED')
-    cluster.gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
-    cluster.add_osds(3, 1.0)
-    driver.run_until(lambda: bool(cluster.remapped()))
-    driver.ask('pin')
-    driver.run_to('PINNED')
+    driver = expanding(gaps, replace(OPTIONS, max_unpinnable_ratio=0.5), spares=1)
+    cluster = driver.cluster
     still = stuck(driver)
     assert len(still) > 2
     if verb == 'resume':
         driver.ask('abort')
         driver.run_to('ABORTED')
-    cluster.take_down(max(cluster.toys) - 3)
+    cluster.take_down(spare_of(driver))
     driver.run(8)
     if failover:
         driver.restart()
