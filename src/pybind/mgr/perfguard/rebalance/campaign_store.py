@@ -195,6 +195,7 @@ def change_to_json(change: Change) -> Dict[str, Any]:
                      'rule': None if change.rule is None else list(change.rule),
                      'moves_first': change.moves_first, 'passes': change.passes,
                      'pgs': None if change.pgs is None else list(change.pgs),
+                     'replaces': None if change.replaces is None else list(change.replaces),
                      'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num,
                      'ordinary': change.ordinary})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
@@ -204,7 +205,7 @@ def change_to_json(change: Change) -> Dict[str, Any]:
 
 def change_from_json(raw: Mapping[str, Any]) -> Change:
     """Raises KeyError, TypeError or ValueError on an invalid document."""
-    rule, numbers = raw.get('rule'), raw.get('pgs')
+    rule, numbers, replaces = raw.get('rule'), raw.get('pgs'), raw.get('replaces')
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   gathers=bool(raw.get('gathers', False)), tunables=raw.get('tunables', 0),
@@ -212,6 +213,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
                   rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
                   pgs=None if numbers is None else PoolPgs(*map(int, numbers)),
+                  replaces=None if replaces is None else PoolPgs(*map(int, replaces)),
                   pg_num=int(raw.get('pg_num', 0)), found_pg_num=int(raw.get('found_pg_num', 0)),
                   ordinary=bool(raw.get('ordinary', False)),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),

@@ -23,9 +23,9 @@ from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .pool_change import (change_to, has_numbers, has_targets, interrupted, move_first, other_rule,
-                          pg_num_begun, stands_still, step_now, step_text, too_early,
-                          upmaps_to_remove)
+from .pool_change import (accepted, change_to, has_numbers, has_targets, interrupted, move_first,
+                          other_rule, pg_num_begun, stands_still, step_now, step_text, targets_of,
+                          too_early, upmaps_to_remove)
 from .releasing import balancer_of_others
 from .turn import Turn, has_own_crush
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
@@ -74,6 +74,7 @@ def join(turn: Turn, ready: bool) -> None:
     elif overdue(turn.campaign, turn.seen, turn.options):
         _again(turn, change)
     else:
+        turn.set(change=accepted(turn, change))
         turn.because(Code.CRUSH_SENT, step_text(turn, change) if change.pgs else
                      'waiting for the CRUSH change to show in the OSDMap')
 
@@ -190,8 +191,9 @@ def _send(turn: Turn, change: Change) -> None:
         actions.append(SetPoolRule(turn.seen.osdmap.pools[change.rule.pool].name,
                                    turn.seen.crush.rule_name(change.rule.rule)))
     if change.pgs is not None:
-        actions.append(SetPoolPgs(turn.seen.osdmap.pools[change.pgs.pool].name,
-                                  change.pgs.pg_num, change.pgs.pgp_num))
+        pool = turn.seen.osdmap.pools[change.pgs.pool]
+        actions.append(SetPoolPgs(pool.name, change.pgs.pg_num, change.pgs.pgp_num))
+        change = replace(change, replaces=targets_of(pool))
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
     pins = vectors = 0

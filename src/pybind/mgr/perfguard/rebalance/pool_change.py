@@ -412,11 +412,32 @@ def change_to(turn: Turn, change: Change) -> Optional[Change]:
 
 def interrupted(turn: Turn, change: Change) -> str:
     """Why no step may be made: others have set numbers as well; '' if it may."""
-    pool = _pool_at_hand(turn, change)
-    if pool is None or at_rest(pool):
+    pool = turn.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
+    if pool is None or not (_set_by_others(pool, change) if change.pending else
+                            _pool_at_hand(turn, change) is not None and not at_rest(pool)):
         return ''
     return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
         pool.name, _text(numbers_of(pool)), _text(targets_of(pool)))
+
+
+def _set_by_others(pool: Pool, change: Change) -> bool:
+    """Whether the targets are neither those of the step, nor those from before it, nor what the
+    first of its commands makes of them."""
+    step, before = change.pgs, change.replaces
+    return step is not None and before is not None and targets_of(pool) not in (
+        {step} if before == step else {step, before, _half(before, step), _half(step, before)})
+
+
+def _half(before: PoolPgs, after: PoolPgs) -> PoolPgs:
+    """With pg_num alone; a pgp_num that equals it follows (OSDMonitor::prepare_command_pool_set).
+    """
+    return after._replace(pgp_num=after.pg_num if before.pg_num == before.pgp_num
+                          else before.pgp_num)
+
+
+def accepted(turn: Turn, change: Change) -> Change:
+    """Note that the mons have accepted a step: if its targets vanish, others have set them."""
+    return replace(change, replaces=change.pgs) if has_targets(turn.seen.osdmap, change) else change
 
 
 def step_now(turn: Turn, change: Change) -> Change:
@@ -449,15 +470,16 @@ def has_targets(osdmap: OsdMap, change: Change) -> bool:
 
 
 def stands_still(turn: Turn, change: Change) -> bool:
-    """For a campaign that is being aborted: PGs that are not yet split or merged stay as they are.
-    """
+    """For a campaign that is being aborted: PGs that are not yet split or merged stay as they are,
+    unless others have set the numbers meanwhile."""
     pool = turn.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
-    if pool is None or at_rest(pool):
+    if pool is None or at_rest(pool) or _set_by_others(pool, change):
         return True
     numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
         numbers_of(pool).pgp_num, pool.pg_num_pending))
     if targets_of(pool) != numbers:
         turn.actions.append(SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num))
+        turn.set(change=replace(change, replaces=numbers))
     return False
 
 

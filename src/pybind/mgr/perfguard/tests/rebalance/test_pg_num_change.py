@@ -55,10 +55,11 @@ def moved(cluster: PgpWatcher) -> Dict[str, int]:
 
 
 def test_the_journal_keeps_the_numbers() -> None:
-    change = Change(pgs=PoolPgs(3, 16, 8), pg_num=16, found_pg_num=8, stage=ChangeStage.SENT)
+    change = Change(pgs=PoolPgs(3, 16, 8), pg_num=16, found_pg_num=8, stage=ChangeStage.SENT,
+                    replaces=PoolPgs(3, 8, 8))
     document = json.loads(json.dumps(change_to_json(change)))
     assert change_from_json(document) == change
-    for name in ('pgs', 'pg_num', 'found_pg_num'):
+    for name in ('pgs', 'pg_num', 'found_pg_num', 'replaces'):
         del document[name]
     assert change_from_json(document) == Change(stage=ChangeStage.SENT)
 
@@ -346,3 +347,41 @@ def test_numbers_that_others_order_end_the_campaign() -> None:
     cluster.targets[1] = PoolPgs(1, 20, 8)
     driver.run_to('ABORTED')
     assert cluster.targets[1] == PoolPgs(1, 20, 8)
+
+
+@pytest.mark.parametrize('theirs, begin, end', [
+    (PoolPgs(1, 20, 8), 8, 16), (PoolPgs(1, 8, 8), 8, 16), (PoolPgs(1, 14, 8), 16, 8)],
+    ids=['another number', 'the number from before', 'merges stopped'])
+@pytest.mark.parametrize('aborted', [False, True])
+def test_numbers_that_others_order_during_a_step_stay(
+        theirs: PoolPgs, begin: int, end: int, aborted: bool) -> None:
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+    cluster.splitting = False
+    driver.order('pg_num', 'rep', str(end))
+    driver.run_until(lambda: cluster.targets[1].pg_num == end
+                     and cluster.numbers[1].pg_num in (8, 15), turns=600)
+    driver.run(2)
+    if aborted:
+        driver.ask('abort')
+        driver.loop.turn()
+        driver.loop.turn()
+    cluster.targets[1] = theirs
+    driver.run(60)
+    assert driver.phase == 'ABORTED' and cluster.targets[1] == theirs
+    whys = [event['why'] for event in driver.loop.published.events]
+    assert aborted or any('outside perfguard' in why for why in whys)
+
+
+def test_a_step_that_got_lost_is_sent_again() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.splitting = False
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: cluster.targets[1].pg_num == 16)
+    cluster.targets[1] = PoolPgs(1, 16, 16)  # the mgr fails before it has sent pgp_num
+    driver.restart()
+    driver.run(12)
+    cluster.splitting = True
+    driver.run_to('DONE', turns=600)
+    assert cluster.numbers[1] == PoolPgs(1, 16, 16)
