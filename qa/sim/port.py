@@ -13,10 +13,11 @@ import numpy as np
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
-from perfguard.cluster.types import (NO_ENTRY, AuditEntry, Balancing, ConfigEntry, Items, Ops, Osd,
-                                     OsdCounters, OsdMap, OsdPlace, OsdSet, PgCounts, Placement,
-                                     Pool, PoolChange, PoolSpace, Question, Readings, Reply,
-                                     Signals, Space, UpmapEntry, pool_of, seed_of)
+from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, AuditEntry, Balancing, ConfigEntry,
+                                     Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
+                                     PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
+                                     Readings, Reply, Signals, Space, UpmapEntry, pool_of,
+                                     seed_of)
 from perfguard.observation import BALANCER
 
 from .cluster import MIN_WAIT as DEFAULT_MIN_WAIT
@@ -494,7 +495,8 @@ class SimCluster:
 
     # ---- what is of no consequence here
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         """No OSD answers."""
 
     def asked(self, topic: str) -> AbstractSet[int]:

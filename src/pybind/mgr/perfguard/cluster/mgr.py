@@ -19,9 +19,9 @@ from .dumps import KnownItems, PgSummary, count_states, osdmap_from_dump, pool_c
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (INPUT, AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet, Placement,
-                    PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space, pool_of,
-                    seed_of)
+from .types import (ANSWER_SECONDS, INPUT, AuditEntry, Balancing, Command, ConfigEntry, OsdMap,
+                    OsdSet, Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals,
+                    Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
@@ -301,9 +301,10 @@ class MgrCluster:
             for mon in mons)
         return str(self._mgr.get_ceph_conf_path()), hosts
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         """Send OSDs a command without waiting for the answers; see OsdCommands."""
-        self._asking.ask(topic, osds, command)
+        self._asking.ask(topic, osds, command, patience_seconds)
 
     def asked(self, topic: str) -> Set[int]:
         """OSDs whose answer is pending."""

@@ -7,12 +7,9 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Nam
 
 from mgr_module import CommandResult, MgrModule
 
-from .types import LONGEST_OP_SECONDS, LatencyCounts, Question
+from .types import ANSWER_SECONDS, LONGEST_OP_SECONDS, LatencyCounts, Question
 
 log = logging.getLogger(__name__)
-
-#: Time after which an answer is no longer expected.
-PATIENCE_SECONDS = 60.0
 
 
 class OsdAnswer(NamedTuple):
@@ -33,16 +30,19 @@ class OsdCommands:
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
         self._mgr = mgr
         self._clock = clock
-        self._open: Dict[Tuple[str, int], Tuple[float, CommandResult]] = {}
+        #: When it was sent, until when an answer is expected, and the answer.
+        self._open: Dict[Tuple[str, int], Tuple[float, float, CommandResult]] = {}
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         """Send a command to each of the OSDs without a pending answer on this topic."""
         for osd in osds:
             if (topic, osd) not in self._open:
                 result = CommandResult('')
                 self._mgr.send_command(result, 'osd', str(osd),
                                        json.dumps({'format': 'json', **command}), '')
-                self._open[topic, osd] = (self._clock(), result)
+                now = self._clock()
+                self._open[topic, osd] = (now, now + patience_seconds, result)
 
     def asked(self, topic: str) -> Set[int]:
         """OSDs whose answer is pending."""
@@ -55,7 +55,7 @@ class OsdCommands:
         """
         found: List[OsdAnswer] = []
         now = self._clock()
-        for key, (asked, result) in list(self._open.items()):
+        for key, (asked, until, result) in list(self._open.items()):
             if key[0] != topic:
                 continue
             if result.ev.is_set():
@@ -68,7 +68,7 @@ class OsdCommands:
                         ValueError) as error:
                     log.warning('osd.%d: cannot read %s: %r', key[1], topic,
                                 error)
-            elif now - asked > PATIENCE_SECONDS:
+            elif now > until:
                 del self._open[key]
         return found
 

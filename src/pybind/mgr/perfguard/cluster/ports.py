@@ -7,8 +7,8 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet, Placement,
-                    PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space)
+from .types import (ANSWER_SECONDS, AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
+                    Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -142,7 +142,8 @@ class Commander(Protocol):
 
     def switch_balancer(self, active: bool) -> Reply: ...
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None: ...
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None: ...
 
     def asked(self, topic: str) -> AbstractSet[int]: ...
 

@@ -236,6 +236,10 @@ class Signals:
 LONGEST_OP_SECONDS = 7 * 86400
 
 
+#: Time after which the answer of an OSD is no longer expected, unless the caller says otherwise.
+ANSWER_SECONDS = 60.0
+
+
 class Ops(NamedTuple):
     """Number of operations, and the sum of their latencies."""
     sum_ns: int = 0

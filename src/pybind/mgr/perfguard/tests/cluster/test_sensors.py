@@ -10,9 +10,9 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
-from perfguard.cluster.types import (ClientLoad, ClientOps, KvBytes, NO_OSD, ObjectLoad, Ops, Osd,
-                                     OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
-                                     Pool, Readings, Signals)
+from perfguard.cluster.types import (ANSWER_SECONDS, ClientLoad, ClientOps, KvBytes, NO_OSD,
+                                     ObjectLoad, Ops, Osd, OsdCounters, OsdMap, OsdPlace, PgCounts,
+                                     PgWrites, Placement, Pool, Readings, Signals)
 
 from ..fakes.cluster import FakeView
 from ..fakes.mgr_module import CommandResult
@@ -377,17 +377,26 @@ def test_no_osd_is_asked_again_before_it_has_answered() -> None:
 
 
 def test_refusals_and_late_answers_are_dropped() -> None:
-    from perfguard.cluster.osd_commands import PATIENCE_SECONDS
     mgr = Mgr()
     asks = asking(mgr)
     asks.ask('a', [1], {'prefix': 'x'})
     mgr.answer('x', 'EINVAL', retval=-22)
     assert asks.answers('a', str) == [] and asks.asked('a') == set()
     asks.ask('a', [1], {'prefix': 'x'})
-    mgr.now += PATIENCE_SECONDS + 1
+    mgr.now += ANSWER_SECONDS + 1
     assert asks.answers('a', str) == [] and asks.asked('a') == set()
     mgr.answer('x', 'late')
     assert asks.answers('a', str) == []
+
+
+def test_the_answer_to_a_command_that_takes_long() -> None:
+    mgr = Mgr()
+    asks = asking(mgr)
+    asks.ask('a', [1], {'prefix': 'x'}, 3 * ANSWER_SECONDS)
+    mgr.now += 2 * ANSWER_SECONDS
+    assert asks.answers('a', str) == [] and asks.asked('a') == {1}
+    mgr.answer('x', {})
+    assert [answer.osd for answer in asks.answers('a', str)] == [1]
 
 
 # ---- PGs that are not readable

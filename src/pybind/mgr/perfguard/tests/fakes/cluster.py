@@ -12,9 +12,10 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from perfguard.cluster.types import (AuditEntry, Balancing, ConfigEntry, Osd, OsdMap, OsdSet,
-                                     PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
-                                     Readings, Reply, Signals, Space, UpmapEntry, pool_of)
+from perfguard.cluster.types import (ANSWER_SECONDS, AuditEntry, Balancing, ConfigEntry, Osd,
+                                     OsdMap, OsdSet, PgCounts, Placement, Pool, PoolChange,
+                                     PoolSpace, Question, Readings, Reply, Signals, Space,
+                                     UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 
@@ -641,7 +642,8 @@ class FakeCluster:
     def connection(self) -> Tuple[str, str]:
         return '', '127.0.0.1'
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         """No OSD answers."""
 
     def asked(self, topic: str) -> Set[int]:

@@ -81,7 +81,7 @@ class Silent:
     def __init__(self) -> None:
         self.open: Dict[str, Any] = {}
 
-    def ask(self, topic: str, osds: Any, command: Any) -> None:
+    def ask(self, topic: str, osds: Any, command: Any, patience_seconds: float) -> None:
         self.open[topic] = set(osds)
 
     def asked(self, topic: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
+from perfguard.cluster.types import ANSWER_SECONDS
 from perfguard.errors import Refused
 from perfguard.probe import plan
 from perfguard.probe import settings
@@ -416,30 +417,33 @@ def test_a_journal_that_cannot_be_read_is_reported() -> None:
 # ---- benches of the stores
 
 class Benching(ProbeCluster):
-    """OSDs that take `bench_seconds` for each; those in `silent` never answer."""
+    """OSDs that take `seconds` for each; those in `silent` never answer."""
+    seconds = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.benches: List[Any] = []
         self.commands: List[Any] = []
+        #: OSD -> when it answers, until when an answer is expected, and the command.
         self.open: Dict[int, Any] = {}
         self.silent: Dict[int, bool] = {}
         self.slow = 1
 
-    def ask(self, topic: str, osds: Any, command: Any) -> None:
+    def ask(self, topic: str, osds: Any, command: Any,
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         for osd in osds:
             self.benches.append((osd, command['size']))
             self.commands.append(command)
-            self.open[osd] = (self.now + 3.0, command)
+            self.open[osd] = (self.now + self.seconds, self.now + patience_seconds, command)
 
     def asked(self, topic: str) -> Any:
         return set(self.open)
 
     def answers(self, topic: str) -> Dict[int, Any]:
-        ready = {osd: command for osd, (at, command) in self.open.items()
+        ready = {osd: command for osd, (at, _, command) in self.open.items()
                  if at <= self.now and osd not in self.silent}
-        for osd in ready:
-            del self.open[osd]
+        self.open = {osd: asked for osd, asked in self.open.items()
+                     if osd not in ready and self.now <= asked[1]}
         return {osd: {'bytes_written': command['count'], 'blocksize': command['size'],
                       'elapsed_sec': 2.0 * (3.0 if osd == self.slow else 1.0)}
                 for osd, command in ready.items()}
@@ -487,6 +491,15 @@ def test_the_capacity_of_a_store_is_that_of_its_last_probe() -> None:
         0: (second, fast / 3), 1: (first, fast / 3)}
 
 
+def test_a_store_with_the_least_plausible_capacity_is_measured() -> None:
+    """3,000 writes at 50 IOPS, after 400 MiB at 10 MB/s."""
+    cluster = Benching()
+    cluster.seconds = 102.0
+    driver = ProbeDriver(cluster)
+    run = ran_long(driver, replace(STORE, osd='0', repeat='1'))
+    assert capacities(driver.loop.probed().records).keys() == {0} and driver.state(run) == 'done'
+
+
 def ran_long(driver: ProbeDriver, order: RunOrder) -> int:
     run = int(driver.give(order)['id'])
     driver.finish(600)
@@ -510,7 +523,7 @@ def test_an_osd_that_does_not_answer() -> None:
     cluster.silent[0] = True
     driver = ProbeDriver(cluster)
     driver.give(STORE)
-    driver.finish(80)
+    driver.finish(200)
     assert driver.state(1) == 'failed' and 'osd.0' in driver.listed[1]['message']
     # It is still at it: its answer is not taken for one to the next.
     driver.give(STORE)

@@ -4,7 +4,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.cluster.types import Pool
+from perfguard.cluster.types import ANSWER_SECONDS, Pool
 from perfguard.errors import Refused
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.probe.resources import CHECK, own_pool
@@ -370,7 +370,8 @@ class Counting(ProbeCluster):
     """OSD 0 counts reads, OSD 1 is started anew, OSD 2 owes an answer from before."""
     asked_at = 0
 
-    def ask(self, topic: str, osds: Any, command: Any) -> None:
+    def ask(self, topic: str, osds: Any, command: Any,
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         self.asked_at += 1
         assert 2 not in osds
 

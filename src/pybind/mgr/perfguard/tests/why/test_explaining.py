@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import OsdPlace, Readings
+from perfguard.cluster.types import ANSWER_SECONDS, OsdPlace, Readings
 from perfguard.errors import Code, Refused
 from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Campaign, Flight, Phase
@@ -29,7 +29,8 @@ class AskedCluster(FakeCluster):
         self._asked: Dict[str, Dict[int, Tuple[float, Any]]] = {}
         self.questions = 0
 
-    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
+            patience_seconds: float = ANSWER_SECONDS) -> None:
         for osd in osds:
             if osd not in self.silent:
                 self.questions += 1
