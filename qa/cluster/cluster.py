@@ -24,7 +24,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequ
 
 from . import config, modules, pools, ports, releases
 from .boot import OSD_BYTES, Boot, check_room
-from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, parse
+from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, bounded, parse
 from .daemons import Daemons
 from .dashboard import Dashboard
 from .errors import ClusterError, CommandError, WaitTimeout
@@ -360,6 +360,8 @@ class Cluster:
         `erasure` is (k, m) and replaces `size`.
         """
         pool_id = pools.create(self.mon, name, pg_num, size, erasure, failure_domain)
+        # librados may still know a removed pool of this name, whose objects do not exist.
+        bounded(self.rados().wait_for_latest_osdmap, timeout, 'the latest OSDMap')
         self.wait_active(timeout)
         return pool_id
 

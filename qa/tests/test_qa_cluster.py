@@ -95,6 +95,17 @@ def test_boots_and_serves(release: str, make_cluster: ClusterFactory) -> None:
 
 
 @pytest.mark.releases('pacific', quick=())
+def test_a_pool_of_the_name_of_a_removed_pool(pacific: Cluster) -> None:
+    for _ in range(5):
+        pacific.pool_create('again', 1)
+        try:
+            pacific.fill('again', 4, 4096)
+        finally:
+            pacific.mon('osd pool rm', pool='again', pool2='again',
+                        yes_i_really_really_mean_it=True)
+
+
+@pytest.mark.releases('pacific', quick=())
 def test_two_clusters_side_by_side(pacific: Cluster, make_cluster: ClusterFactory) -> None:
     other = make_cluster('pacific', osds=1, hosts=1)
     assert other.mon('fsid') != pacific.mon('fsid')
