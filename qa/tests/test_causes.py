@@ -26,7 +26,7 @@ ClusterFactory = Callable[..., Cluster]
 Json = Dict[str, Any]
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(600),
-              pytest.mark.releases('pacific', quick=())]
+              pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())]
 
 POOL = 'p'
 VICTIM = 2
@@ -274,17 +274,22 @@ def test_a_full_device(guard: Guard) -> None:
                  'it to be no longer nearfull')
 
 
+def assert_slow_heartbeats(evidence: Json) -> None:
+    """Even fast heartbeats of idle OSDs differ by small factors."""
+    assert evidence['ping_ms'] > max(10.0, 5 * evidence['median_ping_ms'])
+
+
 def test_slow_heartbeats(guard: Guard) -> None:
     with hiccups(guard.cluster, VICTIM):
         cause = wait_cause(guard, 'network')
-    assert cause['evidence']['ping_ms'] > 10 * cause['evidence']['median_ping_ms']
+    assert_slow_heartbeats(cause['evidence'])
 
 
 @pytest.mark.skipif('cpu' in missing_controllers(), reason='no cgroup (v1) cpu to write to')
 def test_too_little_cpu(guard: Guard) -> None:
     with cpu_throttle(guard.cluster, VICTIM, 0.75):
         cause = wait_cause(guard, 'cpu')
-    assert cause['evidence']['ping_ms'] > 10 * cause['evidence']['median_ping_ms']
+    assert_slow_heartbeats(cause['evidence'])
     assert cause['evidence']['slowdowns']
 
 
@@ -305,4 +310,4 @@ def test_a_narrow_network(network: Optional[Network], guard: Guard) -> None:
         evidence = wait_cause(guard, 'network')['evidence']
     print('of %.0f kB/s, %.0f %% are used: %s' % (
         used / CABLE_SHARE / 1000, 100 * CABLE_SHARE, evidence))
-    assert evidence['ping_ms'] > 5 * evidence['median_ping_ms']
+    assert_slow_heartbeats(evidence)
