@@ -4,7 +4,7 @@
 The OSDMap contains the pins. The store records which are perfguard's, and the entries before them:
 a batch of pins is one document that is written once, and removed when none of its PGs is pinned
 anymore. Until then it may list released PGs, which the audit against the OSDMap removes after a
-restart.
+restart. The audit requires their last records, so these stay as long as there are earlier ones.
 """
 from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
@@ -127,8 +127,12 @@ class PinStore(PinIndex):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._document_of: Dict[str, str] = {}
-        self._members: Dict[str, Set[str]] = {}
+        #: PG -> documents that list it, the newest last.
+        self._listed: Dict[str, Tuple[str, ...]] = {}
+        #: Document -> PGs that it lists; and those for which it is the newest, if they are pinned
+        #: or an older document lists them as well.
+        self._contents: Dict[str, List[str]] = {}
+        self._needed: Dict[str, Set[str]] = {}
         self._next = 1
 
     def load(self) -> List[str]:
@@ -155,9 +159,11 @@ class PinStore(PinIndex):
         self._adopt(name, pins)
 
     def forget(self, pgids: AbstractSet[str]) -> None:
+        left: Dict[str, List[str]] = {}
         for pgid in pgids:
-            if self._drop(pgid):
-                self._leave(pgid)
+            if self._drop(pgid) and len(self._listed[pgid]) == 1:
+                left.setdefault(self._listed[pgid][0], []).append(pgid)
+        self._leave(left)
 
     def clear(self) -> None:
         self.forget(set(self._pins))
@@ -165,20 +171,40 @@ class PinStore(PinIndex):
             self._store.remove(name)
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord]) -> None:
+        self._contents[name], self._needed[name] = list(pins), set(pins)
+        left: Dict[str, List[str]] = {}
+        alone = (name,)
         for pgid, pin in pins.items():
-            if pgid in self._document_of:
-                self._leave(pgid)
             self._put(pgid, pin)
-            self._document_of[pgid] = name
-            self._members.setdefault(name, set()).add(pgid)
+            before = self._listed.get(pgid)
+            if before is not None:
+                left.setdefault(before[-1], []).append(pgid)
+            self._listed[pgid] = (*before, name) if before is not None else alone
+        self._leave(left)
 
-    def _leave(self, pgid: str) -> None:
-        name = self._document_of.pop(pgid)
-        members = self._members[name]
-        members.discard(pgid)
-        if not members:
-            del self._members[name]
-            self._store.remove(name)
+    def _leave(self, left: Mapping[str, List[str]]) -> None:
+        """Documents -> PGs that no longer need them. Remove those that no PG needs."""
+        todo = list(left.items())
+        while todo:
+            name, pgids = todo.pop()
+            self._needed[name].difference_update(pgids)
+            if not self._needed[name]:
+                todo += self._removed(name).items()
+
+    def _removed(self, name: str) -> Dict[str, List[str]]:
+        """Remove a document. Returns the newer ones, as `_leave` has them, that need not overrule
+        it any longer."""
+        del self._needed[name]
+        self._store.remove(name)
+        found: Dict[str, List[str]] = {}
+        for pgid in self._contents.pop(name):
+            listed = self._listed[pgid] = tuple([
+                each for each in self._listed[pgid] if each != name])
+            if not listed:
+                del self._listed[pgid]
+            elif len(listed) == 1 and pgid not in self._pins:
+                found.setdefault(listed[0], []).append(pgid)
+        return found
 
 
 _RULE_NAMES = ('rule_name', 'found_rule', 'via')
