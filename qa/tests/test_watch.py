@@ -5,7 +5,7 @@ The tests of a release share one cluster. It begins with nothing at all.
 """
 import json
 import time
-from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import pytest
 
@@ -175,16 +175,16 @@ def wait_named(guard: Guard) -> Laggy:
     cluster = guard.cluster
     first: List[float] = []
 
-    def named() -> Tuple[Json, Dict[str, List[int]]]:
+    def named() -> Optional[Tuple[Json, Dict[str, List[int]]]]:
         pgs = {pg['pgid']: pg['acting'] for pg in cluster.pgs() if 'laggy' in pg['state']}
         if pgs and not first:
             first.append(time.monotonic())
         found: Json = guard.get('laggy')
         ready = pgs and found['suspects'] and pgs.keys() == {pg['pgid'] for pg in found['pgs']}
-        return (found, pgs) if ready else ({}, {})
+        return (found, pgs) if ready else None
 
     # The first laggy PGs show 5 to 6 s after the OSD has stopped.
-    found, pgs = cluster.wait(lambda: any(named()) and named(), 10 + 2 * NAMED_SECONDS, 'a suspect')
+    found, pgs = cluster.wait(named, 10 + 2 * NAMED_SECONDS, 'a suspect')
     return Laggy(time.monotonic() - first[0], found, pgs)
 
 
