@@ -37,6 +37,7 @@ def clean(cluster: Cluster) -> bool:
     return all(pg['state'].startswith('active+clean') for pg in cluster.pgs())
 
 
+@pytest.mark.timeout(2400)
 def test_degraded_pgs_avoid_a_full_osd(guard: Guard, tier: str) -> None:
     cluster = guard.cluster
     guard.option('mitigation_seconds', '5')
@@ -67,12 +68,14 @@ def test_degraded_pgs_avoid_a_full_osd(guard: Guard, tier: str) -> None:
         assert len(held) >= len(stuck) > 0 and watch.full == {FULL}
         cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
         # One at a time, which takes a while for all of them.
-        left = len(held) - (4 if tier == 'nightly' else 1)
+        left = 0 if tier == 'nightly' else len(held) - 1
         begin = time.time()
         cluster.wait(lambda: len(guard.upmaps()) <= left, 60 + 30 * (len(held) - left),
                      'upmaps to be removed')
         cluster.wait(lambda: clean(cluster), 60, 'all PGs clean')
         print('%d upmaps removed in %.0f s' % (len(held) - left, time.time() - begin))
+        if not left:
+            cluster.wait(lambda: guard.get('held')['held'] == [], 30, 'nothing to be held')
         assert full(cluster) == []
     finally:
         cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
