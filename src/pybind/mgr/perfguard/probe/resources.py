@@ -6,6 +6,7 @@ finds and removes it at any time.
 """
 import errno
 import json
+import random
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
@@ -28,6 +29,8 @@ ALLOWED = 'true'
 #: minutes.
 PGS_PER_OSD = 8
 LEAST_PGS, MOST_PGS = 32, 1024
+#: Maximum mark of a pool, in bytes: too small to matter to the autoscaler.
+MOST_MARK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,9 @@ class RunResources:
     abandoned: bool = False
     #: The run measures an image in its own pool.
     image: bool = False
+    #: target_size_bytes of the pool that the run creates, a random number: tells it from a pool of
+    #: this name that others create. 0: none, as in earlier versions.
+    mark: int = 0
 
     @property
     def entity(self) -> str:
@@ -81,7 +87,7 @@ def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
                         float(raw['worker_ends']), int(raw.get('pool_id', -1)),
                         None if naming is None else naming_from_json(naming),
                         int(raw.get('cursor', 0)), bool(raw.get('abandoned', False)),
-                        bool(raw.get('image', False)))
+                        bool(raw.get('image', False)), int(raw.get('mark', 0)))
 
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:
@@ -128,11 +134,15 @@ def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[D
         size['yes_i_really_mean_it'] = True
     return [
         {'prefix': 'osd pool create', 'pool': resources.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
-         'pool_type': 'replicated', 'autoscale_mode': 'off'},
+         'pool_type': 'replicated', 'autoscale_mode': 'off',
+         'target_size_bytes': resources.mark},
         size,
         # osd_pool_default_flag_nodelete may set it, and this pool must be removable.
         {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'nodelete', 'val': 'false'},
         {'prefix': 'osd pool application enable', 'pool': resources.pool, 'app': 'perfguard'}]
+
+
+LIST_POOLS = {'prefix': 'osd pool ls', 'detail': 'detail', 'format': 'json'}
 
 
 def user_command(resources: RunResources) -> Dict[str, Any]:
@@ -242,7 +252,7 @@ class ResourceManager:
             self.resources = replace(self.resources, own=False)
             raise CannotMake('pool %s already exists, but no probe created it'
                              % self.resources.pool)
-        if not self.note(user=True):
+        if not self.note(user=True, mark=random.randint(1, MOST_MARK) if self.resources.own else 0):
             raise CannotMake(NOT_KEPT)
         if self.resources.own:
             self._make_pool(replicas, pg_num)
@@ -253,13 +263,24 @@ class ResourceManager:
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._cluster.run([command])[0]
-            if 'already exists' in reply.error:
+            if 'already exists' in reply.error and not self._is_marked():
                 # It was created by another client just now; the mons report success.
                 self.note(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'], reply.error))
         # As early as possible.
         self.restored()
+
+    def _is_marked(self) -> bool:
+        """Whether the run has created the pool: the mgr sends a command again if its connection to
+        the mon breaks before the answer."""
+        reply = self._cluster.run([LIST_POOLS])[0]
+        try:
+            return any(pool['pool_name'] == self.resources.pool
+                       and pool['options'].get('target_size_bytes') == self.resources.mark
+                       for pool in json.loads(reply.out))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False  # no answer, or not that of the mons
 
     def make_user(self) -> None:
         """Create the user, or fetch its secret if it exists; raises CannotMake."""

@@ -41,6 +41,8 @@ class ProbeCluster(FakeCluster):
         self.objects: Set[Object] = set(FOREIGN_OBJECTS)
         self.users: Dict[str, str] = dict(FOREIGN_USERS)
         self.made: Dict[str, Pool] = {}
+        #: Options of these pools.
+        self.pool_options: Dict[str, Json] = {}
         self.workers: List['FakeWorker'] = []
         self.reply: Dict[str, Answer] = {}
         self.before_command: Dict[str, Any] = {}
@@ -109,7 +111,12 @@ class ProbeCluster(FakeCluster):
             return Answer(0, '', "pool '%s' already exists" % name)
         self.made.setdefault(name, Pool(7 + len(self.made), name, False, 3, 2, 0, pg_num, pg_num,
                                         pg_num))
+        self.pool_options[name] = {'target_size_bytes': command.get('target_size_bytes', 0)}
         return Answer(0)
+
+    def list_pools(self, command: Mapping[str, Any]) -> Answer:
+        return Answer(0, json.dumps([{'pool_name': name, 'options': self.pool_options.get(name, {})}
+                                     for name in self.made]))
 
     def allowed(self, option: str) -> bool:
         return self.mon_config.get(option) == 'true'
@@ -140,6 +147,7 @@ class ProbeCluster(FakeCluster):
 
 COMMANDS: Dict[str, Any] = {
     'osd pool create': ProbeCluster.create, 'osd pool set': ProbeCluster.set_pool,
+    'osd pool ls': ProbeCluster.list_pools,
     'osd pool application enable': lambda cluster, command: Answer(0),
     'osd pool rm': ProbeCluster.remove, 'auth get-or-create': ProbeCluster.add_user,
     'auth rm': ProbeCluster.remove_user}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run of a probe: whatever fails on the way, nothing is left and nothing foreign is touched."""
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
@@ -10,8 +10,8 @@ from perfguard.probe.plan import RunId, RunOrder
 from perfguard.probe.resources import CHECK, own_pool
 
 from ..fakes.cluster import Crash
-from ..fakes.probe_cluster import (FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster, ProbeDriver,
-                                   fake_children)
+from ..fakes.probe_cluster import (COMMANDS, FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster,
+                                   ProbeDriver, fake_children)
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
 OWN = RunOrder(words=WORDS)
@@ -46,6 +46,34 @@ def test_a_pool_that_others_create_meanwhile_is_not_taken_for_its_own() -> None:
     driver.finish()
     assert driver.state(1) == 'failed' and name in driver.cluster.made
     assert 'already exists' in driver.loop.probed().known(1).messages[0]
+
+
+def test_a_pool_whose_creation_was_sent_again_is_its_own() -> None:
+    """As the mgr does when its connection to a mon breaks before the answer."""
+    driver, create = ProbeDriver(), ProbeCluster.create
+
+    def twice(cluster: ProbeCluster, command: Mapping[str, Any]) -> Any:
+        create(cluster, command)
+        return create(cluster, command)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(COMMANDS, 'osd pool create', twice)
+        driver.give(OWN)
+        driver.finish()
+    assert driver.state(1) == 'done' and driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('answer', [
+    (None, ''), (0, '[]'), (0, 'no JSON'), (0, '[{"pool_name": "perfguard-probe-1"}]'),
+    (0, '[{"pool_name": "perfguard-probe-1", "options": {"target_size_bytes": 0}}]')])
+def test_a_pool_that_may_be_of_others_is_not_removed(answer: Tuple[Optional[int], str]) -> None:
+    driver, name = ProbeDriver(), own_pool(1)
+    driver.cluster.before_command['osd pool create'] = lambda: driver.cluster.made.setdefault(
+        name, Pool(99, name, False, 3, 2, 0, 8, 8, 8)) and None
+    driver.cluster.reply['osd pool ls'] = Answer(*answer)
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'failed' and name in driver.cluster.made
 
 
 @pytest.mark.parametrize('name', ORDERS)
