@@ -86,6 +86,20 @@ def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:
     assert json.loads(out)['state'] == 'failed' and 'EPERM' in said
 
 
+def test_a_quota_that_leaves_too_little_is_kept(probes: Probes) -> None:
+    cluster = probes.cluster
+    # 50 objects are there; the probe would create 16.
+    cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='80')
+    try:
+        run = begin(cluster, '--pool', 'rep', '--rw', 'randread', '--force', *SHORT)
+        assert run.communicate(timeout=60)[1] == (
+            'perfguard-probe: the probe would create 16 objects, more than half of the '
+            "pool's remaining quota of 30\n")
+        assert run.returncode == 1 and not of_probes(cluster)
+    finally:
+        cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='0')
+
+
 def test_the_objects_of_a_worker_that_is_killed_are_removed(probes: Probes) -> None:
     cluster = probes.cluster
     run = begin(cluster, '--pool', 'rep', '--rw', 'randwrite', *SHORT, '--runtime', '60')

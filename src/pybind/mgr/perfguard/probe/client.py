@@ -14,18 +14,21 @@ import sys
 import time
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
 from .child import Child
 from .jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
-from .limits import Budget, budget_of, limit_seconds
+from .limits import Budget, budget_of, limit_seconds, over_quota
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
 from .types import NAMESPACE, PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv as worker_argv
 from .worker.protocol import Failed
+
+if TYPE_CHECKING:
+    from .worker.connection import Connection
 
 #: Ids of runs, which are part of the names of objects: far above those that an mgr gives.
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
@@ -141,7 +144,7 @@ def _run(args: argparse.Namespace) -> int:
     budget = budget_of(jobs, target, repeat, REPLICAS)
     created = time.time()
     request = _request(args, run, RUN, limit_seconds(budget), jobs, steps)
-    if not args.force and _is_refused(request):
+    if _is_refused(request, budget, args.force):
         return 1
     if args.output != '-':
         # Before measuring, because results that cannot be written are lost.
@@ -190,23 +193,27 @@ def _number(left: Optional[int]) -> str:
     return 'unknown' if left is None else str(left)
 
 
-def health_of(request: WorkerRequest) -> Dict[str, str]:
+def connected(request: WorkerRequest) -> 'Connection':
     # Only here librados is needed in this process.
     from .worker.connection import Connection
-    return Connection(request).health()
+    return Connection(request)
 
 
-def _is_refused(request: WorkerRequest) -> bool:
+def _is_refused(request: WorkerRequest, budget: Budget, force: bool) -> bool:
     """Prints why the cluster should not, or cannot, be probed now."""
     try:
-        health = health_of(request)
+        cluster = connected(request)
+        health = {} if force else cluster.health()
+        beyond = over_quota(budget, *cluster.quota_left())
     except Failed as error:
         say(str(error))
         return True
     found = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
     if found:
         say('not measuring while %s (--force overrides)' % ', '.join(found))
-    return bool(found)
+    for text in beyond:
+        say(text)
+    return bool(found or beyond)
 
 
 def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:

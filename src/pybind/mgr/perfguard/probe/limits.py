@@ -121,15 +121,22 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
     if free_bytes is not None and budget.stored_bytes > free_bytes:
         found.append('the probe would store %s, but only %s are free' % (
             bytes_text(budget.stored_bytes), bytes_text(free_bytes)))
-    if quota_left_bytes is not None and budget.prefill_bytes > QUOTA_SHARE * quota_left_bytes:
-        found.append("the probe would write %s, more than half of the pool's remaining quota of %s"
-                     % (bytes_text(budget.prefill_bytes), bytes_text(max(0, quota_left_bytes))))
-    if quota_left_objects is not None and budget.objects > QUOTA_SHARE * quota_left_objects:
-        found.append("the probe would create %d objects, more than half of the pool's remaining "
-                     'quota of %d' % (budget.objects, max(0, quota_left_objects)))
+    found += over_quota(budget, quota_left_bytes, quota_left_objects)
     if budget.seconds > max_seconds:
         found.append('the probe would take %s (limit %s, probe_max_seconds)' % (
             seconds_text(budget.seconds), seconds_text(max_seconds)))
+    return found
+
+
+def over_quota(budget: Budget, left_bytes: Optional[int], left_objects: Optional[int]) -> List[str]:
+    """Why a run must not begin, because of the quotas of its pool (None: there is none)."""
+    found = []
+    if left_bytes is not None and budget.prefill_bytes > QUOTA_SHARE * left_bytes:
+        found.append("the probe would write %s, more than half of the pool's remaining quota of %s"
+                     % (bytes_text(budget.prefill_bytes), bytes_text(max(0, left_bytes))))
+    if left_objects is not None and budget.objects > QUOTA_SHARE * left_objects:
+        found.append("the probe would create %d objects, more than half of the pool's remaining "
+                     'quota of %d' % (budget.objects, max(0, left_objects)))
     return found
 
 

@@ -2,10 +2,11 @@
 """The worker's connection to the cluster."""
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 import rados
 
+from ...cluster.types import Json
 from ..wire import WorkerRequest
 from .protocol import Failed, words
 
@@ -63,12 +64,26 @@ class Connection:
 
     def health(self) -> Dict[str, str]:
         """The cluster's health checks that are not muted: code -> summary. Raises Failed."""
-        retval, out, error = self._handle.mon_command(
-            json.dumps({'prefix': 'health', 'format': 'json'}), b'')
-        if retval:
-            raise Failed(-retval, 'no health of the cluster: %s' % (error or words(-retval)))
+        checks = self._ask('the health of the cluster', prefix='health')['checks']
         return {code: check['summary']['message']
-                for code, check in json.loads(out)['checks'].items() if not check.get('muted')}
+                for code, check in checks.items() if not check.get('muted')}
+
+    def quota_left(self) -> Tuple[Optional[int], Optional[int]]:
+        """Bytes and objects that the quotas of the pool leave; None: no quota. Raises Failed."""
+        found = self._ask('the quota of pool %s' % self._pool, prefix='osd pool get-quota',
+                          pool=self._pool)
+        left = [found['quota_max_' + name] - found['current_num_' + name]
+                if found['quota_max_' + name] else None for name in ('bytes', 'objects')]
+        return left[0], left[1]
+
+    def _ask(self, what: str, **command: str) -> Json:
+        """The answer of the mons."""
+        retval, out, error = self._handle.mon_command(
+            json.dumps({**command, 'format': 'json'}), b'')
+        if retval:
+            raise Failed(-retval, 'cannot read %s: %s' % (what, error or words(-retval)))
+        found: Json = json.loads(out)
+        return found
 
     @staticmethod
     def _connect(request: WorkerRequest) -> 'rados.Rados':

@@ -3,7 +3,7 @@
 import errno
 import json
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import pytest
 
@@ -158,12 +158,23 @@ class FakeChild:
         raise AssertionError('not in time')
 
 
+class FakeConnection:
+    def __init__(self, health: Mapping[str, str], quota: Any = (None, None)) -> None:
+        self._health, self._quota = health, quota
+
+    def health(self) -> Mapping[str, str]:
+        return self._health
+
+    def quota_left(self) -> Any:
+        return self._quota
+
+
 @pytest.fixture
 def argv(tmp_path: Any, monkeypatch: Any) -> List[str]:
     keyring = tmp_path / 'keyring'
     keyring.write_text('[client.probe]\n\tkey = AQ==\n\tcaps mon = "allow r"\n')
     monkeypatch.setattr(client, 'Child', FakeChild)
-    monkeypatch.setattr(client, 'health_of', lambda request: {})
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}))
     monkeypatch.setattr(FakeChild, 'requests', [])
     return ['--pool', 'rep', '--name', 'client.probe', '--keyring', str(keyring)]
 
@@ -217,8 +228,8 @@ def test_the_objects_of_a_worker_that_is_killed_are_removed(
 
 
 def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(client, 'health_of', lambda request: {
-        'PG_DEGRADED': 'Degraded data redundancy', 'POOL_APP_NOT_ENABLED': 'no application'})
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({
+        'PG_DEGRADED': 'Degraded data redundancy', 'POOL_APP_NOT_ENABLED': 'no application'}))
     assert client.main([*argv, '--rw', 'randread']) == 1
     said = capsys.readouterr()
     assert 'PG_DEGRADED' in said.err and 'POOL_APP' not in said.err
@@ -228,6 +239,18 @@ def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, caps
     assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == 0
     client.main([*argv, '--rw', 'randread', '--force'])
     assert len(FakeChild.requests) == 2
+
+
+@pytest.mark.parametrize('left, text', [
+    ((131071, None), 'write 64.0 KiB, more than half'), ((None, 3), 'create 2 objects'),
+    ((131072, 4), '')])
+@pytest.mark.parametrize('words', [[], ['--force']])
+def test_a_quota_limits_a_probe_as_in_the_mgr(argv: List[str], left: Any, text: str, capsys: Any,
+                                              words: List[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(client, 'connected', lambda request: FakeConnection({}, left))
+    status = client.main([*argv, '--rw', 'randread', '--size', '64k', '--nrfiles', '2', *words])
+    assert status == 1 and text in capsys.readouterr().err
+    assert bool(FakeChild.requests) is not bool(text)
 
 
 def test_nothing_is_measured_that_cannot_be_written(argv: List[str], capsys: Any) -> None:
@@ -271,7 +294,7 @@ def test_an_interrupt_before_the_measurement_is_one_line(
     def interrupted(request: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client, 'health_of', interrupted)
+    monkeypatch.setattr(client, 'connected', interrupted)
     assert client.main([*argv, '--rw', 'randread']) == 130
     assert capsys.readouterr().err == 'perfguard-probe: interrupted\n' and not FakeChild.requests
 
