@@ -189,8 +189,15 @@ class RunHistory:
 
 # ---- Conditions of a run other than jobs and target: runs that differ in them are not comparable
 
-#: Prefixes of options that affect the speed of OSDs and clients.
+#: Prefixes of options that affect the speed of OSDs and clients, except for these: defaults of new
+#: pools and OSDs, failure detection, reports to the mons and the mgr, the start and end of an OSD.
+#: Options of which it is not certain count.
 _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'objecter_', 'rbd_')
+_WITHOUT_EFFECT = (
+    'osd_beacon_', 'osd_crush_', 'osd_failsafe_', 'osd_fast_shutdown', 'osd_heartbeat_', 'osd_mon_',
+    'osd_op_complaint_time', 'osd_op_log_threshold', 'osd_pool_default_')
+#: It places the pool that a probe creates.
+_WITH_EFFECT = ('osd_pool_default_crush_rule',)
 #: Sections whose options count.
 _SECTIONS = ('global', 'osd', 'client')
 #: Maximum number of options recorded, and of differences named.
@@ -228,7 +235,12 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
 
 
 def _counts(entry: ConfigEntry) -> bool:
-    return entry.section.split('.')[0] in _SECTIONS and entry.name.startswith(_PREFIXES)
+    return entry.section.split('.')[0] in _SECTIONS and _affects_speed(entry.name)
+
+
+def _affects_speed(option: str) -> bool:
+    return option.startswith(_PREFIXES) and (
+        option in _WITH_EFFECT or not option.startswith(_WITHOUT_EFFECT))
 
 
 def differences(a: RunRecord, b: RunRecord) -> List[str]:
@@ -237,6 +249,9 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
     both = READ in ours and READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both and key.startswith(OPTION)]
+    # Earlier versions recorded more options.
+    keys = [key for key in keys if not key.startswith(OPTION)
+            or _affects_speed(key.rsplit('/', 1)[-1])]
     found = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
              for key in keys if ours.get(key) != theirs.get(key)]
     return found if len(found) <= MOST_NAMED else [

@@ -21,6 +21,10 @@ JOB = Job('latency', 'randread', 4096, 1, 1 << 20, 4, 2.0)
 SETTING = {'Ceph release': '18.2.7', 'PGs': '64', 'options': 'read',
            'option osd/osd_op_queue': 'wpq', 'drives': 'bluestore on WDC_A'}
 
+WITHOUT_EFFECT = ('osd_pool_default_size', 'osd_crush_initial_weight', 'osd_heartbeat_grace',
+                  'osd_op_complaint_time', 'osd_mon_report_interval', 'osd_beacon_report_interval',
+                  'osd_failsafe_full_ratio', 'osd_fast_shutdown')
+
 
 def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRecord:
     steps, results = probe_runs.repeated(JOB, (rate, rate + 5, rate + 9))
@@ -64,12 +68,22 @@ def test_options_that_count() -> None:
                ConfigEntry('osd.3', '', 'bluestore_cache_size', '1'),
                ConfigEntry('mon', '', 'osd_pool_default_size', '2'),
                ConfigEntry('mgr', '', 'mgr/perfguard/target', 'crush'),
-               ConfigEntry('osd', '', 'debug_osd', '20')]
+               ConfigEntry('osd', '', 'debug_osd', '20'),
+               ConfigEntry('global', '', 'osd_pool_default_crush_rule', '1'),
+               *(ConfigEntry('global', '', name, '1') for name in WITHOUT_EFFECT)]
     assert setting_of('18.2.7', 32, entries) == {
         'Ceph release': '18.2.7', 'PGs': '32', 'options': 'read', 'option osd/osd_op_queue': 'wpq',
         'option osd/class:ssd/osd_recovery_sleep': '0',
-        'option osd.3/bluestore_cache_size': '1'}
+        'option osd.3/bluestore_cache_size': '1',
+        # Places the pool that a probe creates.
+        'option global/osd_pool_default_crush_rule': '1'}
     assert setting_of('', 0, None) == {} == setting_of('', 0, None, ['', ''])
+
+
+@pytest.mark.parametrize('name', WITHOUT_EFFECT)
+def test_an_option_without_effect_on_speed_that_an_earlier_version_recorded(name: str) -> None:
+    earlier = record(1, 5000, setting={**SETTING, 'option osd/class:hdd/' + name: '1'})
+    assert differences(earlier, record(2, 1500)) == [] == differences(record(2, 1500), earlier)
 
 
 def test_models_of_drives_are_named_once() -> None:
