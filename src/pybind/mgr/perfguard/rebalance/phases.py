@@ -22,7 +22,8 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
 from .joining import drop_refused, join, on_its_way
 from .latency import slow_read_stops
 from .moves import Move
-from .pinning import audit, is_still, pin_remapped, staying, unpinnable_excess, waiting
+from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
+                      waiting)
 from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
@@ -172,7 +173,7 @@ def _pinning(turn: Turn) -> None:
     if change is not None and change.stage is not ChangeStage.LANDED:
         join(turn, settled)
         return
-    left = pin_remapped(turn)
+    left = pin_remapped(turn) + awaited(turn)
     pins = {**turn.pinned(), **turn.new_pins}
     peering = unsettled(turn.campaign, pins, turn.seen, turn.options.max_transition_ratio)
     if left:
@@ -215,7 +216,7 @@ def _pinned_summary(turn: Turn) -> str:
 
 def _pinned(turn: Turn) -> None:
     _borrow(turn, norebalance=True)
-    left = pin_remapped(turn)
+    left = pin_remapped(turn) + awaited(turn)
     excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     if left:
         _report_left(turn, left)
@@ -242,7 +243,7 @@ def _arriving(turn: Turn) -> List[Reason]:
 
 def _releasing(turn: Turn) -> None:
     _end_pause(turn)
-    left = pin_remapped(turn)
+    left = pin_remapped(turn) + awaited(turn)
     excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning)
@@ -426,7 +427,7 @@ def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
                       'flight')
     pin_back(turn)
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    left = pin_remapped(turn) - waiting(turn.campaign)
+    left = pin_remapped(turn)
     campaign = turn.campaign
     if left or campaign.pinning or campaign.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(

@@ -163,10 +163,11 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
 
 
 def pin_remapped(turn: Turn) -> int:
-    """Pin PGs that are remapped and not in flight; returns how many are left for later turns.
+    """Pin PGs that are remapped and not in flight; returns how many are left for later turns,
+    without those that wait for recovery (see `awaited`).
 
-    PGs that cannot be pinned are noted in the campaign with the reason. Those that wait for
-    recovery are noted as well, and also count for later turns.
+    PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
+    for recovery.
     """
     campaign, osdmap = turn.campaign, turn.seen.osdmap
     pinning = dict(campaign.pinning)
@@ -193,7 +194,6 @@ def pin_remapped(turn: Turn) -> int:
             continue
         if reason:
             unpinnable[pgid] = reason
-            later += reason == DEGRADED
         else:
             fresh += 1
             later += early
@@ -237,6 +237,24 @@ def waits(campaign: Campaign, pgid: str) -> bool:
 def waiting(campaign: Campaign) -> int:
     """How many PGs wait for recovery."""
     return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
+
+
+def awaited(turn: Turn) -> int:
+    """How many PGs have to be pinned after their recovery.
+
+    Those that lack an OSD which is out do not: norebalance does not stop them, and they recover to
+    where CRUSH places them. They may wait for an OSD that is too full, until releases have made
+    room.
+    """
+    return sum(1 for pgid in turn.campaign.unpinnable
+               if waits(turn.campaign, pgid) and not _has_lost_an_osd(turn, pgid))
+
+
+def _has_lost_an_osd(turn: Turn, pgid: str) -> bool:
+    """Whether the PG lacks an OSD, and none is down that may come back."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    return (not turn.lost and pool is not None and place is not None
+            and not pool.is_complete(place.acting))
 
 
 def staying(campaign: Campaign) -> int:

@@ -447,6 +447,38 @@ def test_pgs_with_a_hole_wait_for_recovery() -> None:
     driver.run_to('DONE')
 
 
+@pytest.mark.parametrize('phase', ['PREPARED', 'RELEASING'])
+def test_a_pg_that_cannot_recover_holds_no_other(
+        phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OSD is out, and the one that takes its place is too full: only releases make room."""
+    driver = Driver()
+    cluster = driver.cluster
+    if phase == 'PREPARED':
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        cluster.expand()
+    else:
+        driver.to_releasing()
+    cluster.take_down(1)
+    driver.run(2)
+    cluster.mark_out(1)
+    driver.run_until(lambda: any(HOLE in place.acting for place in placed(cluster)))
+    stuck = next(pgid for pgid, place in cluster.map_view().placements.items()
+                 if HOLE in place.acting)
+    backfills = cluster._backfills
+    monkeypatch.setattr(cluster, '_backfills',
+                        lambda pgid, pg: pgid != stuck and backfills(pgid, pg))
+    driver.run_until(lambda: cluster.report_now().degraded == 1)
+    if phase == 'PREPARED':
+        driver.ask('pin')
+        driver.run_to('PINNED')
+        driver.ask('start')
+        driver.run_to('HOLDING')
+    driver.ask('acknowledge', code='DEGRADED')
+    driver.run_until(lambda: not driver.status['pinned'] and not driver.status['in_flight'])
+    assert cluster.remapped() == [stuck]
+
+
 def placed(cluster: FakeCluster) -> Iterable[Placement]:
     return cluster.map_view().placements.values()
 
