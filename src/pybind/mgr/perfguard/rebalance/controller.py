@@ -21,6 +21,7 @@ from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .executor import Outcome, execute
+from .forecast import Forecast
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import Order
 from .phases import judge
@@ -28,7 +29,7 @@ from .pinning import count_again, unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
 from .pool_change import left_intermediate
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
-from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
+from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
 from .settings import overridden
 from .throttle import ignored_targets

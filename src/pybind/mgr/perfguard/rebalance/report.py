@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign for commands, metrics and the page: typed, and as JSON.
-
-The forecast of where releases lead is kept from turn to turn, since each pin costs time.
-"""
+"""The campaign for commands, metrics and the page: typed, and as JSON."""
 import errno
-from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
+from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused, as_json, texts
 from ..holds import Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
-from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
 from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
 from .holds import MAX_SCRUBS, NOREBALANCE, option_text, set_option
-from .moves import (Caps, Move, MoveIndex, MovePlan, OsdLoad, move_between, plan,
-                    release_move)
-from .pin_index import PinIndex
+from .moves import Caps, MovePlan, OsdLoad, plan
 from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
@@ -229,21 +222,6 @@ def progress_share(campaign: Campaign) -> float:
     return min(1.0, (campaign.released + campaign.kept_now) / campaign.total)
 
 
-def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str, Move],
-            options: Options) -> MovePlan:
-    """The plan of the remaining `moves`, without PGs in flight, and of `others`."""
-    most = caps(options)
-    rate = None
-    if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
-        rate = campaign.bytes_done / campaign.moving_seconds
-    flights = campaign.in_flight if campaign is not None else {}
-    sums = moves.sums(without={*flights, *others})
-    for pgid, move in others.items():
-        if pgid not in flights:
-            sums.count(move)
-    return sums.plan(most.pgs, most.target, rate)
-
-
 def plan_json(shown: ReleasePlan) -> Json:
     """`rebalance plan`."""
     return {**shown.moves.as_json(), 'remapped': shown.remapped,
@@ -338,156 +316,6 @@ def to_check(seen: Observation) -> List[str]:
               for name in (PROPOSE_INTERVAL, MIN_WAIT,
                            *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS)))]
     return ['if perfguard, and not an operator, changed it: ' + line for line in lines]
-
-
-#: Maximum number of remapped PGs without a campaign that are previewed, as this is costly.
-PREVIEW_PGS = 5000
-#: Interval of computing the plan with more pins than PREVIEW_PGS.
-PLAN_SECONDS = 10.0
-
-
-class Forecast:
-    def __init__(self) -> None:
-        #: The moves of releases of pins in force.
-        self.moves = MoveIndex()
-        #: PGs whose pins may be in force without being listed there.
-        self._lacking: Dict[str, None] = {}
-        #: PGs whose pins have changed since CRUSH did.
-        self._fresh: Dict[str, None] = {}
-        #: PG -> its up set before the last change of placement, until its move is computed again;
-        #: None: not known.
-        self._before: Dict[str, Optional[OsdSet]] = {}
-        #: As Move.displaced.
-        self._displaced: Dict[str, float] = {}
-        #: The moves of PGs that are to be released, or are remapped without a campaign.
-        self.plan: MovePlan = plan((), 1, 1, None)
-        #: Remapped PGs that are neither pinned nor released by the campaign.
-        self.unheld = 0
-        #: Those of them that have a place to move to.
-        self.moving = 0
-        #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
-        self._weights: Optional[Mapping[int, float]] = None
-        self._pools: Dict[int, Tuple[int, ...]] = {}
-        self._crush = 0
-        self._epoch = -1
-        self._due = 0.0
-
-    def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
-        """Compute the moves of new pins, those of a pool whose placement has changed, or those of
-        all pins if CRUSH or the weights of OSDs have changed.
-
-        `pinning`: each PG that a change of CRUSH remaps gets another pin, and the moves of the
-        other PGs stay the same. Those of the last pins are computed again: the mons may have
-        committed these pins before the change.
-        """
-        osdmap = seen.osdmap
-        weights = {osd.id: osd.reweight for osd in osdmap.osds.values() if osd.reweight < 1.0}
-        changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
-        if weights != self._weights or changed and not pinning:
-            if self._weights is not None:
-                self._note_places(pins)
-            self._weights = weights
-            self.moves.clear()
-            self._lacking = dict.fromkeys(pins)
-        elif changed:
-            self.forget(self._fresh)
-        if changed:
-            self._fresh = {}
-        self._forget_changed_pools(pins, osdmap)
-        noted = pins.take_changed()
-        self._fresh.update(dict.fromkeys(noted))
-        self.forget(noted)
-        out = out_osds(osdmap.osds) if self._lacking else frozenset()
-        for pgid in list(self._lacking):
-            pin = pins.get(pgid)
-            if pin is not None and not pin.stays:
-                move = _move_of(pgid, pin, seen, out)
-                if move is None:
-                    continue
-                self.moves.put(pgid, replace(move, since=seen.now,
-                                             displaced=self._displaced_since(move, seen.now)))
-            elif pin is None:
-                self._before.pop(pgid, None)
-                self._displaced.pop(pgid, None)
-            del self._lacking[pgid]
-
-    def _note_places(self, pgids: Iterable[str]) -> None:
-        """The up sets of these PGs may change."""
-        for pgid in pgids:
-            move = self.moves.get(pgid)
-            self._before[pgid] = self._before.get(pgid) if move is None else move.here
-
-    def _displaced_since(self, move: Move, now: float) -> float:
-        if move.pgid in self._before and self._before.pop(move.pgid) != move.here:
-            self._displaced[move.pgid] = now
-        return self._displaced.get(move.pgid, 0.0)
-
-    def _forget_changed_pools(self, pins: PinIndex, osdmap: OsdMap) -> None:
-        """Pools without pins do not matter: one of others may merge PGs all the time."""
-        pools = {number: _placing(osdmap.pools[number])
-                 for number in pins.pools if number in osdmap.pools}
-        for number, found in pools.items():
-            if self._pools.get(number, found) != found:
-                self._note_places(pins.of_pool(number))
-                self.forget(pins.of_pool(number))
-        self._pools = pools
-
-    def forget(self, pgids: Iterable[str]) -> None:
-        for pgid in sorted(pgids):
-            self.moves.drop(pgid)
-            self._lacking[pgid] = None
-
-    def rework(self, pgids: Iterable[str]) -> None:
-        """The releases of these PGs have changed, and so has the plan."""
-        self.forget(pgids)
-        self._epoch, self._due = -1, 0.0
-
-    def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-                    seen: Observation, options: Options) -> None:
-        """Compute the remaining moves if the OSDMap has changed."""
-        if (seen.osdmap.epoch == self._epoch
-                or (len(self.moves) > PREVIEW_PGS
-                    and 0.0 < self._due - seen.now <= PLAN_SECONDS)):
-            return
-        self._epoch, self._due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
-        active = campaign is not None and campaign.active
-        remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in pins
-                    and (campaign is None or pgid not in campaign.in_flight)]
-        self.unheld = len(remapped)
-        others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
-        self.moving = len(remapped) - sum(1 for move in others.values() if not move.targets)
-        self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
-                            others, options)
-
-
-def _placing(pool: Pool) -> Tuple[int, ...]:
-    """What the placement of its PGs depends on, besides CRUSH and the OSDs."""
-    return pool.pg_num, pool.pg_num_pending, pool.pgp_num, pool.size, pool.crush_rule
-
-
-def _move_of(pgid: str, pin: PinRecord, seen: Observation,
-             out: AbstractSet[int]) -> Optional[Move]:
-    """None: the pin is not in force, or the PG does not exist."""
-    if seen.osdmap.entry(pgid) != pin.entry:
-        return None
-    place = seen.placement(pgid)
-    if place is None:
-        return None
-    pool = seen.osdmap.pools[pool_of(pgid)]
-    return release_move(pgid, pool, place.up, pin, out,
-                        seen.signals.pool_bytes.get(pool.id, 0))
-
-
-def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Move]:
-    """The moves that PGs without a pin are making or will make."""
-    found: Dict[str, Move] = {}
-    for pgid in pgids:
-        place = seen.placement(pgid)
-        if place is not None:
-            pool = seen.osdmap.pools[pool_of(pgid)]
-            found[pgid] = move_between(pgid, pool, place.acting, place.up,
-                                       seen.signals.pool_bytes.get(pool.id, 0))
-    return found
 
 
 # ---- following a campaign: `rebalance watch`

@@ -14,9 +14,9 @@ from . import copying, goals
 from .campaign_store import PinStore
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
+from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
-from .report import Forecast
 from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
-from perfguard.rebalance import report
+from perfguard.rebalance import forecast
 from perfguard.rebalance.campaign_store import pin_from_json, pin_to_json
 from perfguard.rebalance.types import PinRecord
 
@@ -94,13 +94,13 @@ def test_a_pool_of_others_that_merges_pgs_holds_nothing(monkeypatch: pytest.Monk
     driver = balanced(cluster)
     cluster.merging, before = 9, goals_of(driver)
     moves: List[str] = []
-    release_move = report.release_move
+    release_move = forecast.release_move
 
     def counted(pgid: str, *args: Any) -> Any:
         moves.append(pgid)
         return release_move(pgid, *args)
 
-    monkeypatch.setattr(report, 'release_move', counted)
+    monkeypatch.setattr(forecast, 'release_move', counted)
     driver.run(30)
     assert not moves and goals_of(driver) == before
     driver.ask('start')

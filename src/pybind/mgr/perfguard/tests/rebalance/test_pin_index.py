@@ -17,9 +17,9 @@ from perfguard.observation import Observation
 from perfguard.rebalance import goals
 from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.executor import execute
+from perfguard.rebalance.forecast import Forecast
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.pin_index import PinIndex
-from perfguard.rebalance.report import Forecast
 from perfguard.rebalance.turn import CampaignDecision
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
