@@ -9,10 +9,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
+from ..rebalance.following import followed
 from ..rebalance.orders import Order
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
-from ..rebalance.report import followed, plan_json, summary
+from ..rebalance.report import plan_json, summary
 from ..rebalance.requests import Request
 from ..rebalance.settings import assignment
 from ..status import rebalance_json

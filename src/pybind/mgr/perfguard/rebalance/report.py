@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign for commands, metrics and the page: typed, and as JSON."""
-import errno
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap
-from ..errors import Code, Reason, Refused, as_json, texts
+from ..errors import Code, Reason, as_json, texts
 from ..holds import Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
@@ -316,60 +315,3 @@ def to_check(seen: Observation) -> List[str]:
               for name in (PROPOSE_INTERVAL, MIN_WAIT,
                            *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS)))]
     return ['if perfguard, and not an operator, changed it: ' + line for line in lines]
-
-
-# ---- following a campaign: `rebalance watch`
-#
-# A command of an mgr module cannot stream, and one that waits keeps other commands waiting (in
-# Pacific those of all modules). The `ceph` tool itself repeats polling commands, such as `iostat`,
-# every --period, until one returns an error; its exit code is 0 then, but for ETIMEDOUT.
-
-#: The campaign has reached the phase. `ceph` prints the error, and its exit code is 0.
-REACHED = -errno.ENODATA
-#: It will not reach the phase. The only error that polling commands exit with (110).
-MISSED = -errno.ETIMEDOUT
-#: The order of phases; HOLDING is a part of RELEASING.
-_ORDER = (Phase.IDLE, Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.RELEASING,
-          Phase.FINISHING, Phase.DONE)
-_ENDS = (Phase.DONE, Phase.ABORTED)
-
-
-class Ending(NamedTuple):
-    retval: int
-    text: str
-
-
-def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
-    """The end of following at this status; None: it continues. Raises Refused.
-
-    `until`: a phase, or a later one; None: the campaign's end.
-    """
-    goal = _phase(until)
-    if not status.id:
-        # A requested campaign begins with the next turn of the loop.
-        if Code.REQUESTED in [reason.code for reason in status.reasons]:
-            return None
-        return Ending(MISSED, 'no campaign is active')
-    who = 'campaign %d' % status.id
-    if status.phase is goal or _is_past(status.phase, goal):
-        return Ending(REACHED, '%s is %s: %d of %d PGs released, %d left as upmaps' % (
-            who, status.phase.value, status.released, status.total, status.kept))
-    if status.phase in _ENDS:
-        return Ending(MISSED, '; '.join(['%s is %s' % (who, status.phase.value),
-                                         *texts(status.reasons)]))
-    return None
-
-
-def _phase(until: Optional[str]) -> Phase:
-    if until is None:
-        return Phase.DONE
-    try:
-        return Phase(until.upper())
-    except ValueError:
-        raise Refused(errno.EINVAL, 'unknown phase %.30r: must be one of %s' % (
-            until, ', '.join(phase.value for phase in Phase))) from None
-
-
-def _is_past(phase: Phase, goal: Phase) -> bool:
-    phase = Phase.RELEASING if phase is Phase.HOLDING else phase
-    return phase in _ORDER and goal in _ORDER and _ORDER.index(phase) > _ORDER.index(goal)
