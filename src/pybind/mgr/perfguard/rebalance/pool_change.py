@@ -23,6 +23,7 @@ Each step follows from the OSDMap, so an interrupted step is repeated for the re
 import errno
 import re
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
@@ -346,7 +347,7 @@ def _refuse_pool(pool: Pool, force: bool) -> None:
     if pool.autoscale_mode == 'on' and not force:
         raise Refused(errno.EPERM, 'the autoscaler of pool %s is on and may undo the change: "ceph '
                       'osd pool set %s pg_autoscale_mode warn" first, or override with --force'
-                      % (pool.name, pool.name))
+                      % (pool.name, quote(pool.name)))
 
 
 def _refuse_outside(pool: Pool, pg_num: int) -> None:
@@ -509,8 +510,9 @@ def way_back(change: Optional[Change], osdmap: OsdMap) -> str:
     if change.pgs is not None:
         found = PoolPgs(pool.id, change.found_pg_num, change.found_pg_num)
         return '' if numbers_of(pool) == found else 'rebalance pg_num %s %d' % (
-            pool.name, change.found_pg_num)
-    return 'rebalance rule %s %s' % (pool.name, change.found_rule) if change.intermediate else ''
+            quote(pool.name), change.found_pg_num)
+    return '' if not change.intermediate else 'rebalance rule %s %s' % (
+        quote(pool.name), quote(change.found_rule))
 
 
 def begun_pools(change: Optional[Change], osdmap: OsdMap) -> FrozenSet[int]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign for commands, metrics and the page: typed, and as JSON."""
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap
@@ -287,7 +288,7 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         name = osdmap.pools[change.pgs.pool].name
         rows.append(Row('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
                         since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast as '
-                        'target_max_misplaced_ratio allows' % (name, change.found_pg_num)))
+                        'target_max_misplaced_ratio allows' % (quote(name), change.found_pg_num)))
     if pins:
         rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
                         plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '

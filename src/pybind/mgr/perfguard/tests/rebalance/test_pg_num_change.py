@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
 import json
+from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from perfguard.cluster.types import PoolPgs, merging_seeds
+from perfguard.cluster.types import PoolPgs, PoolRule, merging_seeds
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
+from perfguard.rebalance.pool_change import pg_num_ordered, way_back
 from perfguard.rebalance.types import Change, ChangeStage
 
 from ..fakes.driver import Driver
@@ -296,6 +298,26 @@ def test_the_health_detail_of_an_abort_names_the_way_back() -> None:
     driver.turn()
     detail = '\n'.join(driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'])
     assert 'ceph perfguard rebalance pg_num rep 8"' in detail and 'rollback' not in detail
+
+
+def test_commands_quote_the_name_of_a_pool() -> None:
+    driver = driver_of()
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    osdmap = driver.cluster.map_view().osdmap
+    pool = replace(osdmap.pools[1], name='a; $(b)', autoscale_mode='on')
+    osdmap = replace(osdmap, pools={1: pool})
+    change = driver.loop.rebalance.campaign.change  # type: ignore[union-attr]
+    assert way_back(change, osdmap) == "rebalance pg_num 'a; $(b)' 8"
+    assert change is not None and way_back(
+        replace(change, pgs=None, rule=PoolRule(1, 0), via='both', moves_first=True,
+                found_rule='hdd'), osdmap) == "rebalance rule 'a; $(b)' hdd"
+    restore = [row.restore for row in driver.loop.rebalance.held(osdmap) if 'pg_num' in row.what]
+    assert restore[0].startswith("ceph osd pool set 'a; $(b)' pg_num 8:")
+    with pytest.raises(Refused, match=r"ceph osd pool set 'a; \$\(b\)' pg_autoscale_mode warn"):
+        pg_num_ordered(('a; $(b)', '32'), replace(osdmap, pools={1: replace(
+            pool, pg_num=8, pgp_num=8, pg_num_target=8, pgp_num_target=8, pg_num_pending=8)}),
+            False, 0, 0)
 
 
 def test_an_abort_stops_merges() -> None:
