@@ -59,8 +59,8 @@ class Forecast:
         weights = {osd.id: osd.reweight for osd in osdmap.osds.values() if osd.reweight < 1.0}
         changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
         if weights != self._weights or changed and not pinning:
-            if self._weights is not None:
-                self._note_places(pins)
+            # An mgr that has just become active does not know the up sets of before either.
+            self._note_places(pins)
             self._weights = weights
             self.moves.clear()
             self._lacking = dict.fromkeys(pins)
