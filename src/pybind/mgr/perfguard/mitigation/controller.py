@@ -184,8 +184,9 @@ class Mitigating:
         if not signals.counts.unreported and not watched.failure:
             self._unknown_since = None
             return False
-        if self._unknown_since is None:
-            self._unknown_since = now
+        since = now if self._unknown_since is None else self._unknown_since
+        # A clock that is set back must not prolong it.
+        self._unknown_since = min(since, now)
         return now - self._unknown_since < UNKNOWN_SECONDS
 
     def _seen(self, now: float, osdmap: OsdMap, watched: Watched,

@@ -140,6 +140,20 @@ def test_pgs_that_are_not_known_of_after_a_failover_undo_nothing() -> None:
     assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
 
 
+def test_the_wait_for_unknown_pgs_is_not_prolonged_by_the_clock() -> None:
+    driver = Mitigated()
+    driver.freeze()
+    driver.cluster.slow_daemons = {'osd.0': 3}
+    driver.wait('slow recovery', 'held')
+    driver.restart()
+    driver.cluster.slow_daemons, driver.cluster.trouble = {}, {'unreported': 5}
+    driver.run(10)
+    driver.cluster.ahead -= 900.0
+    driver.run(ALL_UNDONE_TURNS)
+    assert driver.states()['norebalance'] == 'held'
+    driver.run_until(lambda: set(driver.states().values()) == {'idle'}, 340)
+
+
 def evacuated(driver: Mitigated, osd: int = 7) -> None:
     """The OSD is marked out: its PGs move, and its operations are slow until it has none."""
     cluster = driver.cluster
