@@ -344,7 +344,7 @@ class Probing:
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
-            self._follow(self._run, seen, view, moving)
+            self._follow(self._run, seen, view, moving, options.campaign_interval)
         self._drop_outlived(options, seen.now)
         self._publish(seen)
 
@@ -371,13 +371,14 @@ class Probing:
         if self._attempts.refused(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 
-    def _follow(self, run: Run, seen: Observation, view: View, moving: bool) -> None:
+    def _follow(self, run: Run, seen: Observation, view: View, moving: bool,
+                interval: float) -> None:
         assert self._record is not None
         against = reasons(seen, self._order.during_campaign)
         if moving and not self._order.during_campaign:
             against.append('a campaign began')
         try:
-            run.turn(seen.now, view, seen.signals, against)
+            run.turn(seen.now, view, seen.signals, against, interval)
         except Exception as error:
             # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)

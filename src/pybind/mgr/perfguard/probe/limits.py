@@ -26,8 +26,9 @@ SKEW = 2.0
 QUOTA_SHARE = 0.5
 #: Number of OSDs that a refusal names.
 NAMED_OSDS = 5
-#: Maximum time that counts between two turns: if it is longer, the clock was set ahead.
-LONGEST_TURN_SECONDS = 15.0
+#: Maximum time that counts between two turns, in seconds and as a multiple of the interval of the
+#: loop, whichever is more: if it is longer, the clock was set ahead.
+LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS = 15.0, 2.0
 
 
 class Elapsed:
@@ -36,8 +37,10 @@ class Elapsed:
     def __init__(self, now: float) -> None:
         self._last, self._seconds = now, 0.0
 
-    def at(self, now: float) -> float:
-        self._seconds += min(max(0.0, now - self._last), LONGEST_TURN_SECONDS)
+    def at(self, now: float, interval: float) -> float:
+        """`interval`: of the loop, in seconds."""
+        self._seconds += min(max(0.0, now - self._last),
+                             max(LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS * interval))
         self._last = now
         return self._seconds
 

@@ -102,8 +102,9 @@ class StoreRun:
             self.outcome, self.message = outcome, message
         self.finished = not self._waiting
 
-    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
-        seconds = self._elapsed.at(now)
+    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
+             interval: float) -> None:
+        seconds = self._elapsed.at(now, interval)
         if reasons:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):

@@ -116,9 +116,10 @@ class ProbeRun:
         elif self.resources.stage != RUNNING:
             self._stage(CLEANING)
 
-    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
-        """`reasons`: why no probe may continue."""
-        seconds, self._now = self._elapsed.at(now), now
+    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
+             interval: float) -> None:
+        """`reasons`: why no probe may continue; `interval`: of the loop, in seconds."""
+        seconds, self._now = self._elapsed.at(now, interval), now
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):

@@ -10,6 +10,7 @@ from perfguard.probe.limits import LONGEST_TURN_SECONDS, Elapsed
 from perfguard.probe.osd_bench import BENCH_SECONDS, StoreRun
 from perfguard.probe.plan import RunOrder
 
+from ..fakes.driver import OPTIONS
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
 from .test_run import IN_POOL, OWN, WORDS, begun
 
@@ -46,6 +47,15 @@ def test_the_wait_for_its_own_pool_does_not_end_early() -> None:
     driver.cluster.ahead += 3600.0
     driver.run(10)
     assert driver.state(1) == 'preparing'
+
+
+def test_the_wait_for_its_own_pool_is_not_prolonged_by_a_long_interval() -> None:
+    driver = ProbeDriver(Peering(), replace(OPTIONS, campaign_interval=60.0))
+    driver.give(OWN)
+    for _ in range(3):
+        driver.turn(60.0)
+    driver.finish(5)
+    assert 'not active+clean after 60 s' in driver.listed[1]['message']
 
 
 @pytest.mark.parametrize('turns', range(8))
@@ -98,11 +108,12 @@ def test_an_osd_that_does_not_answer_its_bench_ends_the_run() -> None:
     for seconds in range(int(BENCH_SECONDS) + 5):
         if seconds == 5:
             now -= 3600.0
-        run.turn(now + seconds, Any, signals, ())  # type: ignore[arg-type]
+        run.turn(now + seconds, Any, signals, (), 1.0)  # type: ignore[arg-type]
     assert run.finished and 'osd.3 refused or did not answer' in run.message
 
 
 def test_elapsed_time() -> None:
     elapsed = Elapsed(100.0)
-    assert [elapsed.at(now) for now in (101.0, 103.0, 3.0, 4.0)] == [1.0, 3.0, 3.0, 4.0]
-    assert elapsed.at(3604.0) == 4.0 + LONGEST_TURN_SECONDS
+    assert [elapsed.at(now, 1.0) for now in (101.0, 103.0, 3.0, 4.0)] == [1.0, 3.0, 3.0, 4.0]
+    assert elapsed.at(3604.0, 1.0) == 4.0 + LONGEST_TURN_SECONDS
+    assert elapsed.at(3664.0, 60.0) == 64.0 + LONGEST_TURN_SECONDS
