@@ -254,23 +254,22 @@ def expected(data: Json) -> str:
 
 def _expected_row(pool: Json, row: Json) -> List[str]:
     job = '%s %s, iodepth %d' % (row['direction'], size_text(row['bs']), row['iodepth'])
+    factor, unit = (1e6, 'MB/s') if row['unit'] == 'bytes_per_second' else (1.0, 'IOPS')
+    low, high, measured = [None if row[key] is None else rate_text(row[key] / factor)
+                           for key in ('low', 'high', 'measured')]
     return [pool['pool'] or '(cluster)', pool['device_class'], str(pool['osds']), pool['copies'],
-            job, _range(row, row['unit']),
-            '-' if row['measured'] is None else _amount(row['measured'], row['unit']),
+            job, '%s to %s %s' % (low, high, unit),
+            '-' if measured is None else '%s %s' % (measured, unit),
             str(row['probe'] or '-'), row['verdict'] or '-']
 
 
-def _range(bounds: Optional[Json], unit: str = 'iops') -> str:
+def _range(bounds: Optional[Json]) -> str:
     return '-' if bounds is None else '%s to %s' % (
-        _amount(bounds['low'], unit), _amount(bounds['high'], unit))
+        rate_text(bounds['low']), rate_text(bounds['high']))
 
 
 def _whole(bounds: Json) -> str:
     return '{:,d} to {:,d}'.format(int(bounds['low']), int(bounds['high']))
-
-
-def _amount(value: float, unit: str) -> str:
-    return '%s MB/s' % rate_text(value / 1e6) if unit == 'bytes_per_second' else rate_text(value)
 
 
 def _without_figures(data: Json) -> List[str]:

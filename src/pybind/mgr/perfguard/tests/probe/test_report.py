@@ -188,8 +188,12 @@ def test_what_is_expected_beside_what_was_measured() -> None:
     assert (shallow['probe'], shallow['measured'], shallow['verdict']) == (2, 700, 'below')
     assert {row['measured'] for row in rbd['expected'][1:]} == {None}
     text = tables.expected(found)
-    assert '1,000 to 4,000' in text and \
-        'no published values for device class (mixed or none): odd' in text
+    first = next(line for line in text.splitlines() if line.startswith('rbd'))
+    assert ' 1,000 to 4,000 IOPS ' in first and ' 700 IOPS ' in first
+    assert 'no published values for device class (mixed or none): odd' in text
+
+    disks = replace(probed, layouts={'disks': Layout(6, 3, device_class='hdd', tib=8.0)})
+    assert tables.expected(json.loads(json.dumps(disks.expected_json()))).count(' MB/s ') == 2
 
     found = json.loads(json.dumps(probed.capacity_json()))
     odd, rbd = found['pools']
