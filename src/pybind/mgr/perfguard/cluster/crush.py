@@ -50,6 +50,8 @@ class CrushRules:
     #: Checksum of what else places PGs: ids, names and algorithms of all buckets, and the order of
     #: the items of those for whose algorithm it counts.
     _hashing: int = 0
+    #: CRUSH places PGs by weight sets, of all pools or of some, instead of weights.
+    weight_sets: bool = False
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
@@ -77,7 +79,9 @@ class CrushRules:
                    zlib.crc32(json.dumps(sorted(
                        [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
                         *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
-                       for b in crush_dump['buckets'])).encode()))
+                       for b in crush_dump['buckets'])).encode()),
+                   any(bucket.get('weight_set') for buckets in (
+                       crush_dump.get('choose_args') or {}).values() for bucket in buckets))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:

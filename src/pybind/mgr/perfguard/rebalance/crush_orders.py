@@ -39,6 +39,8 @@ CRUSH_MAP = 'crushmap'
 #: CRUSH as it was before the campaign: {"version", "map"}.
 BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
+#: Of the mons: new CRUSH weights of OSDs also change weight sets.
+WEIGHT_SET_OPTION = 'osd_crush_update_weight_set'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
 NO_PINS: Mapping[str, PinRecord] = {}
@@ -106,6 +108,7 @@ class CrushOrders:
         change = change_of(order, inventory)
         if change is None:
             return Prepared(None)
+        self._refuse_fixed_weight_sets(seen.crush)
         not_new = left_out(order, inventory).items() if order.verb == 'expand' else ()
         found = self._previewed(change, seen, None)
         if change.drained and found.ordinary:
@@ -113,6 +116,20 @@ class CrushOrders:
             must_fit_by_weight(set(change.drained), inventory)
         return replace(found, left_out=tuple(not_new),
                        warnings=warnings(order, change, inventory))
+
+    def _refuse_fixed_weight_sets(self, crush: CrushRules) -> None:
+        """Raise Refused if new weights of OSDs would not move a PG. The preview does not show it:
+        the tools always change weight sets along with weights."""
+        entries = self._cluster.config_entries() if crush.weight_sets else None
+        found = {entry.section: entry.value for entry in entries or ()
+                 if entry.name == WEIGHT_SET_OPTION}
+        in_force = {found.get('mon', found.get('global')),
+                    *(value for section, value in found.items() if section.startswith('mon.'))}
+        if 'false' in in_force:
+            raise Refused(errno.EPERM, 'CRUSH has weight sets, which do not follow the weights of '
+                          'OSDs while %s is false: no PG would move. "ceph config set mon %s '
+                          'true", or remove the weight sets ("ceph osd crush weight-set ls") first'
+                          % (WEIGHT_SET_OPTION, WEIGHT_SET_OPTION))
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         try:

@@ -174,6 +174,8 @@ class FakeCluster:
     #: PGs without objects: never degraded, so that norebalance defers their backfill always.
     empty: Set[str] = field(default_factory=set)
     tunables: Optional[Dict[str, int]] = None
+    #: As in "osd crush dump".
+    choose_args: Dict[str, Any] = field(default_factory=dict)
     slow_ops: int = 0
     slow_daemons: Dict[str, int] = field(default_factory=dict)
     #: What the OSDs report.
@@ -625,7 +627,7 @@ class FakeCluster:
             version, self.toys)
         toys = {osd: toy for osd, toy in known.items() if osd not in self.not_in_crush}
         return CrushRules.from_dump({**ToyMon(toys, 3, ()).crush_dump(),
-                                     'tunables': self.tunables})
+                                     'tunables': self.tunables, 'choose_args': self.choose_args})
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 40, 0, 0)
