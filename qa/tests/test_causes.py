@@ -48,6 +48,8 @@ SNAPS, SNAP_OBJECTS, TRIM_SECONDS = 'snaps', 800, 5.0
 OMAP, OMAP_OBJECTS, OMAP_KEYS, OMAP_BYTES = 'omap', 30, 2000, 1024
 OMAP_CHANGES, OMAP_PAUSE_SECONDS = 10, 0.05
 DISK_BYTES_PER_SECOND = 8_000_000
+#: Pause before PGs are scrubbed again.
+SCRUB_SECONDS = 5.0
 #: Traffic of a host before its cable becomes narrow, as a share of what that carries.
 CABLE_SHARE, CABLE_SECONDS = 0.75, 10.0
 #: Of half a second, an OSD hangs for so long, again and again.
@@ -250,12 +252,17 @@ def compact(cluster: Cluster, osd: int) -> None:
 
 
 def test_a_deep_scrub(guard: Guard) -> None:
+    """The PGs have few objects, so they are scrubbed again until the cause is named."""
     cluster = guard.cluster
-    with set_of(cluster, VICTIM, osd_scrub_sleep=2.0, osd_scrub_chunk_max=1,
-                osd_scrub_chunk_min=1), dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+
+    def scrub(over: threading.Event) -> None:
         for pg in cluster.pgs():
             if pg['acting'][0] == VICTIM:
                 cluster.mon('pg deep-scrub', pgid=pg['pgid'])
+
+    with set_of(cluster, VICTIM, osd_scrub_sleep=2.0, osd_scrub_chunk_max=1,
+                osd_scrub_chunk_min=1), dispatch_delay(cluster, VICTIM, DELAY_SECONDS), \
+            repeated(scrub, SCRUB_SECONDS):
         cause = wait_cause(guard, 'deep_scrub')
         assert cause['evidence']['pgs'] >= 1
     cluster.wait_clean(240)
