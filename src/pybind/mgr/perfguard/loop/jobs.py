@@ -51,8 +51,8 @@ class Jobs:
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
             self.shutdown.reopen, context.requests.finished_job))
         self.watching = Watching(cluster, store, note)
-        self.mitigating = Mitigating(cluster, store, note, self.kept)
-        self.rescuing = Rescuing(cluster, store, note, self.kept)
+        self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
+        self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
         self.explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept)
         self.advising = Advising(cluster, store,
@@ -65,7 +65,6 @@ class Jobs:
     def load(self, now: float) -> None:
         """Load the state of an earlier mgr from the store, except for `load_shared`."""
         self.watching.load(self._options(), now)
-        self.mitigating.load()
         self.probing.load(now)
         self.advising.load()
 
@@ -73,6 +72,7 @@ class Jobs:
         """Load the state that another mgr may have changed while this one was fenced; returns texts
         on what cannot be read."""
         self.shutdown.load()
+        self.mitigating.load()
         return self.rebalance.load() + self.rescuing.load()
 
     # ---- the journal

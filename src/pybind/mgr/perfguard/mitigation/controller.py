@@ -74,19 +74,22 @@ class Mitigating:
     1. Observe: evidence from the watch, and the current settings of the cluster.
     2. Decide: `ladder.decide`, pure. If it needs more data (configuration database, schedulers, PG
        states), that is read and the decision is repeated.
-    3. Journal: the new state is stored before any command is sent.
+    3. Journal: the new state is stored before any command is sent, if this mgr owns the journal.
     4. Act: the commands are sent, unless the mons have not stored the journal.
     5. Check: some OSDs are asked whether options are in force; the next turn reads back the rest.
     6. Publish: why releases stop, borrowed settings, and the listing for commands (`mitigated`).
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 kept: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have stored the journal."""
+                 kept: Callable[[], bool] = lambda: True,
+                 may_write: Callable[[], bool] = lambda: True) -> None:
+        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+        it."""
         self._cluster = cluster
         self._store = store
         self._note = note
         self._kept = kept
+        self._may_write = may_write
         self._state = MitigationState()
         self._saved: object = None
         self._config_read: Optional[float] = None
@@ -121,8 +124,10 @@ class Mitigating:
     # ---- State
 
     def load(self) -> None:
-        """Load the state of an earlier mgr from the store."""
+        """Load the state of an earlier mgr from the store. More than once where another mgr may
+        have been active for a while."""
         document = self._store.get(DOCUMENT)
+        self._state, self._checked, self._repeer = MitigationState(), {}, ''
         if document is not None:
             state, lost = state_from_json(document)
             # This mgr does not know how long there has been evidence, or none.
@@ -168,13 +173,13 @@ class Mitigating:
             if decision.needs:
                 seen = self._look_up(now, seen, view, decision)
                 decision = ladder.decide(self._state, found, seen, policy, now)
-        self._save(decision.state)
-        for event in decision.events:
-            self._note(event)
-        self._repeer = decision.repeer or self._repeer
-        if not (decision.actions or self._repeer) or self._kept():
-            self._act(decision.actions, self._due_repeer(watched))
-        self._check(now, osdmap)
+        if self._save(decision.state):
+            for event in decision.events:
+                self._note(event)
+            self._repeer = decision.repeer or self._repeer
+            if not (decision.actions or self._repeer) or self._kept():
+                self._act(decision.actions, self._due_repeer(watched))
+            self._check(now, osdmap)
         self.mitigated = self._published(now, found, campaign, policy)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
@@ -252,12 +257,16 @@ class Mitigating:
             return None
         return answers
 
-    def _save(self, state: MitigationState) -> None:
-        """Store the state, before any command is sent."""
+    def _save(self, state: MitigationState) -> bool:
+        """Store the state, before any command is sent. Returns False, and keeps the earlier one, if
+        this mgr does not own the journal."""
         if _gist(state) != self._saved:
+            if not self._may_write():
+                return False
             self._store.put(DOCUMENT, state_to_json(state))
             self._saved = _gist(state)
         self._state = state
+        return True
 
     def _due_repeer(self, watched: Watched) -> str:
         """The PG that is to peer, once: it may have become readable since that was decided."""

@@ -39,12 +39,13 @@ class Rescuing:
     """Once every turn of the loop: follow the upmaps that are in force, then add a few."""
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 kept: Callable[[], bool]) -> None:
-        """`kept`: whether the mons have stored the journal."""
+                 kept: Callable[[], bool], may_write: Callable[[], bool]) -> None:
+        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+        it."""
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._kept = kept
+        self._kept, self._may_write = kept, may_write
         self._rescues: Dict[str, Rescue] = {}
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
@@ -95,12 +96,13 @@ class Rescuing:
         self.remarks = ()
         self._prune(seen.now)
         if leaving:
-            self._hand_over()
+            if self._rescues and self._may_write():
+                self._hand_over()
             return
         toofull = seen.signals.counts.backfill_toofull > 0
         # If the clock was set back, waits must not become longer.
         self._since = min(self._since or seen.now, seen.now) if toofull else None
-        if not seen.osdmap.osds or not (self._rescues or toofull):
+        if not seen.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
         facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(
             pgid for pgid, each in self._rescues.items() if not each.lapsed))

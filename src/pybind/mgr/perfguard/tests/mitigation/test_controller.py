@@ -17,6 +17,7 @@ from perfguard.watch.laggy import WEDGE_SECONDS
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..test_journal import two
 from ..watch.test_controller import PERIOD, Watched
 
 SECONDS = 5.0
@@ -560,3 +561,36 @@ def test_no_pg_peers_before_the_mons_have_stored_that_it_does() -> None:
     kept[0] = True
     driver.run(1)
     assert peered(driver) == ['1.3']
+
+
+# ---- another mgr is active
+
+def test_an_mgr_that_is_not_active_any_more_writes_nothing() -> None:
+    driver = climbed()
+    other = two(driver)
+    driver.trouble(False)
+    other.run_until(lambda: not other.loop.published.held)
+    stored = documents(driver)
+    driver.loop.turn()
+    assert documents(driver) == stored and driver.loop.journal.fenced
+
+
+def documents(driver: Driver) -> Dict[str, str]:
+    return {key: value for key, value in driver.kv.data.items() if key.startswith('mitigation')}
+
+
+def test_an_mgr_that_is_active_again_continues_from_what_the_other_stored() -> None:
+    driver = Mitigated()
+    driver.freeze()
+    jobs, gid = driver.loop.jobs, driver.cluster.gid
+    assert jobs.may_write()
+    other = two(driver)
+    driver.trouble()
+    other.run_until(lambda: len(other.loop.published.held) == 4)
+    jobs.begin_turn()
+    assert not jobs.may_write() and jobs.journal.fenced
+    driver.cluster.gid = gid
+    driver.trouble(False)
+    driver.run_until(lambda: not driver.loop.journal.fenced)
+    driver.run(ALL_UNDONE_TURNS)
+    assert 'norebalance' not in driver.cluster.flags and driver.cluster.osd_config == FOUND

@@ -15,6 +15,7 @@ from perfguard.upmap.shares import Room
 
 from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver
+from ..test_journal import two
 
 FULL = 3
 ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=5.0)
@@ -436,3 +437,18 @@ def test_a_clock_that_is_set_back_delays_neither_upmaps_nor_their_removal() -> N
     driver.cluster.ahead = 0.0
     driver.run(250)
     assert upmaps(driver) == {}
+
+
+def test_an_mgr_that_is_not_active_any_more_writes_no_rescues() -> None:
+    driver = hurt()
+    driver.run_until(lambda: bool(upmaps(driver)))
+    other = two(driver)
+    other.run_until(lambda: len(upmaps(driver)) == 6)
+    other.run(2)
+    stored = documents(driver)
+    driver.loop.turn()
+    assert documents(driver) == stored and driver.loop.journal.fenced
+
+
+def documents(driver: Driver) -> Dict[str, str]:
+    return {key: value for key, value in driver.kv.data.items() if key.startswith('rescues')}
