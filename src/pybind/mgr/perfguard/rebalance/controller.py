@@ -221,7 +221,8 @@ class RebalanceController:
     def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
         """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
         computed."""
-        self._crush_orders.forget_drains(seen, self.campaign if self.open else None)
+        self._crush_orders.forget_drains(seen, self.campaign if self.open else None,
+                                         self._may_write)
         self._catch_unannounced(seen, options)
         if self.plans.due(seen.now) and self._may_write():
             self._start_next_plan(seen)

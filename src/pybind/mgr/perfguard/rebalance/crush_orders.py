@@ -314,11 +314,13 @@ class CrushOrders:
         if any(records.get(osd) != record for osd, record in new.items()):
             self._put_drained({**records, **new})
 
-    def forget_drains(self, seen: Observation, campaign: Optional[Campaign]) -> None:
+    def forget_drains(self, seen: Observation, campaign: Optional[Campaign],
+                      may_write: Callable[[], bool]) -> None:
         """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
         weight, which `undrain` must not replace by the earlier one.
 
-        `campaign`: the open one; OSDs whose weight it is about to change are ignored.
+        `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
+        whether this mgr owns the journal.
         """
         records = self._records()
         if not records:
@@ -326,7 +328,7 @@ class CrushOrders:
         weights, changing = seen.crush.weights(), _changing(campaign)
         left = {osd: record for osd, record in records.items() if osd in seen.osdmap.osds
                 and (osd in changing or weights.get(osd, 0.0) <= DRAINED_WEIGHT)}
-        if len(left) < len(records):
+        if len(left) < len(records) and may_write():
             self._put_drained(left)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:

@@ -153,6 +153,22 @@ def test_it_writes_no_campaign_and_no_pins_any_more(what: str) -> None:
         assert 'shutdown/a/head' not in driver.kv.data
 
 
+def test_it_forgets_no_drains_any_more() -> None:
+    driver = Driver()
+    driver.give(Order('drain', ('osd.7',)))
+    driver.run_to('DONE')
+    driver.run(3)
+    other = two(driver)
+    other.give(Order('undrain', ('osd.7',)))
+    other.run_to('DONE')
+    other.give(Order('drain', ('osd.6',)))
+    other.run_to('DONE')
+    driver.loop.turn()
+    other.restart()
+    other.turn()
+    other.give(Order('undrain', ('osd.6',)))
+
+
 def test_auto_expand_of_a_deposed_mgr_writes_nothing() -> None:
     driver = Driver(options=replace(OPTIONS, auto_expand=True))
     driver.to_pinned()
