@@ -26,7 +26,8 @@ CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PREFIX = 'pins/'
 #: PGs that cannot be pinned have a document of their own. They may change with each OSDMap, so they
-#: are written with each new phase, and otherwise at this interval in seconds.
+#: are written with each new phase, and otherwise at this interval in seconds. Those that have
+#: nowhere to move are written at once: while an OSD is down, the OSDMap does not show them again.
 UNPINNABLE = 'unpinnable'
 UNPINNABLE_SECONDS = 60.0
 #: Maximum delay of writing changes that the OSDMap shows again, such as arrivals.
@@ -100,7 +101,8 @@ class CampaignStore:
         if campaign.unpinnable == self._unpinnable:
             return False
         passed = self._clock() - self._unpinnable_at
-        return campaign.phase is not self._phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+        return (campaign.phase is not self._phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+                or not campaign.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
         if campaign.unpinnable:

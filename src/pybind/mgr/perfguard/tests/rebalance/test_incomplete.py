@@ -186,6 +186,19 @@ def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them
     assert set(still) <= set(cluster.remapped()) and not cluster.entries()
 
 
+def test_those_that_arrive_while_an_osd_is_down_are_remembered_across_a_failover() -> None:
+    gaps = {'2.%x' % seed: [seed % 3] for seed in range(10)}
+    driver = expanding(gaps, replace(OPTIONS, max_unpinnable_ratio=0.5), spares=1)
+    cluster, before = driver.cluster, stuck(driver)
+    driver.ask('start')
+    cluster.take_down(spare_of(driver))
+    driver.run_until(lambda: len(stuck(driver)) == len(gaps) > len(before))
+    driver.restart()
+    for _ in range(8):
+        driver.turn()
+        assert stuck(driver) == sorted(gaps)
+
+
 def test_an_abort_counts_only_those_that_still_have_no_place() -> None:
     driver = expanding({'2.2': [2]})
     cluster = driver.cluster
