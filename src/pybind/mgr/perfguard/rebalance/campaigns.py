@@ -2,7 +2,7 @@
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import ToolJob, ToolThread
@@ -141,7 +141,7 @@ class Campaigns:
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
-            holds=self._holds_left(),
+            holds=self._holds_left(), unpinnable=self._incomplete(),
             crush_own=seen.crush_version, crush_identity=seen.crush.identity)
         return campaign
 
@@ -171,6 +171,10 @@ class Campaigns:
         if self.current is None or not self.current.held:
             return Holds()
         return replace(self.current.holds, given_up=())
+
+    def _incomplete(self) -> Mapping[str, str]:
+        """Campaign.incomplete of an aborted campaign, which has kept it up to date."""
+        return self.current.incomplete if self.current is not None and self.current.held else {}
 
     def set_back(self, now: float) -> None:
         """Limit the times of the campaign to the present: the clock may have been set back."""

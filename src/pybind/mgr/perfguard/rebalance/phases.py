@@ -130,6 +130,7 @@ def _accept_own_crush(turn: Turn) -> None:
 
 def _prepared(turn: Turn) -> None:
     _accept_own_crush(turn)
+    _forget_others(turn, _still_incomplete(turn))
     if _borrow(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
@@ -471,6 +472,17 @@ def _unpinned(turn: Turn) -> List[str]:
             if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]
 
 
+def _still_incomplete(turn: Turn) -> List[str]:
+    return [pgid for pgid in turn.campaign.incomplete
+            if pgid in turn.seen.osdmap.pg_temp and not _may_move(turn, pgid)]
+
+
+def _forget_others(turn: Turn, known: Sequence[str]) -> None:
+    """Only these PGs are still known to be unpinnable."""
+    if len(known) < len(turn.campaign.unpinnable):
+        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in known})
+
+
 def _keep_settings(turn: Turn, unpinned: Sequence[str]) -> bool:
     """Give back the settings that an aborted campaign does not need to keep every PG in place.
 
@@ -486,10 +498,7 @@ def _keep_settings(turn: Turn, unpinned: Sequence[str]) -> bool:
 def _aborted(turn: Turn) -> None:
     """An aborted campaign that keeps PGs pinned."""
     unpinned = _unpinned(turn)
-    known = [*unpinned, *(pgid for pgid in turn.campaign.incomplete
-                          if pgid in turn.seen.osdmap.pg_temp and not _may_move(turn, pgid))]
-    if len(known) < len(turn.campaign.unpinnable):
-        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in known})
+    _forget_others(turn, [*unpinned, *_still_incomplete(turn)])
     settled = _keep_settings(turn, unpinned)
     if not _must_stay_pinned(turn, unpinned) and settled:
         turn.set(held=False)

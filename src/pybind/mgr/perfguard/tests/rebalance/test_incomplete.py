@@ -159,7 +159,7 @@ def test_an_osd_that_is_down_does_not_stop_a_campaign_for_them(down: str, failov
 
 
 @pytest.mark.parametrize('failover', [False, True])
-@pytest.mark.parametrize('verb', ['pin', 'resume'])
+@pytest.mark.parametrize('verb', ['pin', 'resume', 'prepare'])
 def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them(
         verb: str, failover: bool) -> None:
     """That CRUSH has no place for them was known before the OSD was down."""
@@ -169,7 +169,7 @@ def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them
     cluster = driver.cluster
     still = stuck(driver)
     assert len(still) > 2
-    if verb == 'resume':
+    if verb != 'pin':
         driver.ask('abort')
         driver.run_to('ABORTED')
     cluster.take_down(spare_of(driver))
@@ -177,10 +177,16 @@ def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them
     if failover:
         driver.restart()
         driver.run(2)
-    driver.ask(verb)
+    if verb == 'prepare':
+        driver.ask('prepare', force=True)
+        driver.run_to('PREPARED')
+        driver.run(3)
+        driver.ask('pin')
+    else:
+        driver.ask(verb)
     driver.run_to('PINNED')
     assert stuck(driver) == still
-    if verb == 'pin':
+    if verb != 'resume':
         driver.ask('start')
     driver.run_to('DONE')
     assert set(still) <= set(cluster.remapped()) and not cluster.entries()
