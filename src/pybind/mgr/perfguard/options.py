@@ -127,9 +127,9 @@ class Options:
         'OSDMap epochs that the mons may keep; above this, releases wait until they have trimmed '
         'them; 0: no limit',
         'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
-        'flight have arrived. Releases do not wait while PGs are degraded or inactive, or while '
-        'no PG is in flight and the last arrival was more than 2.5 minutes ago. Must exceed the '
-        "mons' mon_min_osdmap_epochs (500).", min=0, max=1000000)
+        'flight have arrived. Releases do not wait while PGs are degraded, inactive or too full '
+        'for backfill, or while no PG is in flight and the last arrival was more than 2.5 minutes '
+        "ago. Must exceed the mons' mon_min_osdmap_epochs (500).", min=0, max=1000000)
     fast_peering: str = _option(
         'auto', "shorten the mons' paxos_propose_interval while PGs are released",
         'A released PG waits for this interval several times while it peers, and so do its '

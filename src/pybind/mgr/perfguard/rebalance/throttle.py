@@ -443,12 +443,13 @@ def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
     PGs that are unclean for other reasons, or mons that keep more epochs, must not stop a campaign
-    forever. Each release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are
-    that the campaign has not released.
+    forever: one that is too full for backfill may wait for space that only releases make. Each
+    release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are that the
+    campaign has not released.
     """
     epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
     counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
-    unclean = degraded or counts.inactive > counts.in_transition
+    unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
     if not most or epochs is None or epochs <= most or unclean \
             or not turn.campaign.in_flight and idle > TRIM_SECONDS:
         return []

@@ -938,6 +938,27 @@ def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -
 
     assert waits() and waits(inactive=2, in_transition=2)
     assert not waits(inactive=2, in_transition=1) and not waits(degraded=1)
+    assert not waits(backfill_toofull=1)
+
+
+def test_a_pg_that_is_too_full_does_not_hold_those_that_make_room(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for space, the mons wait for it, and releases would wait for the mons."""
+    machine = releasing()
+    cluster, observe = machine.cluster, machine.observe
+    pgid, flight = next(iter(machine.campaign.in_flight.items()))
+    backfills = cluster._backfills
+    monkeypatch.setattr(cluster, '_backfills',
+                        lambda each, pg: each != pgid and backfills(each, pg))
+    monkeypatch.setattr(machine, 'observe', lambda: replace(
+        observe(), untrimmed_epochs=100000 if cluster.remapped() else 500))
+    cluster.trouble = {'backfill_toofull': 1}
+    machine.until(lambda: list(machine.campaign.in_flight) == [pgid]
+                  and machine.campaign.released > 4)
+    machine.until(lambda: 'BACKFILL_TOOFULL' in machine.codes)
+    left = {osd for each in machine.pins for osd in set(cluster.pg[each].mon.raw)
+            - set(cluster.pg[each].data)}
+    assert left == set(flight.targets), 'only these wait for the PG that is too full'
 
 
 def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_trim(
