@@ -13,17 +13,22 @@ are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy 
 import math
 import time
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import OsdPlace
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
-from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, median,
-                    without_waiting_primaries)
-from .types import Chronic, OsdReading
+from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, ScoreBaseline,
+                    median, without_waiting_primaries)
+from .types import Chronic, Flow, OsdReading
 
 #: Slowdown from which an interval is slow.
 RATIO = 2.5
+#: The same relative to the baseline of the OSD's own slowdown. A healthy drive that is 1.8 times as
+#: slow as its peers at all times reaches RATIO in the intervals in which they take 1.4 times as
+#: long. Baselines count up to MOST_BASELINE, so that 4 times its peers is slow for any OSD.
+OWN_RATIO = 2.0
+MOST_BASELINE = 2.0
 #: Standard deviations of the mean of an interval; means of 8 operations vary by half.
 NOISE_DEVIATIONS = 3.0
 #: Time constant of the counts, in seconds with operations.
@@ -175,8 +180,10 @@ class ChronicOsds:
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
     def update(self, reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
+               baselines: Mapping[int, Sequence[ScoreBaseline]],
                memory_seconds: float = MEMORY_SECONDS) -> None:
-        """`findings`: comparisons of each OSD with its peers.
+        """`findings`: comparisons of each OSD with its peers; `baselines`: of its slowdown, by
+        channel.
 
         OSDs with work besides client operations are not counted. OSDs with a primary affinity of 0
         have no reads, and some stores show no other evidence: without any for a day they are
@@ -187,7 +194,7 @@ class ChronicOsds:
         if now < self._now:
             self._turn_back(now)
         self._now = now
-        intervals = _intervals(reading, findings, windows)
+        intervals = _intervals(reading, findings, windows, baselines)
         slow = _worst({osd: over for osd, (_, over) in intervals.items() if over})
         crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
         for osd, (seconds, _) in intervals.items():
@@ -270,7 +277,8 @@ def _read(row: Any, now: float) -> Optional[_Count]:
     return count
 
 
-def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow]
+def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, OsdWindow],
+               baselines: Mapping[int, Sequence[ScoreBaseline]]
                ) -> Dict[int, Tuple[float, List[PeerFinding]]]:
     """Length of the interval and slow operations, by OSD with enough operations of some kind."""
     found: Dict[int, Tuple[float, List[PeerFinding]]] = {}
@@ -284,7 +292,8 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                 continue
             over = found.setdefault(osd, (sample.seconds, []))[1]
             if flow.ms > RATIO * each.comparison.expected_ms:
-                over += _instant(each, flow.ms, flow.rate, sample.seconds, windows[osd])
+                own = _own_allowance(baselines[osd][each.channel])
+                over += _instant(each, own, flow, sample.seconds, windows[osd])
     return found
 
 
@@ -294,17 +303,24 @@ def _worst(over: Findings) -> Dict[int, PeerFinding]:
             for osd, found in without_waiting_primaries(over, RATIO).items() if found}
 
 
-def _instant(finding: PeerFinding, ms: float, rate: float, seconds: float,
+def _own_allowance(baseline: ScoreBaseline) -> float:
+    """Factor on RATIO for an OSD that is slower than its peers at all times."""
+    if not baseline.known:
+        return 1.0
+    return max(1.0, OWN_RATIO / RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
+
+
+def _instant(finding: PeerFinding, own: float, flow: Flow, seconds: float,
              window: OsdWindow) -> List[PeerFinding]:
     """The finding of one interval, if it is slow, allowing for its load and for the noise of few
-    operations."""
-    burst = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
-    sigma = math.sqrt(OP_VARIANCE / (rate * seconds))
+    operations. `own`: as _own_allowance."""
+    burst = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
+    sigma = math.sqrt(OP_VARIANCE / (flow.rate * seconds))
     noise = math.exp(NOISE_DEVIATIONS * sigma) / RATIO
     # The allowance contains the significance.
-    comparison = finding.comparison._replace(ms=ms, recent_ms=ms, deviations=math.inf)
+    comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
     found = finding._replace(comparison=comparison,
-                             allowance=max(finding.allowance * burst, noise))
+                             allowance=own * max(finding.allowance * burst, noise))
     return [found] if found.over(RATIO) else []
 
 

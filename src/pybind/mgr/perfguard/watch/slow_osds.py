@@ -212,7 +212,8 @@ class SlowOsds:
         if reading.learning:
             self.chronic.update(replace(reading, busy=kinds, samples=[
                 each for each in reading.samples if each.osd in windows]),
-                judged, windows, settings.memory_seconds)
+                judged, windows, {osd: self._states[osd].usual for osd in windows},
+                settings.memory_seconds)
         findings = without_waiting_primaries(judged, settings.ratio)
         self._settled_since = (min(self._settled_since, now) if reading.settled
                                else math.inf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """OSDs that are slow for a share of the time: one standing finding for each, no others."""
 import json
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Optional, Sequence, Set
 
 import pytest
 
@@ -178,6 +178,31 @@ def test_victims_of_a_slow_replica_are_not_called_slow() -> None:
         samples = [make(osd, beat) for osd in clock.places]
         clock.detector.update(OsdReading(clock.now, samples, clock.places, {}), SlowSettings())
     assert clock.slow() == [3]
+
+
+def among(peers: Sequence[float], always: float, spikes: float) -> Pattern:
+    """Peers that differ by nature; osd.3 is slower `always`, and more so in every tenth beat."""
+    def pattern(osd: int, beat: int) -> float:
+        if osd == 3:
+            return spikes if beat % 10 == 0 else always
+        return peers[osd % len(peers)]
+
+    return pattern
+
+
+@pytest.mark.parametrize('always, spikes, slow', [
+    (1.0, 2.8, [3]), (1.45, 2.8, []), (1.45, 3.2, [3])])
+def test_a_drive_that_is_slower_by_nature_has_larger_spikes(
+        always: float, spikes: float, slow: List[int]) -> None:
+    clock = Clock()
+    assert clock.play(6 * HOUR, among((0.9, 1.0, 1.1, 1.0, 0.95), always, spikes)) == slow
+    assert not clock.acute
+
+
+def test_four_times_as_slow_counts_for_any_drive() -> None:
+    clock = Clock()
+    assert clock.play(6 * HOUR, among((0.6, 0.8, 1.0, 0.9, 1.3), 2.1, 3.9)) == [3]
+    assert not clock.acute
 
 
 # ---- how it ends
