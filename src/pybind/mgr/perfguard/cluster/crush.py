@@ -226,6 +226,26 @@ class CrushRules:
         return {item: weight / 0x10000 for bucket in self._buckets.values()
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
 
+    def _weights_by_bucket(self) -> Mapping[int, Mapping[int, int]]:
+        """OSD -> bucket -> weight, which may differ between trees."""
+        found: Dict[int, Dict[int, int]] = {}
+        for bucket in self._buckets.values():
+            for item, weight in bucket.items if '~' not in bucket.name else ():
+                if item >= 0:
+                    found.setdefault(item, {})[bucket.id] = weight
+        return found
+
+    @cached_property
+    def uneven(self) -> Mapping[int, Mapping[str, float]]:
+        """OSDs whose weights differ between trees -> location ("host=a") -> weight. Most commands
+        give an OSD a weight in all trees."""
+        types = {number: name for name, number in self._type_ids.items()}
+        return {osd: {'%s=%s' % (types.get(self._buckets[bucket].type_id),
+                                 self._buckets[bucket].name): weight / 0x10000
+                      for bucket, weight in weights.items()}
+                for osd, weights in self._weights_by_bucket().items()
+                if len(set(weights.values())) > 1}
+
     @cached_property
     def light_osds(self) -> FrozenSet[int]:
         """OSDs that get no PGs: new ones that wait for their weight, and drained ones."""
@@ -249,12 +269,17 @@ class CrushRules:
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.
 
-        None: the maps differ in other ways than weights of OSDs.
+        None: the maps differ in other ways than weights of OSDs, or an OSD whose weight differs has
+        several weights in `other`.
         """
         if self._shape() != other._shape():
             return None
-        mine, theirs = self.weights(), other.weights()
-        return {osd: weight for osd, weight in theirs.items() if weight != mine[osd]}
+        mine, theirs = self._weights_by_bucket(), other._weights_by_bucket()
+        changed = {osd for osd, weights in theirs.items() if weights != mine[osd]}
+        if changed & other.uneven.keys():
+            return None
+        weights = other.weights()
+        return {osd: weights[osd] for osd in changed}
 
     def _shape(self) -> Tuple[object, ...]:
         return ({bucket.id: (bucket.name, bucket.type_id, tuple(item for item, _ in bucket.items))

@@ -82,7 +82,9 @@ class CrushOrders:
         """`space`: an earlier reading; None: read it."""
         return OrderFacts(seen.osdmap, seen.crush,
                           self._cluster.osd_space() if space is None else space,
-                          self._drained(seen))
+                          self._drained(seen), {
+                              osd: dict(record.uneven)
+                              for osd, record in self._records().items() if record.uneven})
 
     def preparing(self, order: Order, seen: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:
@@ -294,7 +296,8 @@ class CrushOrders:
         if prepared.change is not None and prepared.change.drained:
             weights = seen.crush.weights()
             self._put_drained({**self._records(), **{osd: Drained(
-                weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '')
+                weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '',
+                tuple(sorted(seen.crush.uneven.get(osd, {}).items())))
                 for osd in prepared.change.drained}})
 
     def ended(self) -> None:
@@ -350,7 +353,8 @@ class CrushOrders:
         return self._known
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
-        self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
+        self._store.put(DRAINED, {str(osd): list(record if record.uneven else record[:2])
+                                  for osd, record in records.items()})
         self._known = records
 
 
@@ -382,10 +386,12 @@ def _nothing_to_restore(seen: Observation) -> Refused:
 
 def _drained_of(raw: Any) -> 'Drained':
     """Raises TypeError or ValueError."""
-    weight, *uuid = raw
+    weight, *more = raw
     if not math.isfinite(weight):
         raise ValueError('%r is not a weight' % (weight,))
-    return Drained(float(weight), *map(str, uuid))
+    uuid, uneven = (*more, '', ())[:2] if len(more) < 2 else more
+    return Drained(float(weight), str(uuid),
+                   tuple((str(place), float(number)) for place, number in uneven))
 
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:
@@ -400,6 +406,8 @@ class Drained(NamedTuple):
     weight: float
     #: '': unknown.
     uuid: str = ''
+    #: Location and weight, where the weights differed between trees.
+    uneven: Tuple[Tuple[str, float], ...] = ()
 
 
 def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:

@@ -54,6 +54,8 @@ class OrderFacts:
     space: Mapping[int, Space]
     #: Earlier CRUSH weights of drained OSDs that have received no weight since.
     drained: Mapping[int, float] = field(default_factory=dict)
+    #: Those of them whose weights differed between trees, as CrushRules.uneven.
+    uneven: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     #: As Reader.pool_shared; only previews need it.
     shared: Mapping[int, float] = field(default_factory=dict)
 
@@ -170,6 +172,13 @@ def _undrain(order: Order, inventory: OrderFacts) -> Change:
                       % ', '.join(order.names))
     for osd in osds:
         _must_serve(osd, inventory)
+        if osd in inventory.uneven:
+            raise Refused(errno.EINVAL, 'osd.%d had different CRUSH weights in several trees, but '
+                          '"undrain" gives it the same weight in all: run "ceph perfguard '
+                          'rebalance prepare", then %s, then "ceph perfguard rebalance pin"' % (
+                              osd, ' and '.join('"ceph osd crush set osd.%d %s %s"' % (
+                                  osd, _number(weight), place)
+                                  for place, weight in sorted(inventory.uneven[osd].items()))))
     return Change({osd: inventory.drained[osd] for osd in osds})
 
 

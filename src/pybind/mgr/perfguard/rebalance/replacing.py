@@ -219,6 +219,10 @@ def to_replace(order: Order, known: Iterable[int], facts: ReplaceFacts) -> List[
             raise Refused(errno.EINVAL, 'osd.%d has CRUSH weight %.4g and was not drained by '
                           'perfguard, so its weight is not known: use "expand" once it has its '
                           'new device' % (osd, facts.weight(osd)))
+        if osd in orders.uneven or osd in orders.crush.uneven:
+            raise Refused(errno.EINVAL, 'osd.%d has different CRUSH weights in several trees, but '
+                          '"replace" gives its new device the same weight in all: use "drain"'
+                          % osd)
     return osds
 
 

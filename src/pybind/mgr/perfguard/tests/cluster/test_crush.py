@@ -172,6 +172,22 @@ def test_the_identity_of_a_map_is_of_all_that_places_pgs(change: Dict[str, str])
     assert CrushRules.from_dump(copy.deepcopy(dump)).identity in found
 
 
+def test_weights_that_differ_between_trees_are_restored_with_the_whole_map() -> None:
+    def rules(one: int, other: int) -> CrushRules:
+        types = [{'type_id': 10, 'name': 'root'}]
+        return CrushRules.from_dump({'rules': [], 'types': types, 'buckets': [
+            bucket(-1, 'a', 10, [(0, one)]), bucket(-2, 'b', 10, [(0, other)])]})
+
+    drained = rules(7, 7)
+    assert rules(W, 2 * W).uneven == {0: {'root=a': 1.0, 'root=b': 2.0}} and not drained.uneven
+    assert drained.weights_towards(rules(W, W)) == rules(W, 7).weights_towards(rules(W, W)) \
+        == {0: 1.0}
+    # A weight is given to an OSD in all trees.
+    assert drained.weights_towards(rules(W, 2 * W)) is None
+    assert rules(7, 2 * W).weights_towards(rules(W, 2 * W)) is None
+    assert rules(W, 2 * W).weights_towards(rules(W, 2 * W)) == {}
+
+
 @pytest.mark.parametrize('alg, counts', [('straw2', False), ('list', True), ('uniform', True)])
 def test_the_order_of_items_is_part_of_the_identity_where_it_places_pgs(
         alg: str, counts: bool) -> None:

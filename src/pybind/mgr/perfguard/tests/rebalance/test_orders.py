@@ -317,3 +317,10 @@ def test_maps_under_which_data_could_not_stay(weights: Dict[int, float], rules: 
 
 def test_a_map_that_data_can_live_with() -> None:
     check_map(crush({**dict.fromkeys(range(8), 1.0), 2: TINY_WEIGHT}), inventory())
+
+
+def test_undrain_of_an_osd_whose_weights_differed_between_trees_names_the_commands() -> None:
+    there = inventory({0: TINY_WEIGHT}, drained={0: 2.0}, uneven={
+        0: {'host=h0': 1.0, 'host=x': 2.0}})
+    text = refusal(Order('undrain', ('osd.0',)), there)
+    assert '"ceph osd crush set osd.0 1 host=h0" and "ceph osd crush set osd.0 2 host=x"' in text

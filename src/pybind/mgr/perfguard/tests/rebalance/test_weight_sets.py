@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""CRUSH places by weight sets where there are any, and they need not follow the weights."""
+"""Weights that do not say where CRUSH places PGs: with weight sets, and in several trees."""
 from typing import Any, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.errors import Refused
 
 from ..fakes.driver import Driver
+from ..fakes.mon_model import ToyMon
 from ..fakes.straw_cluster import StrawCluster
 
 OPTION = 'osd_crush_update_weight_set'
@@ -43,3 +45,27 @@ def test_weights_that_have_an_effect_are_not(sets: Any, who: str, value: str) ->
     driver = driver_of(sets, who, value)
     driver.order('drain', 'osd.0')
     driver.run_to('DONE')
+
+
+class TwoTrees(StrawCluster):
+    """osd.0 is also in another tree, with twice the weight."""
+
+    def crush(self, version: int) -> CrushRules:
+        other = {'id': -90, 'name': 'other', 'type_id': 1, 'items': [
+            {'id': 0, 'weight': 7 if self.toys[0].crush_weight < 0.1 else 2 * 0x10000}]}
+        dump = ToyMon(self.toys, 3, ()).crush_dump()
+        return CrushRules.from_dump({**dump, 'buckets': [*dump['buckets'], other]})
+
+
+def test_weights_that_differ_between_trees_are_not_replaced_by_one() -> None:
+    driver = Driver(TwoTrees())
+    driver.order('drain', 'osd.0')
+    driver.run_to('DONE')
+    driver.restart()
+    driver.run(2)
+    with pytest.raises(Refused, match='"ceph osd crush set osd.0 1 host=.* and '
+                       '"ceph osd crush set osd.0 2 host=other"'):
+        driver.order('undrain', 'osd.0')
+    with pytest.raises(Refused, match='different CRUSH weights'):
+        driver.order('replace', 'osd.0')
+    assert driver.cluster.toys[0].crush_weight < 0.1
