@@ -110,6 +110,8 @@ class Pool:
     #: Limits of pg_num that the pool's options set; 0: none.
     pg_num_min: int = 0
     pg_num_max: int = 0
+    #: Clients access it through a cache tier.
+    cached: bool = False
 
     def is_complete(self, osds: OsdSet) -> bool:
         """Whether a set has an OSD for each copy or shard of a PG."""

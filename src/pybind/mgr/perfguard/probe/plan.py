@@ -241,6 +241,10 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     if pool is None:
         raise Refused(errno.ENOENT, 'pool %r does not exist' % order.pool)
     quoted(pool.name)
+    if pool.cached:
+        # Its operations go to the tier, to which the user of the probe has no access.
+        raise Refused(errno.EINVAL, 'pool %s is behind a cache tier: a probe of it would measure '
+                      'the tier, and could not remove its objects' % pool.name)
     return pool
 
 

@@ -202,15 +202,26 @@ def test_names_that_are_hashed_otherwise() -> None:
         drafted(replace(IN_POOL, osd='1'), cluster)
 
 
-@pytest.mark.parametrize('given, wanted', [({}, 2), ({'object_hash': 1}, 1)])
-def test_how_a_pool_hashes_is_in_its_dump(given: Dict[str, int], wanted: int) -> None:
+def test_a_pool_behind_a_cache_tier_is_refused() -> None:
+    """Its operations go to the tier, which the user of the probe cannot access."""
+    with pytest.raises(Refused, match='cache tier') as refused:
+        drafted(IN_POOL, cluster_with(cached=True))
+    assert refused.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize('given, name, wanted', [
+    ({}, 'object_hash', 2), ({'object_hash': 1}, 'object_hash', 1), ({}, 'cached', False),
+    ({'read_tier': -1, 'write_tier': -1, 'tiers': [7]}, 'cached', False),
+    ({'read_tier': 7, 'write_tier': -1}, 'cached', True),
+    ({'read_tier': -1, 'write_tier': 7}, 'cached', True)])
+def test_what_the_dump_of_a_pool_says(given: Dict[str, Any], name: str, wanted: Any) -> None:
     pool: Dict[str, Any] = {
         'pool': 1, 'pool_name': 'x', 'type': 1, 'size': 3, 'min_size': 2, 'crush_rule': 0,
         'pg_num': 8}
     dump: Dict[str, Any] = {'epoch': 1, 'flags': '', 'osds': [], 'pg_upmap_items': [],
                             'pg_upmap': [], 'pg_temp': []}
     pools = osdmap_from_dump({**dump, 'pools': [{**pool, **given}]}).pools
-    assert pools[1].object_hash == wanted
+    assert getattr(pools[1], name) == wanted
 
 
 def test_an_osd_that_leads_nothing_of_the_pool() -> None:
