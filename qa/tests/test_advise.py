@@ -2,6 +2,7 @@
 """`perfguard advise` on a real cluster: a good one has no finding, and each cause has its own."""
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Set, Tuple
 
@@ -10,7 +11,9 @@ import pytest
 from perfguard import VERSION
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
+from qa.lib.faults import missing_controllers, throttled_writes
 from qa.lib.guard import Guard
+from qa.lib.probes import Probes
 
 
 #: Raised where a standby mgr could not take over.
@@ -74,6 +77,9 @@ BLUESTORE = (
     option('NETWORK_PINGS', 'global', 'mon_warn_on_slow_ping_time', '0.001'))
 #: Not provoked on a real cluster: drives, PGs of OSDs with much data, spillover, fragmentation,
 #: thousands of OSDMaps, and pg_upmap_primary with clients that do not know it.
+
+#: The capacity of an OSD with a rotational disk, and the writes per second of a slow one.
+CAPACITY, DISK_IOPS = 'osd_mclock_max_capacity_iops_hdd', 200
 #: How full all OSDs are, and their usual size.
 FILL, MEMSTORE_BYTES = 0.82, 8 << 30
 
@@ -145,6 +151,34 @@ def test_each_cause_on_bluestore_has_its_finding(
     run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
     # OSDs report pings of the last minute.
     check(guard, BLUESTORE, {'MIN_ALLOC_SIZE'}, 180)
+
+
+@pytest.mark.skipif('blkio' in missing_controllers(), reason='no cgroup (v1) blkio to write to')
+@pytest.mark.releases('reef', 'tentacle', quick=())
+def test_the_capacity_that_a_probe_has_measured_is_proposed(
+        release: str, make_cluster: ClusterFactory) -> None:
+    """Of an OSD with a slow disk."""
+    cluster = make_cluster(release, osds=3, hosts=3, store='bluestore')
+    guard = Guard(cluster)
+
+    def fix() -> str:
+        return ''.join(found['fix'] for found in guard.get('advise', refresh=True)['findings']
+                       if found['code'] == 'MCLOCK_CAPACITY')
+
+    run(guard, ('config set osd.1 %s 9000' % CAPACITY,))
+    cluster.wait(lambda: fix() == 'ceph perfguard probe run --store --osd 1', 60, 'the finding')
+    with throttled_writes(cluster, 1, DISK_IOPS):
+        begin = time.monotonic()
+        found = Probes(guard).measure(store=True, osd='1')
+    print('%s: %.0f s for' % (release, time.monotonic() - begin), [
+        (job['jobname'], job['write']['iops']) for job in found['jobs']], flush=True)
+    cluster.wait(lambda: 'config set' in fix(), 60, 'a proposal')
+    proposal = fix().split()
+    assert proposal[:-1] == ['ceph', 'config', 'set', 'osd.1', CAPACITY]
+    assert 50 <= int(proposal[-1]) == int(found['jobs'][0]['write']['iops']) <= 500
+    run(guard, (' '.join(proposal[1:]),))
+    cluster.wait(lambda: not fix(), 60, 'no such finding')
+    assert not guard.tracebacks()
 
 
 def test_osds_that_are_nearly_full_are_found(guard: Guard) -> None:
