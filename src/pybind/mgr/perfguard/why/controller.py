@@ -29,10 +29,12 @@ T = TypeVar('T')
 
 #: How long an order waits for the answers of OSDs.
 PATIENCE_SECONDS = 8.0
-#: How long an order waits for the clients of a busy OSD: OSDs get the query with their next report
-#: and answer with the one after it. OSDs count operations by client for COUNTED_SECONDS.
-LOADS_SECONDS = 20.0
-COUNTED_SECONDS = 120.0
+#: Maximum time that an order waits for the clients of a busy OSD: Pacific has one thread for the
+#: commands of all modules. OSDs get the query with their next report and answer with the one after
+#: it, within two report periods. They count operations by client for COUNTED_SECONDS, so that the
+#: command finds them when it is repeated.
+LOADS_SECONDS = 5.0
+COUNTED_SECONDS, AGAIN_SECONDS = 120.0, 10.0
 #: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
 #: Options of the primary that slow down its backfills.
@@ -105,8 +107,10 @@ class Explaining:
         """The answer; None: not yet. Raises Refused. Equal orders of two commands are two."""
         if order.osd is not None:
             case = _osd_case(order.osd, state)
-            if case.row is not None and self._awaits_loads(order, case.row, state.seen.now):
-                return None
+            if case.row is not None and UNKNOWN_LOADS & {cause.code for cause in case.row.load}:
+                if self._awaits_loads(order, state.seen.now, state.options.campaign_interval):
+                    return None
+                case = replace(case, row=_to_repeat(case.row))
             return as_json(order, osd_causes(case))
         if order.pgid is None:
             return as_json(order, campaign_causes(state.campaign, state.reasons))
@@ -118,15 +122,14 @@ class Explaining:
             return None
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
-    def _awaits_loads(self, order: Why, row: OsdRow, now: float) -> bool:
-        """Whether to wait until OSDs report the clients of a busy one."""
-        if not UNKNOWN_LOADS & {cause.code for cause in row.load}:
-            return False
+    def _awaits_loads(self, order: Why, now: float, interval: float) -> bool:
+        """Whether to wait until OSDs report the clients of a busy one; `interval`: until the next
+        turn."""
         if self._loads is None or self._loads[0] is not order:
             self._loads = (order, now + LOADS_SECONDS)
             self._cluster.read_loads(COUNTED_SECONDS)
         # If the clock was set back, it waits no longer.
-        return 0.0 < self._loads[1] - now <= LOADS_SECONDS
+        return interval < self._loads[1] - now <= LOADS_SECONDS
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
@@ -179,6 +182,14 @@ def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         log.warning('osd.%d: cannot read its answer: %r', osd, error)
         return None
+
+
+def _to_repeat(row: OsdRow) -> OsdRow:
+    """A load whose clients are not known yet: say how to learn them."""
+    return row._replace(load=tuple(
+        cause._replace(text='%s; its clients are being counted: repeat the command in %.0f s'
+                       % (cause.text, AGAIN_SECONDS)) if cause.code in UNKNOWN_LOADS else cause
+        for cause in row.load))
 
 
 def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
