@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The commands of the probes: one thin function each."""
 import errno
-from typing import Any, Mapping, Optional
+from inspect import Parameter, Signature
+from typing import Any, Callable, Mapping, Optional
 
 from ..cluster.types import Json
 from ..errors import Refused
@@ -12,52 +13,58 @@ from .shell import Handlers, reads, writes
 #: Arguments of a probe that are fio's words.
 FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ramp_time',
              'rwmixread', 'rate_iops', 'io_size', 'ioengine')
+#: Its other arguments that are texts, before and after these; and its switches. A preview lacks
+#: the switches that concern what would be done.
+_TARGETS = ('profile', 'pool', 'osd', 'host', 'device_class')
+_JOBS = ('repeat', 'replicas')
+_WAYS = ('store', 'interference', 'scale', 'by_host')
+_DOING = ('dry_run', 'during_campaign', 'yes_i_really_mean_it')
+
+Handler = Callable[[Any, Mapping[str, Any]], Json]
+
+
+def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
+    """Gives a handler the signature of a probe, from which Ceph reads the arguments of a command.
+    The handler takes them as one mapping."""
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    given = [Parameter(name, kind, default=None, annotation=Optional[str])
+             for name in (*_TARGETS, *FIO_WORDS, *_JOBS, 'inbuf')]
+    given += [Parameter(name, kind, default=False, annotation=bool)
+              for name in (*_WAYS, *switches)]
+
+    def decorated(handler: Handler) -> Callable[..., Json]:
+        def command(self: Any, **arguments: Any) -> Json:
+            return handler(self, {**{each.name: each.default for each in given}, **arguments})
+
+        command.__doc__ = handler.__doc__
+        command.__annotations__ = {each.name: each.annotation for each in given}
+        setattr(command, '__signature__', Signature([Parameter('self', kind), *given]))
+        return command
+
+    return decorated
 
 
 def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
     """The order for the arguments of a command."""
     return RunOrder(
         words={word: given[word] for word in FIO_WORDS if given[word] is not None},
-        job_file=given['inbuf'], **{name: given[name] for name in (
-            'profile', 'pool', 'osd', 'host', 'device_class', 'store', 'interference', 'scale',
-            'by_host', 'replicas', 'repeat')}, **switches)
+        job_file=given['inbuf'], **{name: given[name] for name in (*_TARGETS, *_JOBS, *_WAYS)},
+        **switches)
 
 
 class ProbeCommands(Handlers):
     @writes('perfguard probe run', probe_tables.started)
-    def probe_run(self, profile: Optional[str] = None, pool: Optional[str] = None,
-                  osd: Optional[str] = None, host: Optional[str] = None,
-                  device_class: Optional[str] = None, rw: Optional[str] = None,
-                  bs: Optional[str] = None, iodepth: Optional[str] = None,
-                  numjobs: Optional[str] = None, size: Optional[str] = None,
-                  nrfiles: Optional[str] = None, runtime: Optional[str] = None,
-                  ramp_time: Optional[str] = None, rwmixread: Optional[str] = None,
-                  rate_iops: Optional[str] = None, io_size: Optional[str] = None,
-                  ioengine: Optional[str] = None, repeat: Optional[str] = None,
-                  replicas: Optional[str] = None, inbuf: Optional[str] = None, store: bool = False,
-                  interference: bool = False, scale: bool = False, by_host: bool = False,
-                  dry_run: bool = False, during_campaign: bool = False,
-                  yes_i_really_mean_it: bool = False) -> Json:
+    @_takes(*_DOING)
+    def probe_run(self, given: Mapping[str, Any]) -> Json:
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
-        given = locals()
-        return self.loop.ask(_run_order(given, consent=yes_i_really_mean_it,
-                                        during_campaign=during_campaign, dry_run=dry_run))
+        return self.loop.ask(_run_order(given, consent=given['yes_i_really_mean_it'],
+                                        during_campaign=given['during_campaign'],
+                                        dry_run=given['dry_run']))
 
     @reads('perfguard preview probe', probe_tables.started)
-    def preview_probe(self, profile: Optional[str] = None, pool: Optional[str] = None,
-                      osd: Optional[str] = None, host: Optional[str] = None,
-                      device_class: Optional[str] = None, rw: Optional[str] = None,
-                      bs: Optional[str] = None, iodepth: Optional[str] = None,
-                      numjobs: Optional[str] = None, size: Optional[str] = None,
-                      nrfiles: Optional[str] = None, runtime: Optional[str] = None,
-                      ramp_time: Optional[str] = None, rwmixread: Optional[str] = None,
-                      rate_iops: Optional[str] = None, io_size: Optional[str] = None,
-                      ioengine: Optional[str] = None, repeat: Optional[str] = None,
-                      replicas: Optional[str] = None, inbuf: Optional[str] = None,
-                      store: bool = False, interference: bool = False, scale: bool = False,
-                      by_host: bool = False) -> Json:
+    @_takes()
+    def preview_probe(self, given: Mapping[str, Any]) -> Json:
         """Show what a probe would write and how long it would take (needs read access only)"""
-        given = locals()
         return self.loop.ask(_run_order(given, consent=True, during_campaign=True, dry_run=True))
 
     @writes('perfguard probe import', probe_tables.message)
