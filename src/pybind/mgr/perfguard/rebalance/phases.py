@@ -247,7 +247,7 @@ def _releasing(turn: Turn) -> None:
     left = pin_remapped(turn) + awaited(turn)
     excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
-    unguarded = bool(left or excess or turn.campaign.pinning)
+    unguarded = bool(left or excess or turn.campaign.pinning or _flag_is_coming(turn))
     found = _obstacles(turn)
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
@@ -281,6 +281,13 @@ def _releasing(turn: Turn) -> None:
             turn.enter(Phase.PINNING, 'all PGs are where the change places them')
             return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
+
+
+def _flag_is_coming(turn: Turn) -> bool:
+    """norebalance was set, and no OSDMap has shown it. If it was cleared now and set again, the
+    OSDMaps of both commands would come later, and look like changes by others."""
+    holds = turn.campaign.holds
+    return holds.flags.get(NOREBALANCE) is False and NOREBALANCE not in holds.returning
 
 
 class _Obstacles(NamedTuple):

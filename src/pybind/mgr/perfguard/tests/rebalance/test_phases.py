@@ -135,6 +135,18 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     assert not decision.campaign.in_flight and decision.pins
 
 
+def test_norebalance_is_not_cleared_before_an_osdmap_has_shown_it() -> None:
+    """It was set for a PG that was remapped for a moment."""
+    machine = releasing()
+    holds = machine.campaign.holds
+    machine.campaign = replace(machine.campaign, holds=replace(
+        holds, flags={**holds.flags, 'norebalance': False}))
+    assert SetFlag('norebalance', False) not in machine.turn()
+    machine.until(lambda: not machine.campaign.holds.flags)
+    machine.to(Phase.DONE)
+    assert not [event for event in machine.events if 'outside perfguard' in event.what]
+
+
 def test_pgs_that_move_are_pinned_once_they_are_stopped() -> None:
     """As after an abort whose "resume" finds PGs on their way: of those that the OSDMap shows
     remapped, some arrive before norebalance is in force, and their pins would move them back."""
