@@ -88,14 +88,14 @@ def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:
 
 def test_a_quota_that_leaves_too_little_is_kept(probes: Probes) -> None:
     cluster = probes.cluster
-    # 50 objects are there; the probe would create 16.
+    # Too little also as long as the mons do not know of the 50 objects that are there.
     cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='80')
     try:
-        run = begin(cluster, '--pool', 'rep', '--rw', 'randread', '--force', *SHORT)
-        assert run.communicate(timeout=60)[1] == (
-            'perfguard-probe: the probe would create 16 objects, more than half of the '
-            "pool's remaining quota of 30\n")
-        assert run.returncode == 1 and not of_probes(cluster)
+        run = begin(cluster, '--pool', 'rep', '--rw', 'randread', '--force', '--bs', '4k',
+                    '--size', '4m', '--nrfiles', '64', '--runtime', '1', '--ramp_time', '0')
+        said = run.communicate(timeout=60)[1]
+        assert run.returncode == 1 and "of the pool's remaining quota" in said, said
+        assert not of_probes(cluster)
     finally:
         cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='0')
 
