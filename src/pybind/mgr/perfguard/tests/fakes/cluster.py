@@ -627,7 +627,8 @@ class FakeCluster:
             version, self.toys)
         toys = {osd: toy for osd, toy in known.items() if osd not in self.not_in_crush}
         return CrushRules.from_dump({**ToyMon(toys, 3, ()).crush_dump(),
-                                     'tunables': self.tunables, 'choose_args': self.choose_args})
+                                     'tunables': self.tunables,
+                                     'choose_args': self.choose_args or None})
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 40, 0, 0)
