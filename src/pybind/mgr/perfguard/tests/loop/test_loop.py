@@ -602,11 +602,14 @@ def test_a_crash_at_any_point_of_an_aborted_campaign(phase: str) -> None:
     assert faults(Crash(), abort_in=phase) == {}
 
 
-def test_a_failover_in_every_turn() -> None:
+def test_a_failover_in_every_other_turn() -> None:
+    """An mgr releases nothing until PGs must have peered that were remapped before it was
+    active."""
     driver = Driver()
     driver.ask('prepare')
     for number in range(200):
         driver.restart()
+        driver.turn(12.0)
         driver.turn()
         if driver.phase == 'PREPARED' and number == 5:
             driver.cluster.expand()
