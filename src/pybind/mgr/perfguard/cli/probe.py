@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The commands of the probes: one thin function each."""
 import errno
+import functools
 from inspect import Parameter, Signature
 from typing import Any, Callable, Mapping, Optional
 
@@ -33,10 +34,10 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
               for name in (*_WAYS, *switches)]
 
     def decorated(handler: Handler) -> Callable[..., Json]:
+        @functools.wraps(handler)
         def command(self: Any, **arguments: Any) -> Json:
             return handler(self, {**{each.name: each.default for each in given}, **arguments})
 
-        command.__doc__ = handler.__doc__
         command.__annotations__ = {each.name: each.annotation for each in given}
         setattr(command, '__signature__', Signature([Parameter('self', kind), *given]))
         return command

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The table of the REST API, against the commands that it stands for."""
-import ast
 import errno
+import importlib
+import inspect
 import re
-from pathlib import Path
+import types
 from typing import Any, Dict, List
 
 import pytest
@@ -12,42 +13,35 @@ from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, OVERVIEW_FIEL
                                   BadField, Route, arguments, http_status, largest_body,
                                   refuse_twice)
 
-PACKAGE = Path(__file__).parents[2]
-#: They make a command of a handler.
-DECORATORS = ('reads', 'writes')
+from ..fakes.mgr_module import COMMANDS
+
 #: Parameters that are not the caller's to give: Ceph's and the format.
 OWN = {'self', 'format'}
 
 
-def handlers() -> Dict[str, List[str]]:
+@pytest.fixture(scope='module')
+def handlers(mgr_stub: types.ModuleType) -> Dict[str, List[str]]:
     """Handler -> its parameters, of all commands."""
-    found = {}
-    for path in (PACKAGE / 'cli').glob('*.py'):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and any(
-                    isinstance(each, ast.Call) and getattr(each.func, 'id', '') in DECORATORS
-                    for each in node.decorator_list):
-                found[node.name] = [arg.arg for arg in node.args.args if arg.arg not in OWN]
-    return found
-
-
-HANDLERS = handlers()
+    importlib.import_module('perfguard.cli')
+    return {handler.__name__: [name for name in inspect.signature(handler).parameters
+                               if name not in OWN] for _, handler in COMMANDS.values()}
 
 
 def route(handler: str) -> Route:
     return next(each for each in ROUTES if each.handler == handler)
 
 
-def test_every_command_has_one_route() -> None:
-    assert sorted(each.handler for each in ROUTES) == sorted(HANDLERS)
+def test_every_command_has_one_route(handlers: Dict[str, List[str]]) -> None:
+    assert sorted(each.handler for each in ROUTES) == sorted(handlers)
     paths = [(each.method, each.path) for each in ROUTES]
     assert len(set(paths)) == len(paths)
 
 
 @pytest.mark.parametrize('each', ROUTES, ids=lambda each: each.handler)
-def test_fields_are_the_parameters_of_the_command(each: Route) -> None:
+def test_fields_are_the_parameters_of_the_command(
+        each: Route, handlers: Dict[str, List[str]]) -> None:
     given = [field.parameter or field.name for field in each.fields]
-    assert sorted(given) == sorted(HANDLERS[each.handler])
+    assert sorted(given) == sorted(handlers[each.handler])
     in_path = set(re.findall(r'\{(\w+)\}', each.path))
     assert in_path <= {field.name for field in each.fields if field.required}
     preview = each.path.startswith('/preview/')
@@ -122,7 +116,8 @@ def test_http_status(code: int, status: int) -> None:
     assert http_status(code) == status
 
 
-def test_every_dry_run_has_a_preview_for_those_who_may_only_read() -> None:
+def test_every_dry_run_has_a_preview_for_those_who_may_only_read(
+        handlers: Dict[str, List[str]]) -> None:
     """Ceph checks capabilities by a command's prefix, whatever its options are."""
     switches = {'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_really_mean_it'}
     previews = {'expand': 'preview_expand', 'drain': 'preview_drain', 'undrain': 'preview_undrain',
@@ -130,9 +125,9 @@ def test_every_dry_run_has_a_preview_for_those_who_may_only_read() -> None:
                 'rebalance_adopt': 'preview_adopt', 'rebalance_rule': 'preview_rule',
                 'rebalance_pg_num': 'preview_pg_num', 'replace': 'preview_replace',
                 'rebalance_import': 'preview_import', 'probe_run': 'preview_probe'}
-    assert {handler for handler, given in HANDLERS.items() if 'dry_run' in given} == set(previews)
+    assert {handler for handler, given in handlers.items() if 'dry_run' in given} == set(previews)
     for handler, preview in previews.items():
-        assert HANDLERS[preview] == [name for name in HANDLERS[handler] if name not in switches]
+        assert handlers[preview] == [name for name in handlers[handler] if name not in switches]
 
 
 def test_only_files_are_large() -> None:
