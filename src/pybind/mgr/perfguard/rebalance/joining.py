@@ -22,7 +22,7 @@ from ..watch.stop_conditions import is_muted, is_waived
 from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
-from .pinning import STUCK_SECONDS, audit, awaited, pin_remapped
+from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pool_change import (accepted, change_to, has_numbers, has_targets, interrupted, move_first,
                           other_rule, pg_num_begun, stands_still, step_now, step_text, targets_of,
                           too_early, upmaps_to_remove)
@@ -120,7 +120,7 @@ def _only_interval(turn: Turn) -> bool:
 
 def _unsettled(turn: Turn, change: Change) -> bool:
     """Whether the last burst is not completely in force; PGs that it has missed are pinned here."""
-    left = pin_remapped(turn) + awaited(turn)
+    left = pin_remapped(turn)
     peering = turn.seen.signals.counts.in_transition > 0
     if change.pgs is not None and turn.now - change.since <= turn.seen.stats_period + 1:
         return True  # PGs that were split have not reported yet

@@ -174,7 +174,7 @@ def _pinning(turn: Turn) -> None:
     if change is not None and change.stage is not ChangeStage.LANDED:
         join(turn, settled)
         return
-    left = pin_remapped(turn) + awaited(turn)
+    left = pin_remapped(turn)
     pins = {**turn.pinned(), **turn.new_pins}
     peering = unsettled(turn.campaign, pins, turn.seen, turn.options.max_transition_ratio)
     if left:
@@ -217,7 +217,7 @@ def _pinned_summary(turn: Turn) -> str:
 
 def _pinned(turn: Turn) -> None:
     _borrow(turn, norebalance=True)
-    left = pin_remapped(turn) + awaited(turn)
+    left = pin_remapped(turn)
     excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     if left:
         _report_left(turn, left)
@@ -244,7 +244,7 @@ def _arriving(turn: Turn) -> List[Reason]:
 
 def _releasing(turn: Turn) -> None:
     _end_pause(turn)
-    left = pin_remapped(turn) + awaited(turn)
+    left = pin_remapped(turn)
     excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning or _flag_is_coming(turn))
@@ -435,7 +435,7 @@ def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
                       'flight')
     pin_back(turn)
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    left = pin_remapped(turn)
+    left = pin_remapped(turn) - awaited(turn)
     campaign = turn.campaign
     if left or campaign.pinning or campaign.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(

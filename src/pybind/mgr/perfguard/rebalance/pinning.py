@@ -164,7 +164,7 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
 
 def pin_remapped(turn: Turn) -> int:
     """Pin PGs that are remapped and not in flight; returns how many are left for later turns,
-    without those that wait for recovery (see `awaited`).
+    including those that are `awaited`.
 
     PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
     for recovery.
@@ -205,7 +205,7 @@ def pin_remapped(turn: Turn) -> int:
     if fresh and not early:
         turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning ' + pgs(fresh))
-    return later
+    return later + awaited(turn)
 
 
 def is_still(turn: Turn) -> bool:
