@@ -10,8 +10,8 @@ import base64
 import errno
 import math
 from dataclasses import replace
-from typing import (Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Set,
-                    Tuple)
+from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
@@ -386,10 +386,11 @@ def _nothing_to_restore(seen: Observation) -> Refused:
 
 def _drained_of(raw: Any) -> 'Drained':
     """Raises TypeError or ValueError."""
-    weight, *more = raw
+    # Earlier versions stored less.
+    missing: List[Any] = ['', ()][len(raw) - 1:]
+    weight, uuid, uneven = list(raw) + missing
     if not math.isfinite(weight):
         raise ValueError('%r is not a weight' % (weight,))
-    uuid, uneven = (*more, '', ())[:2] if len(more) < 2 else more
     return Drained(float(weight), str(uuid),
                    tuple((str(place), float(number)) for place, number in uneven))
 
