@@ -126,9 +126,10 @@ def test_it_writes_no_pin_records_any_more() -> None:
     assert not [key for key in driver.kv.data if key.startswith('pins/')]
 
 
-def records(driver: Driver) -> Any:
-    return {key: value for key, value in driver.kv.data.items()
-            if key.startswith(('campaign', 'pins', 'crushbefore', 'history'))}
+def records(driver: Driver, *names: str) -> Any:
+    """What is stored under names that begin so; by default, that of campaigns."""
+    begin = names or ('campaign', 'pins', 'crushbefore', 'history')
+    return {key: value for key, value in driver.kv.data.items() if key.startswith(begin)}
 
 
 @pytest.mark.parametrize('what', ['pause', 'abort', 'rollback', 'shutdown', 'goes on'])

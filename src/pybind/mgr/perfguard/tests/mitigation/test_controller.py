@@ -17,7 +17,7 @@ from perfguard.watch.laggy import WEDGE_SECONDS
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
-from ..test_journal import two
+from ..test_journal import records, two
 from ..watch.test_controller import PERIOD, Watched
 
 SECONDS = 5.0
@@ -570,13 +570,9 @@ def test_an_mgr_that_is_not_active_any_more_writes_nothing() -> None:
     other = two(driver)
     driver.trouble(False)
     other.run_until(lambda: not other.loop.published.held)
-    stored = documents(driver)
+    stored = records(driver, 'mitigation')
     driver.loop.turn()
-    assert documents(driver) == stored and driver.loop.journal.fenced
-
-
-def documents(driver: Driver) -> Dict[str, str]:
-    return {key: value for key, value in driver.kv.data.items() if key.startswith('mitigation')}
+    assert records(driver, 'mitigation') == stored and driver.loop.journal.fenced
 
 
 def test_an_mgr_that_is_active_again_continues_from_what_the_other_stored() -> None:

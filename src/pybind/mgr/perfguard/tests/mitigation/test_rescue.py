@@ -15,7 +15,7 @@ from perfguard.upmap.shares import Room
 
 from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver
-from ..test_journal import two
+from ..test_journal import records, two
 
 FULL = 3
 ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=5.0)
@@ -445,10 +445,6 @@ def test_an_mgr_that_is_not_active_any_more_writes_no_rescues() -> None:
     other = two(driver)
     other.run_until(lambda: len(upmaps(driver)) == 6)
     other.run(2)
-    stored = documents(driver)
+    stored = records(driver, 'rescues')
     driver.loop.turn()
-    assert documents(driver) == stored and driver.loop.journal.fenced
-
-
-def documents(driver: Driver) -> Dict[str, str]:
-    return {key: value for key, value in driver.kv.data.items() if key.startswith('rescues')}
+    assert records(driver, 'rescues') == stored and driver.loop.journal.fenced
