@@ -171,7 +171,7 @@ class SavedPlan:
         if prepared.ordinary:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
                           % (self.name, prepared.ordinary))
-        if change == self.change:
+        if change is not None and _same_base(change) == _same_base(self.change):
             return
         rows = _other_change(self.change, change or Change())
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
@@ -190,6 +190,12 @@ class SavedPlan:
 
     def details(self, now: PlanGround, waits: str = '') -> Json:
         return {**self.row(now, waits), 'preview': self.preview}
+
+
+def _same_base(change: Change) -> Change:
+    """A change without the version of the CRUSH map that a whole map replaces: the mons also give
+    the same map new versions, and the ground of the plan shows another one."""
+    return replace(change, crush_version=0, crush_identity=0)
 
 
 def _other_change(before: Change, now: Change) -> List[str]:
@@ -389,6 +395,8 @@ class PlanQueue:
         prepared.refuse_unfit(order, seen, self._options())
         preview = {**prepared.as_json(replace(order, dry_run=True), None),
                    **costs(seen, self._options())}
+        # From now on, the ground shows whether CRUSH has changed.
+        order = replace(order, prior_version=None)
         plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview,
                          token=secrets.token_hex(4))
         self.saved.put(plan)

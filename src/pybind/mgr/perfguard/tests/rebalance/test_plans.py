@@ -139,9 +139,14 @@ def test_a_plan_is_refused_with_what_has_changed(change: Any, text: str) -> None
     assert driver.phase == 'IDLE' and driver.cluster.sent == sent
 
 
-def test_a_plan_outlives_a_new_version_of_the_same_crush_map() -> None:
+WEIGHTS = {str(osd): 1.0 for osd in range(11)}
+
+
+@pytest.mark.parametrize('order', [EXPAND, Order(
+    'apply', crush_map=json.dumps(WEIGHTS).encode(), prior_version=2)], ids=['expand', 'apply'])
+def test_a_plan_outlives_a_new_version_of_the_same_crush_map(order: Order) -> None:
     driver = waiting()
-    save(driver)
+    save(driver, order)
     driver.cluster.restart_osd()
     driver.run(3)
     assert plans(driver)[0]['state'] == 'ready'
@@ -270,8 +275,7 @@ def test_what_would_be_refused_cannot_be_saved() -> None:
 
 def test_a_plan_with_a_crush_map_survives_the_store() -> None:
     driver = waiting()
-    weights = {**{str(osd): 1.0 for osd in range(11)}}
-    save(driver, Order('apply', crush_map=json.dumps(weights).encode()))
+    save(driver, Order('apply', crush_map=json.dumps(WEIGHTS).encode()))
     loaded = Plans(driver.loop._store)
     assert loaded.load() == []
     plan = loaded.get('autumn')
@@ -355,10 +359,9 @@ def test_a_change_that_overfills_an_osd_is_refused_unless_it_is_forced() -> None
 
 def test_an_approval_uses_nothing_that_was_worked_out_for_another_plan_of_that_name() -> None:
     driver = waiting()
-    weights = {str(osd): 1.0 for osd in range(11)}
 
     def apply_order(weight: float) -> Order:
-        return Order('apply', crush_map=json.dumps({**weights, '8': weight}).encode())
+        return Order('apply', crush_map=json.dumps({**WEIGHTS, '8': weight}).encode())
     save(driver, apply_order(3.0))
     driver.tools.late = True
     late = driver.loop.requests.submit(PlanOrder(APPROVE, 'autumn'))
