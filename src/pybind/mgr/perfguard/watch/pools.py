@@ -13,7 +13,8 @@ from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, History
                      are_amounts, mean_flow, recent)
 from .types import Alarm, Flow
 
-#: Points of a baseline that are kept (one quiet week), and that are stored for a failover.
+#: Points of a baseline that are kept (one quiet week with operations), and that are stored for a
+#: failover.
 BASELINE_POINTS = 1008
 STORED_POINTS = 144
 #: Minimum number of operations of all points of a baseline.
@@ -39,7 +40,8 @@ class PoolSettings:
     #: An alarm is raised above this multiple of the baseline, if latency is also `least_excess_ms`
     #: above the baseline.
     alarm_factor: float
-    #: Quiet seconds (nothing moves, no problem exists) of one point of the baseline.
+    #: Quiet seconds with operations (nothing moves, no problem exists) of one point of the
+    #: baseline.
     baseline_seconds: float
     least_excess_ms: float = 2.0
     #: Time for which latency must be high to raise the alarm, and normal to clear it.
@@ -102,7 +104,8 @@ class _Pool:
             found = [point for point in self._first if point.sums[number]]
             self._provisional[kind] = _median_ms(found, number, total, LEAST_OPS) \
                 if sum(point.seconds for point in found) >= PROVISIONAL_SECONDS else None
-        return self.quiet.add(now, seconds, sums)
+        # Points without operations would displace those with operations.
+        return bool(sums[READS] or sums[WRITES]) and self.quiet.add(now, seconds, sums)
 
     def take_length(self, baseline_seconds: float) -> None:
         self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds

@@ -8,7 +8,8 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Minute
-from perfguard.watch.pools import PoolPerformance, PoolSettings, PoolWatch, STORED_POINTS
+from perfguard.watch.pools import (BASELINE_POINTS, PoolPerformance, PoolSettings, PoolWatch,
+                                   STORED_POINTS)
 from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent, recent_total
 from perfguard.watch.types import Flow
 
@@ -353,8 +354,18 @@ def test_a_grown_baseline_is_to_be_stored() -> None:
 def test_a_pool_waits_once_to_be_stored() -> None:
     clients = Clients(PoolSettings(3.0, baseline_seconds=5.0))
     clients.pools = range(20)
-    clients.rows(500, [])
+    clients.rows(500, [ClientOps(pool, 1, ops(9, 1.0), Ops()) for pool in clients.pools])
     assert sorted(pool for pool, _ in iter(clients.watch.take_unsaved, None)) == list(range(20))
+
+
+def test_idle_days_do_not_displace_the_baseline() -> None:
+    """Neither in this mgr nor in the next one, which loads fewer points."""
+    clients = learned(2.0, 3.0)
+    clients.feel(60 * (BASELINE_POINTS + 10))
+    assert clients.latency.read_baseline_ms == 2.0
+    later = Clients()
+    later.watch.load(POOL, json.loads(json.dumps(stored(clients)[1])), SETTINGS)
+    assert later.latency.read_baseline_ms == 2.0 and later.latency.write_baseline_ms == 3.0
 
 
 def test_baselines_and_alarms_survive() -> None:
