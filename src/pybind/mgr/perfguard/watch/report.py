@@ -407,6 +407,9 @@ def _ago(context: WatchContext, since: float) -> str:
 def _late_text(seen: PoolPerformance, kind: str) -> str:
     now, usual = (seen.read, seen.read_baseline_ms) if kind == 'reads' else \
         (seen.write, seen.write_baseline_ms)
+    if not now.rate:
+        return '%s were slow (baseline %.1f ms; none completed in the last minute)' % (
+            kind, usual or 0.0)
     return '%s take %.1f ms (baseline %.1f ms)' % (kind, now.ms, usual or 0.0)
 
 

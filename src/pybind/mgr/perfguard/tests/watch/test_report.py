@@ -401,6 +401,20 @@ def test_a_pool_that_is_slower_than_its_baseline() -> None:
     assert cluster.told[-1] == ('latency', 'writes of pool rbd are back at their baseline')
 
 
+def test_a_slow_pool_without_operations_has_no_latency() -> None:
+    """Its clients have stopped, or no operation completes: 0 ms would be wrong."""
+    cluster = Osds()
+    cluster.run(180)
+    cluster.idle = False
+    cluster.slow = {osd: 10.0 for osd in cluster.places}
+    cluster.run(180)
+    cluster.hang = list(cluster.places)
+    cluster.run(65)
+    assert cluster.detail(LATENCY).startswith(
+        'pool rbd: reads were slow (baseline 0.5 ms; none completed in the last minute) for 2')
+    assert '0.0 ms' not in cluster.detail(LATENCY)
+
+
 @pytest.mark.parametrize('noisy', [
     Signals(replace(PGS, active_clean=60)), Signals(PGS, slow_ops=1),
     Signals(replace(PGS, laggy=1)), Signals(PGS, recovery_bytes_per_second=1e6)])
