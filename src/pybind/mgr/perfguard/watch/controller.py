@@ -34,6 +34,10 @@ CHRONIC_SECONDS = 900.0
 #: campaign moves data.
 USUAL = 'usual'
 USUAL_SECONDS, FIRST_USUAL_SECONDS = 3600.0, 300.0
+#: The provisional baselines. A new mgr cannot learn these either. They are written at once when a
+#: pool gets one, and at this interval while they change, which is for the first minutes of a pool.
+PROVISIONAL = 'provisional'
+PROVISIONAL_SECONDS = 60.0
 #: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
 #: Share of the stats period after which the next reading may be taken.
@@ -71,8 +75,8 @@ class Watching:
     2. Judge: WatchState processes the readings; pure.
     3. Report: events, health checks, rows for commands (`watched`), and client latency for the
        throttle (`clients`).
-    4. Store: raised alarms, one changed baseline, every 15 minutes the counts of chronically slow
-       OSDs, and every hour how latency varies while nothing moves.
+    4. Store: raised alarms, one changed baseline, provisional baselines, every 15 minutes the
+       counts of chronically slow OSDs, and every hour how latency varies while nothing moves.
 
     If a reading fails, step 3 is skipped; a campaign continues without it.
     """
@@ -88,6 +92,8 @@ class Watching:
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
         #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.
         self._usual: Tuple[Set[str], float] = (set(), 0.0)
+        #: The stored provisional baselines, and when they were stored.
+        self._provisional: Tuple[Json, float] = ({}, 0.0)
         self._updated: Optional[float] = None
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
@@ -110,6 +116,8 @@ class Watching:
             self._watch.norms.from_json(usual.get('osds'))
             self._watch.pools.load_spreads(usual.get('pools'), pool_settings(options))
         self._usual = (_subjects(self._usual_document()), now)
+        self._watch.pools.load_provisional(self._store.get(PROVISIONAL), pool_settings(options))
+        self._provisional = (self._watch.pools.provisional_to_json(), now)
         document = self._store.get(DOCUMENT)
         try:
             self._watch.load(document, now)
@@ -162,6 +170,7 @@ class Watching:
         self._save(set(view.osdmap.pools))
         self._save_chronic(now)
         self._save_usual(now)
+        self._save_provisional(now)
 
     def _document(self) -> Json:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}
@@ -207,6 +216,18 @@ class Watching:
         self._usual = (found, now)
         if document != self._store.get(USUAL) and (found or known):
             self._store.put(USUAL, document)
+
+    def _save_provisional(self, now: float) -> None:
+        known, written = self._provisional
+        document = self._watch.pools.provisional_to_json()
+        if document == known or (_kinds(document) == _kinds(known)
+                                 and 0.0 <= now - written < PROVISIONAL_SECONDS):
+            return
+        self._provisional = (document, now)
+        if document:
+            self._store.put(PROVISIONAL, document)
+        else:
+            self._store.remove(PROVISIONAL)
 
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
@@ -268,6 +289,10 @@ def _pool_clients(watch: WatchState, context: WatchContext,
 def _subjects(usual: Json) -> Set[str]:
     """OSDs and pools that the document knows something of."""
     return {'osd.' + osd for osd in usual['osds']} | {'pool ' + pool for pool in usual['pools']}
+
+
+def _kinds(provisional: Json) -> Dict[str, Set[str]]:
+    return {pool: set(kinds) for pool, kinds in provisional.items()}
 
 
 def _gist(document: Any) -> Any:

@@ -88,7 +88,7 @@ class _Pool:
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
         #: Quiet readings of operations without a baseline, and the provisional baseline.
         self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
-        self._provisional: Dict[str, Optional[float]] = {}
+        self.provisional: Dict[str, float] = {}
         #: The point that is not quiet, and by kind the lowest latency of these points, in ms.
         self._moving = Series(4, 1, baseline_seconds)
         self._lowest: Dict[str, float] = {}
@@ -102,8 +102,10 @@ class _Pool:
             self._first.append(HistoryPoint(now, seconds, tuple(sums)))
         for kind, number, total in missing:
             found = [point for point in self._first if point.sums[number]]
-            self._provisional[kind] = _median_ms(found, number, total, LEAST_OPS) \
-                if sum(point.seconds for point in found) >= PROVISIONAL_SECONDS else None
+            ms = _median_ms(found, number, total, LEAST_OPS)
+            # The provisional baseline of an earlier mgr serves until then.
+            if ms is not None and sum(point.seconds for point in found) >= PROVISIONAL_SECONDS:
+                self.provisional[kind] = ms
         # Points without operations would displace those with operations.
         return bool(sums[READS] or sums[WRITES]) and self.quiet.add(now, seconds, sums)
 
@@ -114,7 +116,7 @@ class _Pool:
         """In ms; provisional if no point is complete."""
         usual = self.baselines[kind]
         if usual is None:
-            usual = self._provisional.get(kind)
+            usual = self.provisional.get(kind)
             if usual is not None:
                 usual = min(usual, self._lowest.get(kind, usual))
         return usual
@@ -259,6 +261,24 @@ class PoolWatch:
             if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
                 for kind, spread in self._pool(int(key), settings).spreads.items():
                     spread.from_json(kinds.get(kind))
+
+    def provisional_to_json(self) -> Dict[str, Dict[str, float]]:
+        """Pool -> kind -> provisional baseline in ms, where there is no other."""
+        found: Dict[str, Dict[str, float]] = {}
+        for pool_id, pool in self._pools.items():
+            for kind, usual in pool.baselines.items():
+                ms = pool.baseline(kind)
+                if usual is None and ms is not None:
+                    found.setdefault(str(pool_id), {})[kind] = round(ms, 4)
+        return found
+
+    def load_provisional(self, value: Any, settings: PoolSettings) -> None:
+        """Load the output of provisional_to_json(); invalid data is skipped."""
+        for key, kinds in value.items() if isinstance(value, dict) else ():
+            if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
+                self._pool(int(key), settings).provisional.update(
+                    (kind, float(ms)) for kind, ms in kinds.items()
+                    if isinstance(ms, (int, float)) and 0.0 < ms < LARGEST)
 
     def load_alarms(self, rows: Any, now: float) -> None:
         """Load the rows of `slow`."""

@@ -63,9 +63,9 @@ class OsdCluster(FakeCluster):
 class Watched(Driver):
     """Quiet for long enough that each pool with clients has a baseline."""
 
-    def __init__(self) -> None:
+    def __init__(self, baseline_seconds: float = 60.0) -> None:
         self.osds = OsdCluster(hosts=12)
-        super().__init__(self.osds, replace(OPTIONS, baseline_seconds=60.0))
+        super().__init__(self.osds, replace(OPTIONS, baseline_seconds=baseline_seconds))
         self.minutes(2)
 
     def minutes(self, number: float) -> None:
@@ -519,6 +519,30 @@ def test_how_latency_varies_while_nothing_moves_survives_the_mgr() -> None:
     watched.minutes(0.5)
     after = watched.loop.jobs.watching.clients
     assert after.norms == pytest.approx(before.norms, rel=0.1)
+
+
+def test_provisional_baselines_survive_the_mgr() -> None:
+    """An expansion may begin minutes after the module was enabled, and take weeks."""
+    watched = Watched(baseline_seconds=600.0)
+    assert not watched.loop.jobs.watching._store.names('baseline/')
+    before = watched.loop.jobs.watching.clients.pools[1].read_baseline_ms
+    assert before is not None
+    # Seconds of quiet while the campaign continues do not suffice for another one.
+    for trouble in (False, True):
+        watched.restart()
+        watched.osds.trouble = {'active_clean': 0} if trouble else {}
+        watched.minutes(0.25)
+        after = watched.loop.jobs.watching.clients.pools
+        assert after[1].read_baseline_ms == pytest.approx(before, rel=0.05)
+        assert after[1].write_baseline_ms is None and after[2].read_baseline_ms is None
+
+
+def test_provisional_baselines_are_removed_once_no_pool_needs_one() -> None:
+    watched = Watched(baseline_seconds=600.0)
+    store = watched.loop.jobs.watching._store
+    assert store.get('provisional') == {'1': {'reads': pytest.approx(1.0, rel=0.05)}}
+    watched.minutes(10)
+    assert store.get('provisional') is None
 
 
 def test_operations_of_the_last_minute_are_for_the_throttle() -> None:
