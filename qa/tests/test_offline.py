@@ -100,8 +100,11 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     assert remapped(cluster) == 0
     drain = planned(cluster, 'drain', 'osd.0', '--format', 'sh')
     run_script(cluster, drain)
-    # Again, as after an interruption.
+    # It has run to its end, so it is not run again, unless as after an interruption.
+    assert 'plan again' in pipe(cluster, drain).stderr
+    cluster.mon('osd set', key='norebalance')
     run_script(cluster, drain)
+    cluster.mon('osd unset', key='norebalance')
     assert remapped(cluster) == 0
     weights = {row['name']: row['crush_weight'] for row in json.loads(
         cluster.ceph('osd', 'df', '-f', 'json').stdout)['nodes']}

@@ -75,7 +75,8 @@ def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None
             pg_temp={e['pgid']: tuple(e['osds']) for e in dump['pg_temp']},
             fsid=dump.get('fsid', ''),
             min_compat_client=dump.get('require_min_compat_client', ''),
-            nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)))
+            nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)),
+            crush_version=dump.get('crush_version', 0))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
 

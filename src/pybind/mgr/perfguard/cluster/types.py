@@ -151,6 +151,8 @@ class OsdMap:
     min_compat_client: str = ''
     #: Used share from which an OSD is nearfull.
     nearfull_ratio: float = 0.85
+    #: Version of its CRUSH map.
+    crush_version: int = 0
 
     @property
     def pg_count(self) -> int:

@@ -337,7 +337,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
         'warnings': list(remarks),
         **_forecast_json(moves, maps), **pins.as_json()},
-        Script([CommandBatch(lines)], hold=True, back=_reweights(before)))
+        Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(before)))
 
 
 def _reweights(weights: Mapping[int, float]) -> List[str]:
@@ -371,7 +371,7 @@ def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) ->
     conf = os.path.abspath(args.conf) if args.conf else ''
     if args.format == 'sh':
         return '\n'.join(script(plan, maps.osdmap.fsid, conf)) + '\n'
-    return ''.join(line + '\n' for line in listing(plan, conf))
+    return ''.join(line + '\n' for line in listing(plan, maps.osdmap.fsid, conf))
 
 
 def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:

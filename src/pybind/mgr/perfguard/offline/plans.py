@@ -186,14 +186,18 @@ SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case 
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
 CEPH = 'ceph'
 #: Nothing moves until all commands were executed. A flag that others have set is left alone; they
-#: may have set or cleared it since the plan was made.
+#: may have set or cleared it since the plan was made. Without it this is not the rest of an
+#: interrupted run, and pins for another CRUSH map, or of a run that has ended, would move data.
 HOLD = '''osds=$(CEPH osd dump) || exit 1
 if echo "$osds" | grep "^flags.*norebalance" > /dev/null; then
     echo "norebalance was set before, so it stays set" >&2
     hold=theirs
-else
+elif echo "$osds" | grep -x "crush_version VERSION" > /dev/null; then
     hold=ours
     CEPH osd set norebalance || exit 1
+else
+    echo "CRUSH has changed since it was planned (version VERSION): plan again" >&2
+    exit 1
 fi'''
 LET_GO = '''if test "$failed" -ne 0; then
     echo "norebalance stays set, since commands failed: run this script again" >&2
@@ -230,26 +234,43 @@ class CommandBatch:
 class Script:
     """The commands of a plan."""
     batches: Sequence[CommandBatch]
-    #: No data must move until all commands have been executed.
-    hold: bool = False
+    #: The version of CRUSH of a plan for which no data must move until all commands have been
+    #: executed; None: it may.
+    hold: Optional[int] = None
     #: The commands that undo the plan.
     back: Sequence[str] = ()
 
+    @property
+    def for_shell(self) -> bool:
+        """Not only commands."""
+        return self.hold is not None or any(
+            batch.receivers is not None for batch in self.batches)
 
-def listing(plan: Script, conf: str = '') -> Iterator[str]:
+    def begin(self, ceph: str) -> Iterator[str]:
+        if self.hold is not None:
+            yield HOLD.replace('CEPH', ceph).replace('VERSION', str(self.hold))
+
+    def end(self, ceph: str) -> Iterator[str]:
+        if self.hold is not None:
+            yield LET_GO.replace('CEPH', ceph)
+
+
+def listing(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     """One command per line. `conf`: the cluster's configuration file, if not the default.
 
     The lines may be piped to a shell: waits precede each batch of a plan. If nothing must move,
     the script first sets norebalance and exits on the first error.
     """
     ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
-    if plan.hold:
-        yield from ('set -e', HOLD.replace('CEPH', ceph), STOP, 'failed=0')
+    if plan.for_shell and fsid:
+        yield from _only_on(fsid, ceph)
+    if plan.hold is not None:
+        yield from ('set -e', *plan.begin(ceph), STOP, 'failed=0')
     for batch in plan.batches:
         yield from batch.settle(ceph)
         yield from (ceph + line[len(CEPH):] for line in batch.lines)
-    if plan.hold:
-        yield from (LET_GO.replace('CEPH', ceph), 'test "$failed" -eq 0')
+    if plan.hold is not None:
+        yield from (*plan.end(ceph), 'test "$failed" -eq 0')
 
 
 def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
@@ -263,24 +284,22 @@ def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     if conf:
         yield 'CEPH_CONF=%s; export CEPH_CONF' % shlex.quote(conf)
     if fsid:
-        yield from _only_on(fsid)
+        yield from _only_on(fsid, CEPH)
     # Some shells continue after Ctrl-C, since "ceph" returns an ordinary error then.
     yield 'trap \'echo "interrupted; run this script again" >&2; exit 130\' INT TERM'
     yield from ('# to go back: ' + line for line in plan.back)
     yield 'failed=0'
-    if plan.hold:
-        yield HOLD.replace('CEPH', CEPH)
+    yield from plan.begin(CEPH)
     yield from _counted(plan.batches)
-    if plan.hold:
-        yield LET_GO.replace('CEPH', CEPH)
+    yield from plan.end(CEPH)
     yield 'test "$failed" -eq 0'
 
 
-def _only_on(fsid: str) -> Iterator[str]:
+def _only_on(fsid: str, ceph: str) -> Iterator[str]:
     """PGs and OSDs have the same ids in every cluster."""
     yield 'planned_for=%s' % shlex.quote(fsid)
-    yield ('test "$(ceph fsid)" = "$planned_for" || {\n    echo "this script is for cluster '
-           '$planned_for: set CEPH_CONF" >&2\n    exit 1\n}')
+    yield ('test "$(%s fsid)" = "$planned_for" || {\n    echo "this script is for cluster '
+           '$planned_for: set CEPH_CONF" >&2\n    exit 1\n}' % ceph)
 
 
 def _counted(batches: Sequence[CommandBatch]) -> Iterator[str]:

@@ -41,7 +41,7 @@ def pool(pool_id, size, type_, **extra):
 
 
 OSD_DUMP: Dict[str, Any] = {
-    'epoch': 77, 'fsid': 'f', 'flags': 'norebalance,sortbitwise',
+    'epoch': 77, 'fsid': 'f', 'crush_version': 5, 'flags': 'norebalance,sortbitwise',
     'flags_set': ['norebalance', 'sortbitwise'],
     'pools': [pool(1, 3, 1), pool(2, 4, 3), pool(3, 3, 1, pg_num_pending=255)],
     'osds': [{'osd': i, 'up': 1, 'in': 1, 'weight': 1, 'state': ['exists', 'up']}
@@ -378,8 +378,8 @@ def test_movement_begins_only_if_every_command_was_carried_out(
     status, out, _ = change('expand', '--format', 'sh')
     ceph = tmp_path / 'ceph'
     ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ntest "$1" = fsid && echo f\n'
-                    'test "$2" = dump && echo "flags %s"\ncase "$*" in *%s*) exit 1 ;; esac\n' % (
-                        tmp_path, flags, fails))
+                    'test "$2" = dump && printf "flags %s\\ncrush_version 5\\n"\n'
+                    'case "$*" in *%s*) exit 1 ;; esac\n' % (tmp_path, flags, fails))
     ceph.chmod(0o755)
     done = subprocess.run(['sh', '-c', out], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
                           stderr=subprocess.PIPE, text=True, check=False)
@@ -404,8 +404,9 @@ def test_piped_commands_stop_at_the_first_failure_and_nothing_moves(
     lines = change('expand')[1]
     ceph = tmp_path / 'ceph'
     ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *"%s"*) exit 1 ;; esac\n'
-                    'test "$2" = dump && echo "flags sortbitwise%s"\nexit 0\n' % (
-                        tmp_path, fails, ',norebalance' * now))
+                    'test "$1" = fsid && echo f\n'
+                    'test "$2" = dump && printf "flags sortbitwise%s\\ncrush_version 5\\n"\n'
+                    'exit 0\n' % (tmp_path, fails, ',norebalance' * now))
     ceph.chmod(0o755)
     done = subprocess.run(['sh'], input=lines, text=True, stderr=subprocess.PIPE, check=False,
                           env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])})
@@ -419,14 +420,32 @@ def test_piped_commands_stop_at_the_first_failure_and_nothing_moves(
         assert ('norebalance stays set' in done.stderr) == (fails in ('1.1', 'reweight'))
 
 
-def test_a_script_runs_on_no_other_cluster(change, tmp_path):
-    _, out, _ = change('drain', 'osd.3', '--format', 'sh')
-    (tmp_path / 'ceph').write_text('#!/bin/sh\necho "$*" >> %s/log\necho g\n' % tmp_path)
+def refused(tmp_path, text: str, fsid: str, osd_dump: str) -> Tuple[List[str], str]:
+    """What a script that ends early has sent to such a cluster, and what it says."""
+    (tmp_path / 'ceph').write_text(
+        '#!/bin/sh\necho "$*" >> %s/log\ntest "$1" = fsid && echo %s\ntest "$2" = dump && '
+        'printf "%s\\n"\nexit 0\n' % (tmp_path, fsid, osd_dump))
     (tmp_path / 'ceph').chmod(0o755)
-    done = subprocess.run(['sh', '-c', out], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
-                          stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1 and 'this script is for cluster f' in done.stderr
-    assert (tmp_path / 'log').read_text() == 'fsid\n'
+    done = subprocess.run(['sh'], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
+                          input=text, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    return (tmp_path / 'log').read_text().splitlines(), done.stderr
+
+
+@pytest.mark.parametrize('output', ['sh', 'commands'])
+def test_a_script_runs_on_no_other_cluster(change, tmp_path, output):
+    _, out, _ = change('drain', 'osd.3', '--format', output)
+    sent, said = refused(tmp_path, out, 'g', 'crush_version 5')
+    assert sent == ['fsid'] and 'this script is for cluster f' in said
+
+
+@pytest.mark.parametrize('output', ['sh', 'commands'])
+def test_pins_for_another_crush_map_or_of_a_run_that_has_ended_are_not_set(change, tmp_path,
+                                                                           output):
+    """They would move PGs back, all at once."""
+    _, out, _ = change('drain', 'osd.3', '--format', output)
+    sent, said = refused(tmp_path, out, 'f', 'flags sortbitwise\\ncrush_version 55')
+    assert sent == ['fsid', 'osd dump'] and 'plan again' in said
 
 
 def test_a_change_says_how_to_go_back(change):
@@ -521,7 +540,7 @@ def test_a_plan_releases_all_batch_by_batch(pinned):
     assert [line for line in lines if line.startswith('ceph ')] == [
         'ceph osd rm-pg-upmap-items ' + pgid for batch in found['batches'] for pgid in batch]
     # They may be piped to a shell: each batch waits.
-    assert sum('ceph pg stat' in line for line in lines) == 12 and lines[0].startswith('sleep 10')
+    assert sum('ceph pg stat' in line for line in lines) == 12 and lines[0] == 'planned_for=f'
     assert subprocess.run(['sh', '-n'], input=text, text=True, check=False).returncode == 0
 
 
