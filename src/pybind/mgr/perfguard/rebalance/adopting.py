@@ -390,7 +390,10 @@ def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
         return IN_FORCE
     pin = plan_pin(pool, up, final, present, seen.osdmap.osds, seen.crush,
                    out=out_osds(seen.osdmap.osds))
-    return pin.reason if isinstance(pin, Unpinnable) else pin.entry
+    if isinstance(pin, Unpinnable):
+        return pin.reason
+    drained = (set(final) - set(up)) & seen.crush.light_osds
+    return 'osd.%d is drained' % min(drained) if drained else pin.entry
 
 
 def _with(up: OsdSet, pairs: List[Pair]) -> OsdSet:

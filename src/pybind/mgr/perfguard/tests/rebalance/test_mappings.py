@@ -115,6 +115,20 @@ def test_what_cannot_be_carried_out_is_refused_unless_the_rest_is_forced(
     assert [one.pgid for one in cluster.moved] == ['1.4']
 
 
+def test_mappings_from_before_a_drain_do_not_fill_its_osds_again() -> None:
+    """They are about to be removed, and their weight is not 0, with which the mons would refuse
+    these upmaps."""
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    pair = a_pair(cluster, '1.1')
+    driver.order('drain', 'osd.%d' % pair[2])
+    driver.run_to('DONE')
+    pgid = next(pgid for pgid, pg in cluster.pg.items() if {
+        cluster.toys[osd].domain for osd in pg.up}.isdisjoint({cluster.toys[pair[2]].domain}))
+    with pytest.raises(Refused, match='osd.%d is drained' % pair[2]):
+        driver.order('import', mappings=text([(pgid, cluster.pg[pgid].up[0], pair[2])]))
+
+
 def test_a_mapping_that_breaks_the_rule_is_refused() -> None:
     driver = Driver(StrawCluster(osds_per_host=2))
     cluster: Any = driver.cluster
