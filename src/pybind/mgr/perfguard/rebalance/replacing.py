@@ -181,13 +181,14 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
         held = facts.campaign is not None and facts.campaign.held
         return ('campaign %d is aborted: "rebalance resume" continues' % facts.campaign.id
                 if held and facts.campaign is not None else
-                'no campaign is draining it: run "undrain osd.%d", then repeat the command' % osd
-                if facts.holds(osd) else 'waiting for the report of the OSD')
+                'waiting until it has deleted its PGs ("rebalance adopt" moves those that upmaps '
+                'keep on it)' if facts.holds(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
                 'recovery begins when it is marked out ("ceph osd out %d")' % osd)
     if phase is ReplacePhase.EMPTY:
-        return ('once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
+        return _kept_empty(osd, facts) + (
+                'once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
                 'destroy {0} --yes-i-really-mean-it" (with cephadm: "ceph orch osd rm {0} '
                 '--replace"), replace the device and create osd.{0} again'.format(osd))
     if phase is ReplacePhase.WAITING:
@@ -197,6 +198,14 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     if phase is ReplacePhase.READY:
         return 'waiting for a campaign to fill it'
     return '"rebalance status" shows the progress'
+
+
+def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
+    """How the balancer leaves an empty OSD alone. OSDMap::calc_pg_upmaps takes an OSD of any weight
+    for one that lacks PGs, as long as it has fewer than its share."""
+    if not 0.0 < facts.weight(osd) <= DRAINED_WEIGHT or not serves(osd, facts.orders.osdmap):
+        return ''
+    return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it; ' % osd
 
 
 def new_weight(record: Replacement, space: Optional[Space]) -> float:
@@ -385,8 +394,9 @@ class Replacing:
             orders.osdmap.osds[osd].uuid, before, 0, 0.0), facts)
         step = next_step(osd, phase, facts)
         if record is None:
-            step = {ReplacePhase.EMPTY: '"undrain" restores its CRUSH weight; once "ceph osd '
-                    'safe-to-destroy osd.%d" agrees, it may be removed' % osd,
+            step = {ReplacePhase.EMPTY: _kept_empty(osd, facts) + '"undrain" restores its CRUSH '
+                    'weight; once "ceph osd safe-to-destroy osd.%d" agrees, it may be removed'
+                    % osd,
                     ReplacePhase.WAITING: '"undrain" restores its CRUSH weight once it is up'
                     }.get(phase, step)
         elif phase is ReplacePhase.READY and self._fill.waits:

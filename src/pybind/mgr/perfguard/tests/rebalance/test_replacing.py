@@ -142,6 +142,39 @@ def test_no_pgs_are_pinned_for_a_new_device_over_state_that_could_not_be_read() 
     assert 'PERFGUARD_INTERRUPTED' in driver.cluster.checks
 
 
+@pytest.mark.parametrize('verb', ['drain', REPLACE])
+def test_what_the_balancer_places_on_a_drained_osd_is_moved_away_again(verb: str) -> None:
+    """It fills each OSD of a weight above 0 up to its share, which is less than one PG here."""
+    driver = filled()
+    cluster = driver.cluster
+    driver.order(verb, 'osd.8')
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {8: 'EMPTY'}
+    assert '"ceph osd crush reweight osd.8 0" keeps the balancer' in rows(driver)[8]['next']
+    cluster.add_upmap('1.1', cluster.pg['1.1'].up[0], 8)
+    settle(driver)
+    # "undrain" would fill it.
+    assert phases(driver) == {8: 'DRAINING'} and 'undrain' not in rows(driver)[8]['next']
+    assert '"rebalance adopt" moves' in rows(driver)[8]['next']
+    assert driver.order('adopt')['pgs'] == 1
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {8: 'EMPTY'} and cluster.clean()
+
+
+def test_an_osd_of_weight_0_is_replaced_as_well() -> None:
+    driver = emptied()
+    driver.cluster._weigh(8, 0.0)
+    settle(driver)
+    assert phases(driver) == {8: 'EMPTY'} and 'reweight' not in rows(driver)[8]['next']
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
 def test_a_larger_device_receives_a_larger_weight() -> None:
     driver = emptied()
     driver.cluster.destroy(8)
