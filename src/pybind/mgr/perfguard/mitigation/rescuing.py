@@ -50,6 +50,8 @@ class Rescuing:
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
         self._refused: Dict[str, Tuple[float, float]] = {}
+        #: PGs of which a campaign holds the upmap: it restores it when it has released them.
+        self._pinned: AbstractSet[str] = frozenset()
         #: PGs with a command that the mons have not refused.
         self._pending: Set[str] = set()
         #: PG and command that failed the last time -> its error, so that each failure is reported
@@ -87,7 +89,8 @@ class Rescuing:
         return [Row('upmap of PG ' + pgid, str(list(each.before.items)), str(list(
             each.entry.items)), each.since, '; '.join(
                 as_line(command) for command in entry_commands(pgid, each.entry, each.before)))
-            for pgid, each in sorted(self._rescues.items()) if not each.lapsed]
+            for pgid, each in sorted(self._rescues.items())
+            if not each.lapsed and pgid not in self._pinned]
 
     def turn(self, seen: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:
@@ -111,6 +114,7 @@ class Rescuing:
         if lasting and options.mitigation_mode != 'off':
             rescues.update(self._planned(facts, rescues, options.mitigation_mode))
         self._put(rescues)
+        self._pinned = pinned & rescues.keys()
         self._send(seen)
 
     def _prune(self, now: float) -> None:
@@ -155,7 +159,7 @@ class Rescuing:
             if followed is None:
                 continue
             if may_remove and followed.seen and not followed.returning \
-                    and may_return(pgid, followed, facts.seen, room):
+                    and pgid not in facts.pinned and may_return(pgid, followed, facts.seen, room):
                 # One at a time.
                 may_remove, self._calm = False, None
                 followed = replace(followed, returning=True)
@@ -180,13 +184,15 @@ class Rescuing:
         entry = osdmap.entry(pgid)
         if pool_of(pgid) not in osdmap.pools:
             return None
-        if rescue.returning:
-            return rescue if entry == rescue.entry else None
         if rescue.lapsed:
             return self._late(pgid, rescue, facts)
-        if pgid in facts.pinned or not ours(rescue, osdmap, pgid):
+        if pgid in facts.pinned:
+            return replace(rescue, returning=False)
+        if rescue.returning:
+            return rescue if entry == rescue.entry else None
+        if not ours(rescue, osdmap, pgid):
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
-                             'a campaign has pinned the PG' if pgid in facts.pinned else
+                             'a campaign has replaced it' if pgid in self._pinned else
                              'it was changed outside perfguard'))
             return None
         if entry == rescue.entry:
@@ -203,14 +209,13 @@ class Rescuing:
     def _late(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
         """Follow an upmap that was given up and that the mons may still accept. None: over."""
         entry, now = facts.seen.osdmap.entry(pgid), facts.seen.now
-        if pgid in facts.pinned:
-            return None
         if entry in rescue.possible:
             self._refused.pop(pgid, None)
             self._note(Event(KIND, 'the upmap of PG %s is in force after all' % pgid,
                              'the mons accepted it late'))
             return replace(rescue, entry=entry, seen=True, lapsed=False)
-        return rescue if entry == rescue.before and now - rescue.since <= LATE_SECONDS else None
+        waits = entry == rescue.before or pgid in facts.pinned
+        return rescue if waits and now - rescue.since <= LATE_SECONDS else None
 
     # ---- new upmaps
 
@@ -262,7 +267,7 @@ class Rescuing:
             present = seen.osdmap.entry(pgid)
             wanted: UpmapEntry = rescue.before if rescue.returning else rescue.entry
             last = self._sent.get(pgid)
-            if rescue.lapsed:
+            if rescue.lapsed or pgid in self._pinned:
                 continue
             if present != wanted and not (
                     last is not None and 0.0 <= seen.now - last < AGAIN_SECONDS):

@@ -176,6 +176,38 @@ def test_an_upmap_that_others_change_is_given_up() -> None:
                for event in driver.loop.published.events)
 
 
+@pytest.mark.parametrize('removing', [False, True])
+def test_an_upmap_that_a_campaign_restores_is_removed_after_it(removing: bool) -> None:
+    driver = hurt()
+    cluster = driver.cluster
+    driver.run_until(lambda: not cluster.toofull())
+    driver.run(20)
+    put, refused = upmaps(driver), 'osd rm-pg-upmap-items'
+    if removing:
+        cluster.fullness.clear()
+        cluster.used[FULL] = 1 << 30
+        cluster.refuse[refused] = 'EAGAIN'
+        driver.run_until(lambda: any(refused in str(command) for command in cluster.sent))
+    driver.to_pinned()
+    cluster.refuse.clear()
+    pins = driver.loop.rebalance.pins
+    ours = {'upmap of PG ' + pgid for pgid in put if pgid in pins and pins[pgid].before}
+    assert ours
+
+    def held() -> Any:
+        return {row.what for row in driver.loop.published.held}
+
+    assert not ours & held(), 'the campaign holds them'
+    driver.ask('start')
+    driver.run_to('DONE')
+    driver.run(2)
+    assert ours <= held()
+    cluster.fullness.clear()
+    cluster.used[FULL] = 1 << 30
+    driver.run(250)
+    assert upmaps(driver) == {} and cluster.clean() and Store(driver.kv).get('rescues') is None
+
+
 def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
     driver = hurt()
     driver.run_until(lambda: not driver.cluster.toofull())
