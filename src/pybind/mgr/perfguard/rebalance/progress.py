@@ -96,7 +96,7 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int,
               slowest: float = 0.0) -> Optional[Eta]:
     """None before the first arrival. `slowest`: path_seconds of the OSD that takes longest."""
     if left <= 0:
-        return Eta(0.0, 0.0, 0.0)
+        return _of_empty_pgs(progress, pgs_done, pgs_left)
     done, passed = progress.whole_bytes, progress.whole_seconds
     if done <= 0 or passed <= 0:
         return None
@@ -113,13 +113,28 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int,
     return Eta(seconds, max(min(ends), slowest * math.exp(-error)), max(ends))
 
 
+def _of_empty_pgs(progress: Progress, pgs_done: int, pgs_left: int) -> Optional[Eta]:
+    """PGs without data wait for batches and peer like others, whose copying takes time as well."""
+    if not pgs_left:
+        return Eta(0.0, 0.0, 0.0)
+    if not pgs_done or progress.whole_seconds <= 0:
+        return None
+    seconds = pgs_left * progress.whole_seconds / pgs_done
+    error = min(MOST_ERROR, _error_of_number(pgs_done, pgs_left))
+    return Eta(seconds, seconds * math.exp(-MOST_ERROR), seconds * math.exp(error))
+
+
 def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> float:
     """Half the width of the interval, of the logarithm."""
-    # PGs arrive nearly independently: their number varies by its square root.
-    by_number = NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
+    by_number = _error_of_number(pgs_done, pgs_left)
     by_rate = [_of_batches(progress, seconds, number) for number in BATCHES]
     # Two causes that are independent of each other.
     return math.hypot(by_number, max(by_rate))
+
+
+def _error_of_number(pgs_done: int, pgs_left: int) -> float:
+    # PGs arrive nearly independently: their number varies by its square root.
+    return NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
 
 
 def _of_batches(progress: Progress, seconds: float, number: int) -> float:

@@ -149,6 +149,16 @@ def test_nothing_is_known_before_anything_has_arrived() -> None:
     assert remaining(Progress(), 0.0, 0, 0) == Eta(0.0, 0.0, 0.0)
 
 
+def test_pgs_without_data_take_time_too() -> None:
+    progress = advance(Progress(), 60.0, 100.0)
+    eta = remaining(progress, 0.0, 30, 40)
+    assert eta is not None and eta.seconds == 80.0
+    assert eta.low == pytest.approx(10.0) and eta.high > 80.0
+    empty = remaining(advance(Progress(), 60.0, 0.0), 0.0, 30, 15)
+    assert empty is not None and empty.seconds == 30.0 and empty.low == pytest.approx(3.75)
+    assert remaining(Progress(), 0.0, 0, 9) is None
+
+
 def test_the_first_arrival_gives_a_wide_interval() -> None:
     eta = remaining(advance(Progress(), 4.0, 100.0), 900.0, 1, 9)
     assert eta is not None and eta.seconds == 36.0 and eta.high / eta.low > 10
