@@ -47,6 +47,8 @@ CAPS: Mapping[str, Tuple[str, str]] = {
                                'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
 
 
+#: Why a PG is not pinned: it may have arrived meanwhile, and would move back.
+APART = 'its acting set in the OSDMap is another one by now: plan again'
 #: Maximum length of an unexpected error.
 SHOWN = 200
 
@@ -211,9 +213,10 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     # The largest first, so that it is alone in memory.
     pgs = source.pgs(clean=False)
     maps = _maps(source)
-    _warn_if_apart(pgs, maps.osdmap)
+    apart = _warn_if_apart(pgs, maps.osdmap)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
-    plan = plan_pins(maps.osdmap, pgs, maps.crush)
+    plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
+    plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, APART)})
     if args.format != 'json':
         _explain('stays remapped', plan.unpinnable)
     return _printed(args, maps, plan.as_json(),
@@ -407,12 +410,15 @@ def _explain(what: str, reasons: Mapping[str, str]) -> None:
         say('%s more; --format json lists all' % plural(len(reasons) - MOST_REASONS, 'PG'))
 
 
-def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:
-    """The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree.
+def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> List[str]:
+    """Returns the PGs whose acting sets differ.
 
-    PG stats lag: after a change of the primary they show the earlier interval for some seconds.
+    The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree. PG stats
+    lag: after a change of the primary they show the earlier interval for some seconds.
     """
-    apart = sum(osdmap.pg_temp.get(pg.pgid) != pg.acting for pg in pgs)
+    # In pools with ec_optimizations, the OSDMap has another order.
+    apart = [pg.pgid for pg in pgs if set(osdmap.pg_temp.get(pg.pgid, ())) != set(pg.acting)]
     if apart:
         say('the acting sets of %s differ between the PG dump and the OSD dump; if the cluster has '
-            'changed in between, take both dumps again' % plural(apart, 'PG'))
+            'changed in between, take both dumps again' % plural(len(apart), 'PG'))
+    return apart

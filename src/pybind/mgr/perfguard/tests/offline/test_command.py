@@ -217,10 +217,18 @@ def test_reader_that_stops_early(files):
     assert 'Traceback' not in result.stderr and 'Exception' not in result.stderr
 
 
-def test_dumps_of_different_moments_are_reported(files):
-    Path(files['osd']).write_text(json.dumps({**OSD_DUMP, 'pg_temp': OSD_DUMP['pg_temp'][1:]}))
+@pytest.mark.parametrize('acting', [None, [0, 1, 4]])
+def test_a_pg_that_has_moved_between_the_dumps_is_not_pinned(files, acting):
+    """Its data would move back. `acting`: in the OSDMap; None: it has arrived."""
+    temp = [{**row, 'osds': row['osds'][::-1]} for row in OSD_DUMP['pg_temp']
+            if row['pgid'] != '1.1']
+    if acting:
+        temp.append({'pgid': '1.1', 'osds': acting})
+    Path(files['osd']).write_text(json.dumps({**OSD_DUMP, 'pg_temp': temp}))
     result = pin(files, '--format', 'json')
-    assert result.returncode == 0 and '1.1' in json.loads(result.stdout)['items']
+    found = json.loads(result.stdout)
+    assert result.returncode == 0 and list(found['items']) == ['2.2']
+    assert 'OSDMap' in {row['pgid']: row['reason'] for row in found['unpinnable']}['1.1']
     assert len(result.stderr.splitlines()) == 1
     assert 'the acting sets of 1 PG differ' in result.stderr
 
