@@ -48,6 +48,11 @@ class UpmapEntry:
     def __bool__(self) -> bool:
         return bool(self.items) or self.vector is not None
 
+    @property
+    def targets(self) -> OsdSet:
+        """OSDs that it may place the PG on."""
+        return (*(target for _, target in self.items), *(self.vector or ()))
+
 
 #: One for all PGs that CRUSH alone places, which are nearly all.
 NO_ENTRY = UpmapEntry()

@@ -49,8 +49,9 @@ def _confirm(turn: Turn) -> None:
             continue
         if turn.now - sent.since <= turn.options.readback_timeout:
             pinning[pgid] = sent
-        elif _in_place(turn, pgid):
-            # The mons do not keep a vector that equals the set of CRUSH, and it is not needed.
+        elif _in_place(turn, pgid) or not turn.out.isdisjoint(pin.entry.targets):
+            # The mons do not keep a vector that equals the set of CRUSH, and it is not needed. Nor
+            # do they keep what leads to an OSD that is out; once it is in, the PG is planned again.
             if present and _is_remnant(present, pin) and present not in (pin.before, pin.leads_to):
                 _keep(turn, pgid, pin, present)
             else:

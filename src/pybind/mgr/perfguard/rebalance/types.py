@@ -211,8 +211,7 @@ class PinRecord:
     def ahead(self) -> FrozenSet[int]:
         """OSDs that a release, or a rollback, may lead to by an upmap."""
         return frozenset(osd for entry in (self.before, self.goal, self.was) if entry
-                         for osd in (*(target for _, target in entry.items),
-                                     *(entry.vector or ())))
+                         for osd in entry.targets)
 
 
 @dataclass(frozen=True)

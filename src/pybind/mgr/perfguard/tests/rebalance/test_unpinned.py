@@ -247,6 +247,21 @@ def test_an_abort_does_not_wait_for_pgs_that_are_stuck() -> None:
     driver.run_to('ABORTED', 100)
 
 
+def test_pins_onto_an_osd_that_was_out_succeed_once_it_is_in_again() -> None:
+    """The mons drop pins onto an OSD that is out: they have not refused them for good."""
+    machine = expanded()
+    cluster = machine.cluster
+    machine.ask('pin')
+    machine.until(lambda: bool(machine.campaign.pinning))
+    cluster.mark_out(0)
+    machine.until(lambda: not machine.campaign.pinning)
+    assert 'osd.0 is out' in machine.campaign.unpinnable.values()
+    cluster.revive(0)
+    machine.until(lambda: not machine.campaign.unpinnable and not cluster.remapped())
+    machine.to(Phase.PINNED)
+    assert not cluster.moved
+
+
 def test_what_the_mons_refused_is_pinned_once_crush_has_changed_again() -> None:
     driver = refusing()
     cluster = driver.cluster
