@@ -41,7 +41,8 @@ def runs(args: argparse.Namespace) -> Iterator[Settings]:
     for seed in range(args.seed, args.seed + args.seeds):
         for controller in args.controller.split(','):
             if args.chance:
-                yield replace(chance(seed, controller), troubles=args.troubles)
+                yield replace(chance(seed, controller), target=args.target,
+                              troubles=args.troubles)
             else:
                 for scenario in args.scenario.split(','):
                     yield settings_of(args, seed, scenario, controller)

@@ -16,6 +16,7 @@ from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.orders import Order
 from qa.sim import physics
 from qa.sim.caps import Caps, Wrong
+from qa.sim.cli import parser, runs
 from qa.sim.crush import Tree
 from qa.sim.port import SimCluster
 from qa.sim.run import Settings, model_of, rested, run, troubled
@@ -150,6 +151,13 @@ def test_many_troubles_of_many_seeds() -> None:
         except Wrong as wrong:
             pytest.fail('python3 -m qa.sim --osds 16 --pgs 64,32 --pg-mib 20 --target %s '
                         '--troubles 12 --seed %d: %s' % (target, seed, wrong))
+
+
+def test_a_cluster_of_chance_gets_the_target_and_the_troubles_of_the_command() -> None:
+    args = parser().parse_args(['--chance', '--seed', '7', '--target', 'balanced',
+                                '--troubles', '4'])
+    found, = runs(args)
+    assert (found.seed, found.target, found.troubles) == (7, 'balanced', 4)
 
 
 def test_a_seed_repeats_the_troubles() -> None:
