@@ -54,7 +54,8 @@ class Jobs:
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
         self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
         self.explaining = Explaining(cluster)
-        self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept)
+        self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept,
+                               self.may_write)
         self.advising = Advising(cluster, store,
                                  lambda: capacities(self.probing.probed.records))
 

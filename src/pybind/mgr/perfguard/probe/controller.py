@@ -66,11 +66,13 @@ class Probing:
 
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
                  note: Callable[[Event], None], tools: ToolThread,
-                 kept: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have stored the journal."""
+                 kept: Callable[[], bool] = lambda: True,
+                 may_write: Callable[[], bool] = lambda: True) -> None:
+        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+        it."""
         self._cluster = cluster
         self._tools = tools
-        self._kept = kept
+        self._kept, self._may_write = kept, may_write
         self._store = store
         self._archive = archive
         self._note = note
@@ -167,6 +169,8 @@ class Probing:
         """Journal what the active probe has created, or is about to create. Returns whether the
         mons have stored it."""
         assert self._record is not None
+        if not self._may_write():
+            return False
         self._store.put(JOURNAL, {
             'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
             'site': None if resources is None else resources_to_json(resources)})
@@ -340,7 +344,8 @@ class Probing:
              closing: bool = False) -> None:
         """`closing`: schedules begin no run."""
         self._history.put_loaded(self._archive.collect())
-        self._settings.compare_next(self._history)
+        if self._settings.comparing and self._may_write():
+            self._settings.compare_next(self._history)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
@@ -352,6 +357,8 @@ class Probing:
         settings = self._settings.now
         names = due(settings.schedules, settings.begun, seen.now)
         for name in self._attempts.next_ones(names, seen.now):
+            if not self._may_write():
+                return
             words = next(each.words for each in settings.schedules if each.name == name)
             try:
                 order = order_of_words(dict(words), name)
@@ -385,7 +392,7 @@ class Probing:
             run.end(FAILED, 'internal error: %r' % error)
         if run.state != CLEANING or self._cleaning_since > seen.now:
             self._cleaning_since = seen.now
-        if run.finished:
+        if run.finished and self._may_write():
             self._finish(run, seen.now)
         else:
             self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
@@ -413,6 +420,8 @@ class Probing:
     def _drop_outlived(self, options: Options, now: float) -> None:
         retention = self._archive.retention(options.probe_history, options.probe_days)
         for run in self._history.outlived(retention, self._settings.now.baselines.ids, now):
+            if not self._may_write():
+                return
             self._history.remove(run)
             self._archive.remove(run)
 

@@ -358,6 +358,10 @@ class StoredSettings:
         else:
             self._to_compare.append((known, record))
 
+    @property
+    def comparing(self) -> bool:
+        return bool(self._comparing or self._to_compare)
+
     def compare_next(self, history: RunHistory) -> None:
         """Take the result of a comparison, and begin the next one."""
         if self._comparing is not None and self._comparing[2].done:

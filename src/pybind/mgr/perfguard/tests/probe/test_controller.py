@@ -21,6 +21,7 @@ from perfguard.store import Store
 from ..fakes import probe_runs
 from ..fakes.driver import OPTIONS, codes
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
+from ..test_journal import records, two
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
 IN_POOL = RunOrder(words=WORDS, pool='rep')
@@ -177,6 +178,18 @@ def test_once_a_window_through_failovers_and_forgetting() -> None:
     go_to(driver, SUNDAY + DAY + 2 * HOUR)
     driver.finish()
     assert list(driver.listed) == [2]
+
+
+def test_an_mgr_that_was_replaced_begins_no_scheduled_probe() -> None:
+    driver = scheduled()
+    other = two(driver)
+    other.give(NewSchedule('weekly', IN_POOL, {'begin_weekday': '5', 'end_weekday': '6'}))
+    driver.cluster.now = SUNDAY + 2 * HOUR
+    other.run_until(lambda: other.loop.probing.busy)
+    before = records(driver, 'probing', 'probe')
+    for _ in range(3):
+        driver.loop.turn()
+    assert records(driver, 'probing', 'probe') == before and not driver.busy
 
 
 def test_refused_is_reported_once_and_tried_again(monkeypatch: Any) -> None:
@@ -541,3 +554,22 @@ def test_a_bench_whose_mgr_is_gone() -> None:
     driver.restart()
     driver.turn()
     assert driver.state(1) == 'failed' and not driver.busy
+
+
+@pytest.mark.parametrize('order', [IN_POOL, replace(STORE, osd='0', repeat='1')])
+def test_an_mgr_that_was_replaced_leaves_the_probe_of_the_next_one(order: RunOrder) -> None:
+    """If that one failed as well, nobody would know what its probe has on the cluster."""
+    cluster = Benching()
+    cluster.behaviour = 'deaf'
+    driver = ProbeDriver(cluster)
+    driver.give(order)
+    driver.run(3)
+    other = two(driver)
+    other.run_until(lambda: not other.loop.probing.busy)
+    other.give(IN_POOL)
+    other.run(3)
+    before = records(driver, 'probing', 'probe')
+    assert any(key.startswith('probing') for key in before) and driver.busy
+    cluster.workers[0].status = -9
+    driver.run(10)
+    assert records(driver, 'probing', 'probe') == before and driver.loop.journal.fenced
