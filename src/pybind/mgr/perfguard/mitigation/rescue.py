@@ -199,6 +199,17 @@ def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     return entry in rescue.possible or not rescue.seen and entry == rescue.before
 
 
+def left_of(rescue: Rescue, entry: UpmapEntry) -> Rescue:
+    """The rescue whose entry may have lost pairs: the mons drop those of OSDs that CRUSH no longer
+    chooses, and a campaign those of drained ones. The same if nothing of ours is left."""
+    dropped = set(rescue.entry.items) - set(entry.items)
+    if not dropped or entry.vector is not None or not set(entry.items) <= set(rescue.entry.items) \
+            or set(entry.items) <= set(rescue.before.items):
+        return rescue
+    return replace(rescue, entry=entry, before=UpmapEntry(
+        tuple(pair for pair in rescue.before.items if pair not in dropped)))
+
+
 def after(rescue: Rescue, before: Optional[Rescue]) -> Rescue:
     """The rescue of a PG whose earlier one has lapsed."""
     if before is None:

@@ -15,8 +15,8 @@ from ..tables import pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, from_json, may_return, ours,
-                     plan_rescues, questions, room_of, stuck, to_json)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, from_json, left_of, may_return,
+                     ours, plan_rescues, questions, room_of, stuck, to_json)
 
 #: The document in the store.
 DOCUMENT = 'rescues'
@@ -190,6 +190,8 @@ class Rescuing:
             return replace(rescue, returning=False)
         if rescue.returning:
             return rescue if entry == rescue.entry else None
+        if rescue.seen:
+            rescue = left_of(rescue, entry)
         if not ours(rescue, osdmap, pgid):
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
                              'a campaign has replaced it' if pgid in self._pinned else

@@ -208,6 +208,29 @@ def test_an_upmap_that_a_campaign_restores_is_removed_after_it(removing: bool) -
     assert upmaps(driver) == {} and cluster.clean() and Store(driver.kv).get('rescues') is None
 
 
+def test_an_upmap_of_which_the_mons_drop_another_pair_is_removed_later() -> None:
+    """As they do when CRUSH no longer chooses the OSD of that pair."""
+    driver = hurt()
+    cluster = driver.cluster
+    pgid = cluster.toofull()[0]
+    pg = cluster.pg[pgid]
+    first, other, third = pg.mon.raw[0], *[osd for osd in range(9) if osd not in pg.mon.raw][:2]
+    pg.mon.put_items([(first, other)])
+    pg.data = (other, *pg.data[1:])
+    cluster._map_changed()
+    driver.run_until(lambda: not cluster.toofull())
+    driver.run(20)
+    theirs, ours = upmaps(driver)[pgid].items
+    assert theirs == (first, other) and ours[0] == FULL
+    cluster.set_raw(pgid, [third, *pg.mon.raw[1:]])
+    driver.run(20)
+    assert upmaps(driver)[pgid].items == (ours,)
+    cluster.fullness.clear()
+    cluster.used[FULL] = 1 << 30
+    driver.run(250)
+    assert upmaps(driver) == {} and cluster.clean() and Store(driver.kv).get('rescues') is None
+
+
 def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
     driver = hurt()
     driver.run_until(lambda: not driver.cluster.toofull())
