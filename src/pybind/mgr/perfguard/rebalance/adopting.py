@@ -111,10 +111,11 @@ class Adopted:
 
 
 def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-            known: FrozenSet[str], force: bool = False) -> Adopted:
-    """For any thread; `known` and `force` as in adoptable."""
+            known: FrozenSet[str], force: bool = False,
+            raws: Mapping[str, OsdSet] = NO_RAWS) -> Adopted:
+    """For any thread; `known`, `force` and `raws` as in adoptable."""
     osdmap = seen.osdmap
-    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, force)
+    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, force, raws)
     out = out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []

@@ -4,13 +4,13 @@ import errno
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
-from ..cluster.ports import View
+from ..cluster.ports import Future, View
 from ..cluster.tool_thread import ToolJob
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from .adopting import Adopted, Imported, adopted, imported, parsed
+from .adopting import NO_RAWS, Adopted, Imported, adopted, imported, parsed
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .join_plan import accepting
@@ -110,10 +110,18 @@ class CampaignOrders:
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
-        known = frozenset(self._campaigns.pins)
-        return self._begin_with(
-            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, waiting.order.force),
-            Adopted.refuse_nothing)
+        known, cluster = frozenset(self._campaigns.pins), self._context.cluster
+        # Other vectors may have been set by hand.
+        hidden = [pgid for pgid, osds in seen.osdmap.upmap_vectors.items()
+                  if not seen.crush.light_osds.isdisjoint(osds)]
+
+        def work() -> Adopted:
+            outlook = cluster.outlook(seen.osdmap, {}, None) if hidden else None
+            raws = {pgid: outlook.pgs[pgid].raw for pgid in hidden if pgid in outlook.pgs} \
+                if isinstance(outlook, Future) else NO_RAWS
+            return adopted(seen, view.pool_up, known, waiting.order.force, raws)
+
+        return self._begin_with(waiting, seen, lambda: work, Adopted.refuse_nothing)
 
     def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign whose goals are exported upmaps."""

@@ -157,7 +157,8 @@ def _drain(order: Order, inventory: OrderFacts) -> Change:
     osds = {osd for osd in named_osds(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
-        raise Refused(errno.EALREADY, 'already drained: %s' % ', '.join(order.names))
+        raise Refused(errno.EALREADY, 'already drained: %s ("rebalance adopt" moves PGs that '
+                      'upmaps keep there)' % ', '.join(order.names))
     gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
     _must_leave_domains(osds, gone, inventory)
     _must_leave_room(osds, gone, inventory)

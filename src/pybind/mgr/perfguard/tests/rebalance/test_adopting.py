@@ -5,7 +5,7 @@ import errno
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Dict, FrozenSet, List, Tuple
+from typing import Any, Dict, FrozenSet, List, Tuple
 
 import pytest
 
@@ -180,6 +180,29 @@ def test_the_preview_names_an_osd_that_was_emptied_by_hand_among_new_ones() -> N
     filled = {row['osd']: row['pgs_in'] for row in preview['osds'] if row['pgs_in']}
     assert filled[drained] > 20 and set(filled) > {8, 9, 10, 11}
     assert re.search(r'^ *%d +%d ' % (drained, filled[drained]), adoption(preview), re.MULTILINE)
+
+
+def test_a_vector_that_keeps_data_on_a_drained_osd_is_taken_over() -> None:
+    """As "finish --keep" leaves it; the tools show where CRUSH places the PG."""
+    driver = Driver(StrawCluster(hosts=10))
+    cluster: Any = driver.cluster
+    pgid, pg = next(each for each in cluster.pg.items() if 3 in each[1].up)
+    up = list(pg.up)
+    driver.order('drain', 'osd.3')
+    driver.run_to('DONE')
+    pg.mon.put_vector(up)
+    pg.data = pg.up = tuple(up)
+    cluster._crush_changed()
+    driver.run(5)
+    with pytest.raises(Refused, match='already drained: osd.3 .*"rebalance adopt"'):
+        driver.order('drain', 'osd.3')
+    cluster.no_tools = 'osdmaptool is not installed'
+    with pytest.raises(Refused, match='hides where CRUSH places'):
+        driver.order('adopt', dry_run=True)
+    cluster.no_tools = ''
+    assert driver.order('adopt')['pgs'] == 1
+    driver.run_to('DONE')
+    assert cluster.clean() and not any(3 in each.up for each in cluster.pg.values())
 
 
 def test_own_pins_and_vectors_are_left() -> None:
