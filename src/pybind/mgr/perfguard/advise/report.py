@@ -26,7 +26,7 @@ class Facts:
     health: Mapping[str, str] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed; None: not known.
     untrimmed_epochs: Optional[int] = None
-    #: A campaign has stopped the balancer.
+    #: A campaign has stopped the balancer: it is active, or aborted and keeps PGs pinned.
     campaign: bool = False
     #: Options in force on some OSDs: OSD -> option -> value.
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)

@@ -111,7 +111,7 @@ class Answering:
 
     def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Json:
         return self._jobs.advising.carry_out(pending.order, seen, view,
-                                             self._jobs.rebalance.active,
+                                             self._jobs.rebalance.open,
                                              self._jobs.untrimmed_epochs)
 
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,

@@ -388,7 +388,7 @@ class Loop:
         options = self._without_borrowing(options)
         self.rebalance.turn(seen, view, options, self.requests.waits_for('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
-        self.jobs.advising.turn(seen, view, self.rebalance.active, self.jobs.untrimmed_epochs)
+        self.jobs.advising.turn(seen, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
         remarks = [*self.shutdown.remarks, *self._remarks(), *self.jobs.remarks]
         self._publishing.publish(

@@ -5,6 +5,9 @@ from typing import Any, List, Mapping
 
 import pytest
 
+from perfguard.advise.controller import EVERY_SECONDS
+from perfguard.advise.report import AdviseOrder
+from perfguard.cluster.inventory import Inventory
 from perfguard.errors import Refused
 from perfguard.rebalance import pinning
 from perfguard.rebalance.types import Flight
@@ -46,6 +49,17 @@ def test_nothing_moves_after_an_abort_whatever_the_balancer_did_before() -> None
     assert driver.cluster.config == {BALANCER: 'false'} and driver.cluster.modes[1] == 'off'
     assert 'norebalance' not in driver.cluster.flags
     assert driver.status['kept'] == len(driver.cluster.entries()) > 0
+
+
+def test_no_advice_to_switch_on_the_balancer_that_would_move_the_pins() -> None:
+    driver = aborted()
+    driver.cluster.inventory_ = Inventory(balancer={'active': 'false'})
+    assert driver.give(AdviseOrder('advise'))['findings'] == []
+    asked = driver.loop.advice().time
+    driver.turn(EVERY_SECONDS)
+    driver.turn()
+    assert driver.loop.advice().time > asked
+    assert driver.loop.advice().findings == ()
 
 
 def test_it_stays_still_through_a_failover() -> None:
