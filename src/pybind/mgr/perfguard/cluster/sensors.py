@@ -109,7 +109,7 @@ class Sensors:
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             client_loads=loads.clients, object_loads=loads.objects,
             kv_bytes=self._kv_bytes(alive) if explain else {},
-            places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
+            places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
@@ -193,19 +193,26 @@ class Sensors:
 
     # ---- Readings at longer intervals
 
-    def _osd_places(self, now: float, up: List[int], crush: CrushRules,
-                    version: int) -> Mapping[int, OsdPlace]:
-        if version != self._places_of or self._places_pace.due(now):
-            self._places = {}
-            self._places_of = version
+    def _osd_places(self, now: float, up: List[int], view: View,
+                    crush: CrushRules) -> Mapping[int, OsdPlace]:
+        """Of OSDs that are up, and of those that have been and are still in: what is known of an
+        OSD must survive its restart, and OSDs without a place are forgotten."""
+        before: Mapping[int, OsdPlace] = {}
+        if view.crush_version != self._places_of or self._places_pace.due(now):
+            before, self._places = self._places, {}
+            self._places_of = view.crush_version
             self._places_pace.done(now)
-        for osd in up:
+        down = [osd.id for osd in view.osdmap.osds.values()
+                if osd.id in before and osd.is_down_but_in and not osd.destroyed]
+        for osd in up + down:
             if osd not in self._places:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
+                known = before.get(osd)
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
-                self._places[osd] = OsdPlace(osd, host, crush.root_of(osd), crush.class_of(osd),
-                                             drive_model(metadata),
-                                             crush.domain_of(osd, 'rack') or '')
+                self._places[osd] = OsdPlace(
+                    osd, host, crush.root_of(osd), crush.class_of(osd),
+                    drive_model(metadata) or (known.model if known else ''),
+                    crush.domain_of(osd, 'rack') or '')
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,

@@ -112,6 +112,7 @@ class Reader:
         self.sensors = Sensors(stub, self.clock, PgSummary(stub, self.clock),
                                OsdCommands(stub, self.clock))
         self.down: Sequence[int] = ()
+        self.out: Sequence[int] = ()
         self.hang: Sequence[int] = ()
         self.placements: Dict[str, Placement] = {}
         self.crush = crush({'a': [0, 1]})
@@ -127,7 +128,8 @@ class Reader:
         for osd, counters in self.mgr.counters.items():
             for point in counters.values() if osd not in self.hang else ():
                 point[0] = self.mgr.clock
-        osdmap = OsdMap(1, frozenset(), {}, {osd: Osd(osd, osd not in self.down, 1.0)
+        osdmap = OsdMap(1, frozenset(), {}, {osd: Osd(osd, osd not in self.down,
+                                                      float(osd not in self.out))
                                              for osd in self.mgr.counters}, {}, {}, {})
         view = FakeView(osdmap, self.version, self.placements)
         found: Readings = self.sensors.read(view, signals, self.crush, 5.0)
@@ -213,6 +215,20 @@ def test_places_are_read_once_and_again_when_crush_changes() -> None:
     assert reader().places[1].host == 'b' and reader.mgr.metadata_reads == 6
     reader(seconds=700.0)
     assert reader.mgr.metadata_reads == 9
+
+
+def test_an_osd_that_restarts_keeps_its_place() -> None:
+    """What is known of it must not be lost with a change of CRUSH meanwhile."""
+    reader = Reader()
+    reader()
+    reader.down, reader.mgr.metadata = (1,), {}
+    reader.crush, reader.version = crush({'a': [0], 'b': [1, 2]}), 2
+    assert reader().places[1] == OsdPlace(1, 'b', 'default', 'hdd', 'ACME_X1')
+    assert reader(seconds=700.0).places[1].host == 'b'
+    reader.out = (1,)
+    assert 1 not in reader(seconds=700.0).places
+    reader.down = reader.out = ()
+    assert 1 in reader().places
 
 
 def test_an_empty_cluster() -> None:
