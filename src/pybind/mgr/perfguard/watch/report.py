@@ -459,7 +459,7 @@ class Announcer:
             **{key: each for key, each in self._reported.items() if key in now}, **begun}
         return [Event(KINDS[each.check], _begin(each, watch, context), each.why)
                 for each in begun.values()] + \
-            [Event(KINDS[each.check], _end(each), _end_reason(each, watch, context))
+            [Event(KINDS[each.check], *_end(each, watch, context))
              for each in ended.values()]
 
 
@@ -493,15 +493,33 @@ def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
                               else ' are slower than their baseline')
 
 
-def _end_reason(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
+def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[str, str]:
+    """What has ended, and why. A problem also ends with its subject."""
     after = 'after %s' % _ago(context, problem.since)
+    gone = _gone(problem, context)
+    if gone:
+        return '%s %s no longer watched' % (
+            problem.subject, 'are' if problem.check == LATENCY else 'is'), \
+            '%s: %s' % (after, gone)
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
-        return '%s: %s' % (after, unjudged[problem.subject])
-    return after
+        after = '%s: %s' % (after, unjudged[problem.subject])
+    return _better(problem), after
 
 
-def _end(problem: _Problem) -> str:
+def _gone(problem: _Problem, context: WatchContext) -> str:
+    """Why the subject of a problem cannot be watched; '': it can."""
+    if problem.check == LATENCY:
+        name = problem.subject.partition(' of pool ')[2]
+        known = any(pool.name == name for pool in context.osdmap.pools.values())
+        return '' if known else 'there is no pool %s' % name
+    if problem.subject.startswith('osd.'):
+        osd = context.osdmap.osds.get(int(problem.subject[len('osd.'):]))
+        return 'it was removed' if osd is None else '' if osd.up else 'it is down'
+    return ''
+
+
+def _better(problem: _Problem) -> str:
     if problem.check == LAGGY:
         return 'no PG is laggy anymore'
     if problem.check == CHRONIC:

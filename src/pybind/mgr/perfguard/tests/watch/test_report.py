@@ -58,6 +58,7 @@ class Osds:
         self.slow: Dict[int, float] = {}
         #: They hang: they do not report.
         self.hang: Sequence[int] = ()
+        self.down: Sequence[int] = ()
         self.signals = Signals(PGS)
         self.extra: Dict[str, Any] = {}
         self.idle = True
@@ -67,7 +68,7 @@ class Osds:
             self.turn()
 
     def context(self) -> WatchContext:
-        osdmap = OsdMap(9, frozenset(), self.pools, {osd: Osd(osd, True, 1.0)
+        osdmap = OsdMap(9, frozenset(), self.pools, {osd: Osd(osd, osd not in self.down, 1.0)
                                                      for osd in self.places}, {}, {}, {})
         return WatchContext(self.now, self.signals, osdmap, self._placement, 5.0, self.idle)
 
@@ -399,6 +400,33 @@ def test_a_pool_that_is_slower_than_its_baseline() -> None:
     cluster.run(240)
     assert cluster.checks == {} and len(cluster.told) == 4
     assert cluster.told[-1] == ('latency', 'writes of pool rbd are back at their baseline')
+
+
+@pytest.mark.parametrize('name', ['rbd', 'images'])
+def test_a_slow_pool_that_is_removed_or_renamed_is_not_back_at_its_baseline(name: str) -> None:
+    cluster = Osds()
+    cluster.run(180)
+    cluster.idle = False
+    cluster.slow = {osd: 10.0 for osd in cluster.places}
+    cluster.run(180)
+    assert len(cluster.told) == 2
+    cluster.pools = {} if name == 'rbd' else {1: replace(cluster.pools[1], name=name)}
+    cluster.run(5)
+    assert ('latency', 'reads of pool rbd are no longer watched') in cluster.told
+    assert not [what for _, what in cluster.told if 'back at' in what]
+
+
+def test_a_slow_osd_that_is_removed_or_down_has_not_recovered() -> None:
+    cluster = Osds()
+    cluster.run(180)
+    cluster.slow = {9: 12.0, 13: 12.0}
+    cluster.run(240)
+    assert sorted(cluster.told) == [('slow-osd', 'osd.13 is slow'), ('slow-osd', 'osd.9 is slow')]
+    cluster.hang = cluster.down = (13,)
+    del cluster.counters[9], cluster.places[9]
+    cluster.run(620)
+    assert cluster.told[2:] == [('slow-osd', 'osd.9 is no longer watched'),
+                                ('slow-osd', 'osd.13 is no longer watched')]
 
 
 def test_a_slow_pool_without_operations_has_no_latency() -> None:
