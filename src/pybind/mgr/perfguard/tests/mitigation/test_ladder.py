@@ -707,6 +707,21 @@ def test_affinity_of_one_host_at_a_time() -> None:
     assert world.state.steps == () and untouched(world)
 
 
+@pytest.mark.parametrize('by_command', [True, False])
+def test_an_affinity_that_is_no_longer_lowered_limits_no_other_host(by_command: bool) -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
+    world.run(20)
+    assert lowered(world) == [3]
+    if by_command:
+        world.state = ladder.revert(world.state, world.state.steps[0].id)
+    else:
+        world.affinities[3] = 1.0
+    world.run(20)
+    world.evidence = Evidence(slow_osds={3: 'x', 7: 'y'})
+    world.run(30)
+    assert lowered(world) == [7] and world.stages()['primary affinity7'] == 'held'
+
+
 def test_affinity_is_lowered_again_only_after_a_rest() -> None:
     world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
     for _ in range(20):
