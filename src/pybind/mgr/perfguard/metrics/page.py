@@ -293,8 +293,8 @@ def target_text(target: Target) -> str:
     """The name in `probe ls`, except that long lists of OSDs are shortened."""
     if len(target.osds) <= MAX_NAMED:
         return target.key
-    listed = ','.join(map(str, target.osds))
-    return target.key[:-len(listed)] + '%d OSDs' % len(target.osds)
+    listed, short = ','.join(map(str, target.osds)), '%d OSDs' % len(target.osds)
+    return ':'.join(short if part == listed else part for part in target.key.split(':'))
 
 
 def _measure(subject: str, record: RunRecord) -> Tuple[Measurement, ...]:

@@ -331,6 +331,8 @@ def test_long_lists_of_osds_are_counted() -> None:
     assert target_text(Target('osd', '', (1, 2))) == 'osd:x3:1,2'
     assert target_text(Target('osd', '', tuple(range(630)))) == 'osd:x3:630 OSDs'
     assert target_text(Target('osd', 'rbd', tuple(range(9)), 2)) == 'osd:rbd:9 OSDs'
+    by_host = Target('scale', '', tuple(range(9)), hosts=(3, 3, 3))
+    assert target_text(by_host) == 'scale:x3:9 OSDs:hosts'
 
 
 def test_two_values_for_one_name_would_be_refused_by_prometheus() -> None:
