@@ -193,7 +193,9 @@ class Options:
     probe_history: int = _option(
         200, 'number of probes to keep; baselines are kept in addition', min=1, max=10000)
     probe_days: int = _option(
-        365, 'days after which a probe that is not a baseline is removed', min=1, max=3650)
+        365, 'days after which a probe that is not a baseline is removed',
+        'Not within a day after the mgr became active or its clock was set back or ahead.',
+        min=1, max=3650)
     metrics_addr: str = _option(
         '::', 'address on which perfguard serves metrics to Prometheus',
         'An IP address; :: stands for all addresses, even without IPv6.')

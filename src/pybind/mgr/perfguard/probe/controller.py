@@ -2,6 +2,7 @@
 """Carries out orders and schedules of probes, one run at a time, and keeps the records of runs."""
 import errno
 import logging
+import math
 import zlib
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from ..options import Options
 from ..store import Store
 from .archive import Archive
 from .expectations import Layout, layout_of
-from .limits import limit_seconds
+from .limits import Steady, limit_seconds
 from .osd_bench import StoreRun
 from .plan import (Draft, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder, draft,
                    order_of_words, reasons, words_of_order)
@@ -45,6 +46,9 @@ JOURNAL_VERSION = 1
 EFFECT_PERIODS = 3.0
 #: Seconds that the archive has when the module stops.
 CLOSE_SECONDS = 2.0
+#: Seconds for which the clock must not have been set back or ahead before records are removed for
+#: their age: a wrong clock must not remove the history.
+STEADY_SECONDS = 86400.0
 #: Seconds of cleaning up after which a health warning names the obstacle: a sweep takes 20.
 LEFT_SECONDS = 60.0
 
@@ -89,6 +93,7 @@ class Probing:
         #: When the last run ended.
         self._ended = float('-inf')
         self._attempts = Attempts()
+        self._steady = Steady()
         #: Epoch and CRUSH version of the following: the place of each OSD, the OSDs of each pool.
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
@@ -419,6 +424,9 @@ class Probing:
 
     def _drop_outlived(self, options: Options, now: float) -> None:
         retention = self._archive.retention(options.probe_history, options.probe_days)
+        interval = max(options.loop_interval, options.campaign_interval)
+        if self._steady.at(now, interval) < STEADY_SECONDS:
+            retention = retention._replace(days=math.inf)
         for run in self._history.outlived(retention, self._settings.now.baselines.ids, now):
             if not self._may_write():
                 return
