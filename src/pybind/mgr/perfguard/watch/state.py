@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """State of the watch: processes readings, draws conclusions, keeps histories."""
 import contextlib
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple, TypeVar)
+from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple, TypeVar)
 
 from ..cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts, Placement,
                              Readings, Signals)
@@ -107,6 +107,8 @@ class WatchState:
         self._objects: Deque[Dict[int, List[ObjectLoad]]] = deque(maxlen=LOAD_READINGS)
         #: The same of what their RocksDBs have written, with the time of the reading.
         self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
+        #: What the causes of all slow OSDs share; None: not computed since the last reading.
+        self._shared: Optional[_Shared] = None
         self._slow_ratio = 1.5
         #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
@@ -143,6 +145,7 @@ class WatchState:
         self._loads.append(_by_osd(readings.client_loads))
         self._objects.append(_by_osd(readings.object_loads))
         self._kv_bytes.append((context.now, readings.kv_bytes))
+        self._shared = None
         self._judge_laggy(context, readings, seconds)
 
     def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
@@ -207,16 +210,17 @@ class WatchState:
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
+        if self._shared is None:
+            self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places))
         place, known = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
-            host_osds=tuple(other for other, there in sorted(self.places.items())
-                            if place and there.host == place.host),
+            host_osds=self._shared.host_osds[place.host] if place else (),
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
             fullness=known.fullness if known else '', ping_ms=self.ping_ms,
-            kv_writes=kv_writes(self._kv_bytes, osd, self.places)))
+            kv_writes=self._shared.kv_writes.get(osd)))
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""
@@ -304,22 +308,42 @@ def _by_osd(rows: Iterable[Load]) -> Dict[int, List[Load]]:
     return found
 
 
-def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]], osd: int,
-              places: Mapping[int, OsdPlace]) -> Optional[KvWrites]:
-    """What the RocksDB of an OSD writes, by readings (seconds since the epoch, bytes by OSD); None:
-    it is not in two of them. Its peers are the OSDs of its root and device class."""
+class _Shared(NamedTuple):
+    #: By OSD, and the OSDs by host.
+    kv_writes: Mapping[int, KvWrites]
+    host_osds: Mapping[str, Tuple[int, ...]]
+
+
+def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:
+    found: Dict[str, List[int]] = {}
+    for osd, place in sorted(places.items()):
+        found.setdefault(place.host, []).append(osd)
+    return {host: tuple(osds) for host, osds in found.items()}
+
+
+def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
+              places: Mapping[int, OsdPlace]) -> Dict[int, KvWrites]:
+    """What the RocksDB of each OSD writes, by readings (seconds since the epoch, bytes by OSD),
+    without OSDs that are not in two of them. Its peers are the OSDs of its root and device class.
+    """
     rates: Dict[int, Tuple[float, float]] = {}
-    place = places.get(osd)
-    for other, there in places.items():
-        if place and (there.root, there.device_class) == (place.root, place.device_class):
-            points = [(when, bytes_of[other]) for when, bytes_of in readings if other in bytes_of]
-            rate = _kv_rate(points)
-            if rate is not None:
-                rates[other] = rate
-    mine = rates.pop(osd, None)
-    if mine is None:
-        return None
-    return KvWrites(*mine, median(sst for sst, _ in rates.values()) if rates else 0.0)
+    classes: Dict[Tuple[str, str], List[float]] = {}
+    for osd, place in places.items():
+        rate = _kv_rate([(when, bytes_of[osd]) for when, bytes_of in readings if osd in bytes_of])
+        if rate is not None:
+            rates[osd] = rate
+            insort(classes.setdefault((place.root, place.device_class), []), rate[0])
+    return {osd: KvWrites(sst, wal, _median_of_others(
+        classes[places[osd].root, places[osd].device_class], sst))
+        for osd, (sst, wal) in rates.items()}
+
+
+def _median_of_others(ordered: Sequence[float], one: float) -> float:
+    """The median of a sorted list without `one` of its members; 0.0: there are no others."""
+    left, others = bisect_left(ordered, one), len(ordered) - 1
+    # Positions in the list, of which that of `one` is passed over.
+    middle = [at + (at >= left) for at in (max(0, others - 1) // 2, others // 2)]
+    return 0.5 * (ordered[middle[0]] + ordered[middle[1]]) if others else 0.0
 
 
 def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, float]]:

@@ -5,9 +5,13 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from perfguard.cluster.types import ClientLoad, KvBytes, ObjectLoad, OsdPlace, PgCounts
+from perfguard.cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
+                                     Readings, Signals)
 from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients
+from perfguard.watch import state
 from perfguard.watch.state import kv_writes
+
+from ..fakes.driver import OPTIONS
 
 STORE = {'reads': 6.0, 'writes': 5.0, 'store commits': 7.0, 'store reads': 1.0}
 MIB = 1 << 20
@@ -128,10 +132,34 @@ def test_what_rocksdb_writes_is_compared_with_the_peers() -> None:
         0: KvBytes(9000 * beat, 500 * beat), 1: KvBytes(500 * beat, 500 * beat),
         2: KvBytes(1000 * beat, 0), 3: KvBytes(1 << 30, 0), 9: KvBytes(10 ** 6 * beat, 0)})
         for beat in range(3)]
-    assert kv_writes(readings, 0, places) == KvWrites(1800.0, 100.0, 100.0)
-    assert kv_writes(readings[:1], 0, places) is None
-    assert kv_writes(readings, 7, places) is None
-    assert kv_writes(readings, 9, places) == KvWrites(200000.0, 0.0, 0.0)
+    found = kv_writes(readings, places)
+    assert found == {
+        0: KvWrites(1800.0, 100.0, 100.0), 1: KvWrites(100.0, 100.0, 200.0),
+        2: KvWrites(200.0, 0.0, 100.0), 3: KvWrites(0.0, 0.0, 200.0),
+        9: KvWrites(200000.0, 0.0, 0.0)}
+    three = {osd: place(osd) for osd in range(3)}
+    assert kv_writes(readings, three)[0].peers_sst == 150.0
+    assert kv_writes(readings[:1], places) == {}
     # Since the restart of the OSD, before which it had written more; and a clock that was set back.
-    assert kv_writes([(90.0, {0: KvBytes(10 ** 9, 10 ** 9)}), *readings], 0, places) is None
-    assert kv_writes(readings[::-1], 0, places) is None
+    assert 0 not in kv_writes([(90.0, {0: KvBytes(10 ** 9, 10 ** 9)}), *readings], places)
+    assert 0 not in kv_writes(readings[::-1], places)
+
+
+def test_what_all_slow_osds_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 OSDs hundreds may be slow: those of a rack."""
+    calls: List[int] = []
+
+    def counted(_: Any, places: Dict[int, OsdPlace]) -> Dict[int, KvWrites]:
+        calls.append(len(places))
+        return {}
+
+    monkeypatch.setattr(state, 'kv_writes', counted)
+    watch = state.WatchState()
+    osdmap = OsdMap(9, frozenset(), {}, {}, {}, {}, {})
+    context = state.WatchContext(1e9, Signals(PgCounts()), osdmap, lambda pgid: None, 5.0)
+    for _ in range(3):
+        watch.update(context, Readings(5.0, {}, (), {osd: place(osd) for osd in range(9)}),
+                     OPTIONS)
+        for osd in range(9):
+            watch.causes_of(osd, context)
+    assert calls == [9, 9, 9]
