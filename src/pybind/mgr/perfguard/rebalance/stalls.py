@@ -97,11 +97,17 @@ def unsteady(stalls: Stalls, clients: Clients) -> FrozenSet[int]:
                      for osd in change.primaries)
 
 
-def measure(stalls: Stalls, clients: Clients) -> Stalls:
-    """Add one reading to the measurement, once."""
+def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
+    """Add one reading to the measurement, once.
+
+    `osds_changed`: when an OSD last went down or came back, or CRUSH changed. Then PGs peer that
+    were not released, and operations wait for the OSD.
+    """
     if not clients.time or clients.time == stalls.measured:
         return stalls
     begin = clients.time - clients.seconds
+    if begin - AFTERMATH_SECONDS <= osds_changed:
+        return replace(stalls, measured=clients.time)
     excess = rates = 0.0
     shaky = unsteady(stalls, clients)
     for pool_id, pool in clients.pools.items():

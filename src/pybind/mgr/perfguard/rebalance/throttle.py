@@ -282,7 +282,7 @@ AFTERWARDS_SECONDS = 600.0
 def set_pace(turn: Turn) -> None:
     """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = turn.campaign, turn.seen.clients, turn.options
-    stalls = measure(campaign.stalls, clients)
+    stalls = measure(campaign.stalls, clients, turn.seen.osds_changed)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))

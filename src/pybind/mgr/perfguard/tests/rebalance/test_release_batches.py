@@ -13,7 +13,8 @@ from perfguard.rebalance.latency import SlowReads
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
-                                        LONGEST_BATCH_SECONDS, batch_pgs, batch_seconds)
+                                        LONGEST_BATCH_SECONDS, IntervalChange, Stalls, batch_pgs,
+                                        batch_seconds)
 from perfguard.rebalance.turn import Turn
 
 from ..fakes.cluster import FakeCluster
@@ -129,6 +130,21 @@ def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:
     assert paced(second, used, {}).pgs > 4.0
     assert paced(second, before, {}).pgs == 4.0, 'it was not used up'
     assert paced(second, used, {}).used == 0
+
+
+def test_no_stall_is_measured_while_an_osd_goes_down_or_comes_back() -> None:
+    machine = expanding(FakeCluster(), wide(), busy=True)
+    machine.until(lambda: 'norebalance' not in machine.cluster.flags)
+    seen = machine.observe()
+    stalls = Stalls((IntervalChange(seen.clients.time - 1.0, 1, (0,)),))
+
+    def measured(osds_changed: float) -> bool:
+        turn = Turn(replace(machine.campaign, stalls=stalls), {}, {},
+                    replace(seen, osds_changed=osds_changed), machine.options)
+        set_pace(turn)
+        return turn.campaign.stalls.rates > 0.0
+
+    assert measured(seen.clients.time - 60.0) and not measured(seen.clients.time - 3.0)
 
 
 @pytest.mark.parametrize('busy', [False, True])

@@ -27,6 +27,12 @@ class Model:
         #: (begin of the stall, PG)
         self.stalling: List[Tuple[float, int]] = []
         self.late: List[Tuple[float, int, float]] = []
+        self.osds_changed = -60.0
+
+    def hang(self, osd: int, seconds: float) -> None:
+        """An OSD hangs, and all its operations with it, while one of its PGs peers."""
+        self.stalls = note(self.stalls, [IntervalChange(self.now, 1, (osd,))], self.now, PERIOD)
+        self.late += [(self.now, osd, seconds / 2) for _ in range(int(seconds * self.rate / OSDS))]
 
     def reading(self, changes: int) -> Clients:
         """One period, with so many PGs that go into another interval."""
@@ -47,7 +53,7 @@ class Model:
         rows = tuple(ClientOps(1, osd, Ops(*pair), Ops()) for osd, pair in sums.items())
         clients = Clients(self.now, PERIOD, rows, {
             1: PoolClients('rbd', PG_NUM, self.rate, read_baseline_ms=self.usual_ms)})
-        self.stalls = measure(self.stalls, clients)
+        self.stalls = measure(self.stalls, clients, self.osds_changed)
         return clients
 
     def _operations(self, begin: float) -> List[Tuple[float, int, float]]:
@@ -93,11 +99,26 @@ def test_what_was_measured_stays_known_when_releases_rest() -> None:
     assert model.stalls.seconds == pytest.approx(1.0, rel=0.4)
 
 
+def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release() -> None:
+    model = Model(800.0, 0.3)
+    for _ in range(24):
+        model.reading(changes=2)
+    before = model.stalls.seconds
+    model.osds_changed = model.now
+    model.hang(3, 20.0)
+    for _ in range(2):
+        model.reading(changes=0)
+    assert model.stalls.seconds == before
+    for _ in range(10):
+        model.reading(changes=2)
+    assert model.stalls.seconds == pytest.approx(0.3, rel=0.25)
+
+
 def test_a_reading_counts_once_and_none_does_not() -> None:
     model = Model(800.0, 1.0)
     clients = model.reading(2)
-    assert measure(model.stalls, clients) == model.stalls
-    assert measure(Stalls(), Clients()) == Stalls()
+    assert measure(model.stalls, clients, -60.0) == model.stalls
+    assert measure(Stalls(), Clients(), -60.0) == Stalls()
 
 
 def test_with_all_osds_shaky_nothing_is_learned() -> None:
