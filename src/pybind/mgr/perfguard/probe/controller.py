@@ -233,7 +233,8 @@ class Probing:
             setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
                                self._cluster.config_entries(),
                                self._cluster.drives(given.osds_at_work(seen)).values(),
-                               '' if given.order.store else self._cluster.mgr_host()))
+                               '' if given.order.store else self._cluster.mgr_host(),
+                               given.redundancy))
         if given.order.store:
             self._keep(None)
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)

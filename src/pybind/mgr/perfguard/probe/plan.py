@@ -13,6 +13,7 @@ from ..cluster.types import RJENKINS, Json, Pool
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
+from ..tables import plural
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets
 from .jobs import MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of
@@ -159,6 +160,16 @@ class Draft:
     @property
     def image(self) -> bool:
         return any(job.ioengine == RBD for job in self.jobs)
+
+    @property
+    def redundancy(self) -> str:
+        """Of the operator's pool, which another one of its name may replace; '': of no such pool.
+        """
+        pool = self.pool
+        if pool is None:
+            return ''
+        return 'erasure coded %d+%d' % (pool.data_shards, pool.size - pool.data_shards) \
+            if pool.erasure else plural(pool.size, 'replica')
 
     def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)

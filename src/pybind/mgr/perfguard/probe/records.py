@@ -203,6 +203,8 @@ _SECTIONS = ('global', 'osd', 'client')
 #: Maximum number of options recorded, and of differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
 ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
+#: Of the operator's pool.
+REDUNDANCY = 'redundancy'
 #: Its CPU and network are those of the client.
 MGR_HOST = 'host of the mgr'
 #: The client host of an imported run, and what stands for the host of the mgr.
@@ -214,11 +216,14 @@ READ = 'options'
 
 
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
-               drives: Iterable[str] = (), host: str = '') -> Dict[str, str]:
+               drives: Iterable[str] = (), host: str = '',
+               redundancy: str = '') -> Dict[str, str]:
     """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not
     answer; `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, ''
-    if it does not matter or is unknown."""
+    if it does not matter or is unknown; `redundancy`: of the operator's pool."""
     found = {RELEASE: release} if release else {}
+    if redundancy:
+        found[REDUNDANCY] = redundancy
     if host:
         found[MGR_HOST] = host
     if pg_num:

@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable
 import pytest
 
 from perfguard.cluster.inventory import store_and_drive
-from perfguard.cluster.types import ConfigEntry
+from perfguard.cluster.types import ConfigEntry, Pool
 from perfguard.probe.settings import regression
 from perfguard.probe.compare import compare
 from perfguard.probe.plan import RunId, RunOrder
@@ -129,7 +129,17 @@ class FailedOver(ProbeCluster):
         return self.host
 
 
-CHANGED = {'version': Upgraded, 'drive': Refitted, 'host': FailedOver}
+class Recreated(ProbeCluster):
+    """Its pool is removed, and another one gets the name."""
+    pool = Pool(1, 'rep', False, 3, 2, 0, 12, 12, 12)
+
+    def map_view(self) -> Any:
+        view = super().map_view()
+        return replace(view, osdmap=replace(view.osdmap, pools={1: self.pool}))
+
+
+CHANGED = {'version': Upgraded, 'drive': Refitted, 'host': FailedOver, 'pool': Recreated}
+ANOTHER = {'pool': replace(Recreated.pool, erasure=True, size=6, data_shards=4)}
 
 
 @pytest.mark.parametrize('change', CHANGED)
@@ -146,8 +156,9 @@ def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
     setting = driver.loop.probed().known(1).setting
     assert {'version': setting['Ceph release'] == '18.2.7',
             'drive': setting.get('drives') == 'bluestore on WDC_A',
-            'host': setting.get('host of the mgr') == 'rack1-a'}[change]
-    setattr(cluster, change, 'another')
+            'host': setting.get('host of the mgr') == 'rack1-a',
+            'pool': setting.get('redundancy') == '3 replicas'}[change]
+    setattr(cluster, change, ANOTHER.get(change, 'another'))
     driver.give(order)
     driver.finish()
     assert any('cannot be compared with its baseline 1' in text for text in driver.told('probe'))
