@@ -514,7 +514,9 @@ def _gone(problem: _Problem, context: WatchContext) -> str:
         known = any(pool.name == name for pool in context.osdmap.pools.values())
         return '' if known else 'there is no pool %s' % name
     if problem.subject.startswith('osd.'):
-        osd = context.osdmap.osds.get(int(problem.subject[len('osd.'):]))
+        # By name: an earlier mgr may have stored any text.
+        osd = next((osd for osd in context.osdmap.osds.values()
+                    if 'osd.%d' % osd.id == problem.subject), None)
         return 'it was removed' if osd is None else '' if osd.up else 'it is down'
     return ''
 

@@ -429,6 +429,16 @@ def test_a_slow_osd_that_is_removed_or_down_has_not_recovered() -> None:
                                 ('slow-osd', 'osd.13 is no longer watched')]
 
 
+@pytest.mark.parametrize('subject', ['osd.x', 'osd.', 'osd.-1', 'x', ''])
+def test_a_problem_of_nothing_that_an_earlier_mgr_has_stored_ends(subject: str) -> None:
+    cluster = Osds()
+    cluster.announcer.load([[check, subject, 1.0] for check in (SLOW, CHRONIC, LATENCY)])
+    cluster.run(5)
+    assert len(cluster.told) == 3
+    cluster.run(5)
+    assert len(cluster.told) == 3
+
+
 def test_a_slow_pool_without_operations_has_no_latency() -> None:
     """Its clients have stopped, or no operation completes: 0 ms would be wrong."""
     cluster = Osds()
