@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """auto_expand: detects new hosts, weights or rules without `prepare`, also during a failover.
 
-PGs that are remapped because OSDs are down or out do not count: that is recovery.
+PGs that are remapped because OSDs are down or out do not count: that is recovery. Their acting sets
+lack these OSDs, or still contain them.
 """
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, Optional, Tuple
 
-from ..cluster.types import OsdMap
+from ..cluster.types import OsdMap, pool_of
 from ..observation import Observation
 from ..store import Store
 from .types import Campaign
@@ -34,9 +35,6 @@ class LastClean:
     identity: int = 0
     #: PGs that were remapped already when the last version was first seen.
     remapped: int = 0
-    #: OSDs of `serving` that are lost, and when the last one was lost.
-    lost: FrozenSet[int] = frozenset()
-    lost_at: float = 0.0
 
     def as_json(self) -> Dict[str, object]:
         return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
@@ -69,34 +67,27 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
                          clean.changed if clean and still else seen.now, identity), ''
     if version != clean.last_version:
         clean = replace(clean, last_version=version, changed=seen.now, identity=identity)
-    remapped = len(seen.osdmap.pg_temp)
+    remapped = _remapped(seen.osdmap, serving)
     if remapped <= clean.remapped and seen.now - clean.changed > REMAP_SECONDS:
         clean = replace(clean, crush_version=version)  # it has remapped no PG
     if not remapped and version == clean.crush_version:
         return LastClean(version, serving, version, clean.changed, identity), ''
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
     if version == clean.crush_version:
-        return _with_recovery(clean, serving, remapped, seen.now), ''
+        # Drains or the balancer may move PGs for days, during which a change of CRUSH has to be
+        # noticed.
+        return replace(clean, remapped=remapped), ''
     by_change = remapped - clean.remapped
-    if clean.serving <= serving and by_change > ratio * total:
+    if by_change > ratio * total:
         return clean, 'CRUSH changed and remapped %d of %d PGs' % (by_change, total)
     return clean, ''
 
 
-def _with_recovery(clean: LastClean, serving: FrozenSet[int], remapped: int,
-                   now: float) -> LastClean:
-    """With the PGs that recovery, drains or the balancer move while CRUSH stays the same. That may
-    last for days, during which a change of CRUSH has to be noticed.
-
-    The PGs of a lost OSD are remapped a moment later; until then the cause of remapped PGs is
-    unknown.
-    """
-    lost = clean.serving - serving
-    if lost - clean.lost:
-        return replace(clean, remapped=remapped, lost=lost, lost_at=now)
-    if lost and not 0.0 <= now - clean.lost_at < REMAP_SECONDS:
-        return replace(clean, remapped=remapped, serving=serving, lost=frozenset())
-    return replace(clean, remapped=remapped, lost=lost)
+def _remapped(osdmap: OsdMap, serving: FrozenSet[int]) -> int:
+    """PGs that are remapped although no OSD of theirs was lost."""
+    return sum(1 for pgid, acting in osdmap.pg_temp.items()
+               if serving.issuperset(acting) and pool_of(pgid) in osdmap.pools
+               and len(acting) == osdmap.pools[pool_of(pgid)].size)
 
 
 def _identity(clean: Optional[LastClean], seen: Observation) -> int:

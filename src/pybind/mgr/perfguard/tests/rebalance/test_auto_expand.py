@@ -132,6 +132,36 @@ def test_an_expansion_is_caught_while_recovery_from_a_failure_goes_on(failover: 
     assert not driver.cluster.moved
 
 
+@pytest.mark.parametrize('when', ['purged at once', 'lost before', 'lost after it', 'failover'])
+def test_an_expansion_is_caught_although_an_osd_is_lost_for_good(when: str) -> None:
+    """Its PGs are recovery, but no others."""
+    driver = Driver(FakeCluster(peer_seconds=0.5, backfill_seconds=300.0), AUTO)
+    cluster = driver.cluster
+    driver.run(40)
+    if when == 'lost after it':
+        cluster.expand()
+        cluster.take_down(7)
+    else:
+        cluster.take_down(7)
+        cluster.mark_out(7)
+        if when == 'purged at once':
+            cluster.purge(7)
+            cluster.change_tunables()
+        driver.run(100)
+        assert driver.phase == 'IDLE' and cluster.remapped()
+    if when == 'failover':
+        # The store has the OSDs that served when CRUSH was changed last.
+        cluster.backfill_seconds = 4.0
+        driver.run_until(cluster.clean)
+        driver.run(40)
+        driver.restart()
+    if when != 'lost after it':
+        cluster.expand()
+    cluster.tick()
+    driver.run(2)
+    assert 'norebalance' in cluster.flags and driver.status['trigger'] == 'auto'
+
+
 def test_pgs_that_were_remapped_before_a_change_are_not_its_effect() -> None:
     driver = Driver(FakeCluster(backfill_seconds=300.0), replace(AUTO, auto_expand_ratio=0.08))
     driver.run(3)
