@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pools whose rules take two sites one after the other, or choose racks before hosts."""
+"""Pools whose rules take two sites one after the other, or choose racks before hosts; and Ceph's
+stretch mode, in which a whole site may fail."""
+import time
+from collections import Counter
+
 import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import order, wait_reported
+from qa.lib.probes import digest
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
@@ -31,6 +36,8 @@ rule two_racks {
     step emit
 }
 """
+#: The mons of the two sites in stretch mode, and the tiebreaker.
+MONS = {'rack0': 'ab', 'rack1': 'cd', 'rack2': 'e'}
 
 
 def add_rule(cluster: Cluster, rule: str) -> None:
@@ -86,3 +93,52 @@ def test_a_drained_rack_is_empty_at_the_end(target: str, release: str,
         release, target, done['released'], len(left)))
     assert done['released'] > 0 and not left
     assert not guard.tracebacks()
+
+
+def enable_stretch_mode(cluster: Cluster) -> None:
+    for site, mons in MONS.items():
+        for mon in mons:
+            cluster.mon('mon set_location', name=mon, args=['rack=' + site])
+    cluster.mon('mon set election_strategy', strategy='connectivity')
+    cluster.mon('mon enable_stretch_mode', tiebreaker_mon=MONS['rack2'],
+                new_crush_rule='two_racks', dividing_bucket='rack')
+
+
+def degraded_stretch_mode(cluster: Cluster) -> bool:
+    return bool(cluster.osd_dump()['stretch_mode']['degraded_stretch_mode'])
+
+
+def test_nothing_is_released_while_a_site_is_down(release: str,
+                                                  make_cluster: ClusterFactory) -> None:
+    """In stretch mode clients go on with the other site, and its OSDs have the only copies."""
+    cluster = make_cluster(release, osds=8, hosts=8, racks=2, mons=5, conf=FAST_CONF)
+    add_rule(cluster, TWO_RACKS)
+    make_pool(cluster, 'p', 'two_racks')
+    enable_stretch_mode(cluster)
+    cluster.add_osds(2, hosts=['host0', 'host1'], weight=0.0)
+    objects = digest(cluster, 'p')
+    guard = Guard(cluster, {'max_pgs_in_flight': '1'})
+    wait_reported(guard)
+    order(guard, 'expand', weight=1.0)
+    guard.wait_moving()
+    site = [f'mon.{mon}' for mon in MONS['rack1']] + [
+        f'osd.{osd}' for osd in cluster.mon('osd ls-tree', name='rack1')]
+    for daemon in site:
+        cluster.kill(daemon)
+    cluster.wait(lambda: degraded_stretch_mode(cluster), 90, 'degraded stretch mode')
+    guard.wait_phase('HOLDING')
+    upmaps = guard.upmaps()
+    time.sleep(10.0)
+    assert upmaps and guard.upmaps() == upmaps
+    for daemon in site:
+        cluster.start(daemon)
+    cluster.wait(lambda: not degraded_stretch_mode(cluster), 90, 'both sites')
+    guard.option('max_pgs_in_flight', '0')
+    done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    print('%s: %d PGs released' % (release, done['released']))
+    racks = {osd: rack for rack in ('rack0', 'rack1')
+             for osd in cluster.mon('osd ls-tree', name=rack)}
+    assert all(Counter(racks[osd] for osd in pg['acting']) == {'rack0': 2, 'rack1': 2}
+               for pg in cluster.pgs())
+    assert digest(cluster, 'p') == objects and not guard.tracebacks()
