@@ -47,8 +47,8 @@ CAPS: Mapping[str, Tuple[str, str]] = {
                                'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
 
 
-#: Why a PG is not pinned: it may have arrived meanwhile, and would move back.
-APART = 'its acting set in the OSDMap is another one by now: plan again'
+#: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
+APART = 'the OSDMap, which is newer, has another acting set: plan again'
 #: Maximum length of an unexpected error.
 SHOWN = 200
 
