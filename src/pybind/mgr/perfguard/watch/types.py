@@ -122,8 +122,10 @@ class Alarm:
         if holds is None:
             return
         if holds:
-            if not self.raised and not self._held:
-                self.since = now - seconds
+            begin = now - seconds
+            new = not self.raised and not self._held
+            # The clock may have been ahead when the condition began to hold.
+            self.since = begin if new else min(self.since, begin)
             self._held += seconds
             self._not_held = 0.0
             if self._held >= raise_after:

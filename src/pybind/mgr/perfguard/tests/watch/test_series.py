@@ -115,6 +115,14 @@ def test_since_is_when_the_trouble_began() -> None:
     assert not alarm.raised and alarm.since == 0.0
 
 
+def test_since_is_not_in_the_future_once_the_clock_is_set_right() -> None:
+    """Such a pool would accept no baseline until then."""
+    alarm = Alarm()
+    for now in (3e7, 3e7 + 5.0, 3e7 + 10.0, 1000.0, 1005.0):
+        alarm.update(now, 5.0, YES, 15.0, 10.0)
+    assert alarm.raised and alarm.since == 995.0
+
+
 def test_a_clock_that_jumps_neither_raises_nor_clears() -> None:
     for jump in (1e6, -1e6):
         alarm = Alarm()
