@@ -17,7 +17,8 @@ from qa.cluster import Cluster
 STANDBY_STATUS = 599
 STANDBY_OPTIONS = {'mgr/dashboard/standby_behaviour': 'error',
                    'mgr/dashboard/standby_error_status_code': str(STANDBY_STATUS)}
-ANSWER_SECONDS = 10.0
+#: Orders are answered after their preview, which takes up to 15 s on a busy machine.
+ANSWER_SECONDS = 30.0
 #: Headers of one connection.
 HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'content-length', 'date', 'server')
 

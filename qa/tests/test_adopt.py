@@ -100,6 +100,8 @@ def test_an_expansion_that_the_balancer_has_half_balanced(release: str, guard: G
     # With another mode nothing tells them from upmaps by hand.
     cluster.mon('config set', who='mgr', name='mgr/balancer/mode', value='crush-compat')
     try:
+        cluster.wait(lambda: guard.ask('preview adopt')[0] == -errno.ENOENT, 15,
+                     'the mgr to have another mode')
         retval, _, error = guard.ask('rebalance adopt')
         assert retval == -errno.ENOENT and '--force' in error, error
         assert guard.phase() == 'IDLE' and guard.upmaps() == found
