@@ -2,7 +2,8 @@
 """Client latency of each pool, and its baseline."""
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Collection, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (Any, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import ClientOps
 from ..errors import InvalidValue
@@ -257,10 +258,9 @@ class PoolWatch:
 
     def load_spreads(self, value: Any, settings: PoolSettings) -> None:
         """Load the output of spreads_to_json(); invalid data is skipped."""
-        for key, kinds in value.items() if isinstance(value, dict) else ():
-            if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
-                for kind, spread in self._pool(int(key), settings).spreads.items():
-                    spread.from_json(kinds.get(kind))
+        for pool_id, kinds in _stored_kinds(value):
+            for kind, spread in self._pool(pool_id, settings).spreads.items():
+                spread.from_json(kinds.get(kind))
 
     def provisional_to_json(self) -> Dict[str, Dict[str, float]]:
         """Pool -> kind -> provisional baseline in ms, where there is no other."""
@@ -274,11 +274,10 @@ class PoolWatch:
 
     def load_provisional(self, value: Any, settings: PoolSettings) -> None:
         """Load the output of provisional_to_json(); invalid data is skipped."""
-        for key, kinds in value.items() if isinstance(value, dict) else ():
-            if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
-                self._pool(int(key), settings).provisional.update(
-                    (kind, float(ms)) for kind, ms in kinds.items()
-                    if isinstance(ms, (int, float)) and 0.0 < ms < LARGEST)
+        for pool_id, kinds in _stored_kinds(value):
+            self._pool(pool_id, settings).provisional.update(
+                (kind, float(ms)) for kind, ms in kinds.items()
+                if isinstance(ms, (int, float)) and 0.0 < ms < LARGEST)
 
     def load_alarms(self, rows: Any, now: float) -> None:
         """Load the rows of `slow`."""
@@ -289,6 +288,13 @@ class PoolWatch:
             pool = self._pools.get(row[0])
             if pool is not None and row[1] in pool.alarms and 0.0 < row[2] < LARGEST:
                 pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
+
+
+def _stored_kinds(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    """Pools of a stored document, with its data by kind; what is not of this form is skipped."""
+    for key, kinds in value.items() if isinstance(value, dict) else ():
+        if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
+            yield int(key), kinds
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:
