@@ -37,7 +37,7 @@ USUAL_SECONDS, FIRST_USUAL_SECONDS = 3600.0, 300.0
 #: The provisional baselines. A new mgr cannot learn these either. They are written at once when a
 #: pool gets one, and at this interval while they change, which is for the first minutes of a pool.
 PROVISIONAL = 'provisional'
-PROVISIONAL_SECONDS = 60.0
+REWRITE_SECONDS = 60.0
 #: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
 #: Share of the stats period after which the next reading may be taken.
@@ -221,7 +221,7 @@ class Watching:
         known, written = self._provisional
         document = self._watch.pools.provisional_to_json()
         if document == known or (_kinds(document) == _kinds(known)
-                                 and 0.0 <= now - written < PROVISIONAL_SECONDS):
+                                 and 0.0 <= now - written < REWRITE_SECONDS):
             return
         self._provisional = (document, now)
         if document:
