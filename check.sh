@@ -147,7 +147,7 @@ clusters() {
     # Far more than they take: it ends what hangs.
     limit=3600
     if [ "$tier" = nightly ]; then
-        limit=10800
+        limit=21600
         export PERFGUARD_CROWD=1000000
     fi
     # Built once, before the tests, so that no test's time is that of a download.

@@ -32,7 +32,7 @@ LONG = {'join': 500, 'campaign': 310, 'test_release': 140, 'test_campaign_troubl
         'test_metrics': 150, 'test_advise': 150,
         'test_dashboard_api': 120, 'test_dashboard_page': 110, 'test_soak': 1300}
 USUAL = 60
-#: In the nightly tier, which check.sh ends after three hours, these begin first, in this order:
+#: In the nightly tier, which check.sh ends after six hours, these begin first, in this order:
 #: they kill mgrs, mons and OSDs in many ways, or upgrade them, which the quick tier hardly does.
 FIRST = ('test_crash', 'test_faults', 'test_three_mons', 'test_handover')
 #: Time for the cleanup after the time limit of the whole run.
