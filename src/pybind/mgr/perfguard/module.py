@@ -46,7 +46,7 @@ class Module(Commands, MgrModule):
         self._cluster = MgrCluster(self, self._stop.is_set)
         self.loop = Loop(self._cluster, Store(self),
                          self._options.read,
-                         database=module_database(self), remarks=self._metrics.remarks)
+                         database=module_database(self), remarks=self._remarks)
 
     def serve(self) -> None:
         tracebacks = Tracebacks()
@@ -69,6 +69,9 @@ class Module(Commands, MgrModule):
                 self._metrics.close()
             finally:
                 self.loop.close()
+
+    def _remarks(self) -> List[str]:
+        return self._metrics.remarks() + self._options.remarks()
 
     def _compare_options(self) -> None:
         self._options.compare(self._cluster.config_entries, time.monotonic())

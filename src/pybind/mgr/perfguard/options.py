@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The module's options: one frozen object for the code, and the table for Ceph made of it."""
 from dataclasses import dataclass, field, fields
-from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional
+from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .cluster.inventory import VERSION_OPTION
 from .cluster.types import ConfigEntry
@@ -215,6 +215,20 @@ OPTIONS: List[OptionSpec] = [
 DEFAULTS = Options()
 
 
+_SPECS: Dict[str, OptionSpec] = {spec['name']: spec for spec in OPTIONS}
+
+
+def invalid(name: str, value: Any, shown: object) -> str:
+    """Why an option cannot have a value, which is `shown` to operators; '' if it can."""
+    spec = _SPECS[name]
+    allowed = spec.get('enum_allowed')
+    if allowed and value not in allowed:
+        return '%s must be one of %s, not %.60r' % (name, ', '.join(allowed), shown)
+    if not spec.get('min', value) <= value <= spec.get('max', value):
+        return '%s must be between %s and %s, not %.60s' % (name, spec['min'], spec['max'], shown)
+    return ''
+
+
 def read_options(get: Callable[[str], Any]) -> Options:
     """Options from a getter such as MgrModule.get_module_option; None stands for the default."""
     values: Dict[str, Any] = {}
@@ -239,7 +253,11 @@ STORED_PREFIX = 'mgr/perfguard/'
 
 
 class LiveOptions:
-    """The options of a running mgr, without the values of options that were removed meanwhile.
+    """The options of a running mgr, without values that are invalid, and without those of options
+    that were removed meanwhile.
+
+    The mons do not check values that are set with ``--force``, and let nan pass without it. For a
+    number that is none, the getters of ceph-mgr raise ValueError (get_python_typed_option_value).
 
     ceph-mgr applies set options but not removed ones: after ``config rm`` its getters return the
     removed value until the mgr restarts (PyModuleRegistry::handle_config is called for keys that
@@ -264,13 +282,19 @@ class LiveOptions:
         return read_options(self.get)
 
     def get(self, name: str) -> Any:
-        value = self._get(name)
-        return getattr(DEFAULTS, name) if self._is_gone(name, value) else value
+        value, _ = _checked(self._get, name)
+        return getattr(DEFAULTS, name) if value is None or self._is_gone(name, value) else value
 
     def localized(self, name: str) -> Any:
         """The option of this mgr alone (``mgr/perfguard/<id>/<name>``), or else of all."""
-        value = self._get_localized(name)
-        return self.get(name) if self._is_gone(self._own(name), value) else value
+        value, _ = _checked(self._get_localized, name)
+        return self.get(name) if value is None or self._is_gone(self._own(name), value) else value
+
+    def remarks(self) -> List[str]:
+        """Texts on invalid values, which do not count."""
+        found = {name: _checked(self._get, name) for name in _SPECS}
+        return ['module option %s; the default %s applies' % (why, getattr(DEFAULTS, name))
+                for name, (value, why) in found.items() if why and not self._is_gone(name, value)]
 
     def notify(self) -> None:
         """Some option of the mgr has changed. Called by any thread."""
@@ -287,9 +311,9 @@ class LiveOptions:
             return
         self._compared, self._notified = now, False
         # Before the database is read: an option that is set in between must not count as removed.
-        names = [spec['name'] for spec in OPTIONS]
-        in_force = {name: self._get(name) for name in names}
-        in_force.update({self._own(name): self._get_localized(name) for name in names})
+        in_force = {name: _checked(self._get, name)[0] for name in _SPECS}
+        in_force.update({self._own(name): _checked(self._get_localized, name)[0]
+                         for name in _SPECS})
         found = entries()
         if found is not None:
             stored = self._stored(found)
@@ -307,3 +331,13 @@ class LiveOptions:
     def _is_gone(self, key: str, value: Any) -> bool:
         gone = self._gone
         return key in gone and bool(gone[key] == value)
+
+
+def _checked(get: Callable[[str], Any], name: str) -> Tuple[Any, str]:
+    """The value of an option, or None and why it is invalid."""
+    try:
+        value = get(name)
+    except ValueError as error:
+        return None, '%s is invalid (%s)' % (name, error)
+    why = '' if value is None else invalid(name, value, value)
+    return (None, why) if why else (value, '')

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tuple
 
 from ..errors import Refused
-from ..options import OPTIONS, Options
+from ..options import OPTIONS, Options, invalid
 from ..watch.pools import BadTarget, latency_targets
 from ..window import BadWindow, Window, window
 
@@ -78,13 +78,9 @@ def parsed(name: str, text: str) -> Any:
         raise Refused(errno.EINVAL, '%s must be a %s, not %.60r' % (
             name, {'uint': 'whole number', 'float': 'number'}.get(spec['type'], 'text'),
             text)) from None
-    allowed = spec.get('enum_allowed')
-    if allowed and value not in allowed:
-        raise Refused(errno.EINVAL, '%s must be one of %s, not %.60r' % (
-            name, ', '.join(allowed), text))
-    if not spec.get('min', value) <= value <= spec.get('max', value):
-        raise Refused(errno.EINVAL, '%s must be between %s and %s, not %.60s' % (
-            name, spec['min'], spec['max'], text))
+    why = invalid(name, value, text)
+    if why:
+        raise Refused(errno.EINVAL, why)
     return value
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The table of options and the object made of it agree."""
-from dataclasses import fields
-from typing import Any, Dict, List, Optional
+from dataclasses import fields, replace
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
@@ -56,10 +56,16 @@ class Running:
         self.compare()
 
     def _get(self, name: str) -> Any:
-        return self.in_force.get(name, getattr(DEFAULTS, name))
+        return self._read(name, lambda: getattr(DEFAULTS, name))
 
     def _get_localized(self, name: str) -> Any:
-        return self.in_force.get('x/' + name, self._get(name))
+        return self._read('x/' + name, lambda: self._get(name))
+
+    def _read(self, key: str, other: Callable[[], Any]) -> Any:
+        """As ceph-mgr does: "config set --force" stores what is no number as well."""
+        if isinstance(self.in_force.get(key), ValueError):
+            raise self.in_force[key]
+        return self.in_force.get(key, other())
 
     def entries(self) -> Optional[List[ConfigEntry]]:
         self.reads += 1
@@ -169,3 +175,31 @@ def test_options_of_one_mgr() -> None:
     mgr.rm('x/metrics_port')
     mgr.compare(1)
     assert mgr.options.localized('metrics_port') == 0
+
+
+@pytest.mark.parametrize('name,value,why', [
+    ('max_bytes_in_flight', ValueError("invalid literal for int() with base 0: '4T'"), "'4T'"),
+    ('latency_factor', float('nan'), 'between 1.0 and 100.0, not nan'),
+    ('max_backfills_source', 0, 'between 1 and 1000, not 0'),
+    ('mitigation_mode', 'on', "one of off, observe, act, not 'on'")])
+def test_a_value_that_the_mons_have_not_checked_does_not_count(name: str, value: Any,
+                                                               why: str) -> None:
+    """The loop would end in the middle of a campaign: it reads the options in each iteration."""
+    mgr = Running()
+    mgr.set('pin_batch', 7)
+    mgr.set(name, value)
+    mgr.compare(1)
+    assert mgr.options.read() == replace(DEFAULTS, pin_batch=7)
+    [remark] = mgr.options.remarks()
+    assert name in remark and why in remark and str(getattr(DEFAULTS, name)) in remark
+    mgr.rm(name)
+    mgr.compare(1)
+    assert mgr.options.read() == replace(DEFAULTS, pin_batch=7) and not mgr.options.remarks()
+
+
+def test_the_port_of_one_mgr_that_is_no_number() -> None:
+    mgr = Running()
+    mgr.set('metrics_port', 9283)
+    mgr.set('x/metrics_port', ValueError('invalid literal'))
+    mgr.compare(1)
+    assert mgr.options.localized('metrics_port') == 9283
