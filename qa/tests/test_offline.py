@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import subprocess
-from typing import Callable, List, Set
+from typing import Callable, Dict, List, Set
 
 import pytest
 
@@ -83,21 +83,28 @@ def remapped(cluster: Cluster) -> int:
     return sum(row['up'] != row['acting'] for row in cluster.pgs())
 
 
+def places(cluster: Cluster, pool: int) -> Dict[str, List[int]]:
+    """The OSDs that have the data of each PG of a pool."""
+    cluster.wait_clean(60)
+    return {row['pgid']: sorted(row['acting']) for row in cluster.pgs()
+            if row['pgid'].startswith('%d.' % pool)}
+
+
 def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
         cluster_factory: Callable[..., Cluster], release: str) -> None:
     cluster = cluster_factory(release, osds=8, hosts=4)
-    cluster.pool_create('p', 32)
+    pool = cluster.pool_create('p', 32)
     cluster.fill('p', 500, 4096)
     # As the manual says: it would remove pins within a minute.
     cluster.ceph('balancer', 'off')
-    cluster.wait_clean(60)
+    before = places(cluster, pool)
     added = cluster.add_osds(2, weight=0.0)
     cluster.flush_pg_stats()
     names = ['osd.%d' % osd for osd in added]
     found = json.loads(planned(cluster, 'expand', '--weight', '1', '--format', 'json'))
     assert sorted(found['weights']) == sorted(names) and found['pgs'] > 0
     run_script(cluster, planned(cluster, 'expand', '--weight', '1', '--format', 'sh'))
-    assert remapped(cluster) == 0
+    assert remapped(cluster) == 0 and places(cluster, pool) == before
     drain = planned(cluster, 'drain', 'osd.0', '--format', 'sh')
     run_script(cluster, drain)
     # It has run to its end, so it is not run again, unless as after an interruption.
@@ -105,7 +112,7 @@ def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
     cluster.mon('osd set', key='norebalance')
     run_script(cluster, drain)
     cluster.mon('osd unset', key='norebalance')
-    assert remapped(cluster) == 0
+    assert remapped(cluster) == 0 and places(cluster, pool) == before
     weights = {row['name']: row['crush_weight'] for row in json.loads(
         cluster.ceph('osd', 'df', '-f', 'json').stdout)['nodes']}
     assert weights['osd.0'] < 0.001 and all(weights[name] == 1.0 for name in names)
