@@ -73,8 +73,9 @@ class Options:
         min=2.0, max=600.0)
     auto_expand: bool = _option(
         False, 'automatically pin and release the PGs that an unannounced CRUSH change remaps',
-        'Such changes are new hosts, new weights, moved buckets and other rules. PGs that are '
-        'remapped because OSDs are down or out are left to recovery.')
+        'Such changes are new hosts, new weights, moved buckets and edited rules. PGs that are '
+        'remapped because OSDs are down or out are left to recovery, and another crush_rule or '
+        'pgp_num of a pool is not noticed: use "rebalance rule" and "rebalance pg_num".')
     auto_expand_settle: float = _option(
         60.0,
         'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
