@@ -363,7 +363,7 @@
           + '  (ceph_perfguard_health_check{name="PERFGUARD_LOOP_FAILED"}))[5m:5s]) == '
           + '1',
           "perfguard's loop fails in every iteration",
-          'A campaign does not proceed, and nothing is watched. "ceph health detail" '
+          'Nothing is watched, and a campaign may not proceed. "ceph health detail" '
           + '(PERFGUARD_LOOP_FAILED) names the error; the log of the active mgr has a '
           + 'traceback.',
           section='perfguard-loop-failed',

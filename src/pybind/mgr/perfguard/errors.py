@@ -240,10 +240,19 @@ def idle_check(why: str) -> HealthChecks:
         '"ceph mgr fail" activates another mgr'])}
 
 
-class FailedTurns:
-    """Consecutive failed turns of the loop."""
+#: The effects of failed turns of the loop and of the watch.
+LOOP_STOPS = ('the data that perfguard shows is out of date, and perfguard neither releases nor '
+              'stops anything')
+WATCH_STOPS = ('pools and OSDs are not watched, and the health checks about them are those of the '
+               'last successful turn; a campaign continues')
 
-    def __init__(self) -> None:
+
+class FailedTurns:
+    """Consecutive failed turns of the loop, or of a part of it."""
+
+    def __init__(self, what: str = 'loop', effect: str = LOOP_STOPS) -> None:
+        self._what = what
+        self._effect = effect
         self._count = 0
         self._last = ''
 
@@ -258,7 +267,7 @@ class FailedTurns:
         """The health check, if enough turns have failed."""
         if self._count < FAILED_TURNS:
             return {}
-        return {CHECK: warning('the perfguard loop failed %d times in a row' % self._count, [
-            'last error: %s' % self._last,
-            'the data that perfguard shows is out of date, and perfguard neither releases nor '
-            'stops anything; the log of the active mgr has the traceback'])}
+        # Without the count: the mons log each change of a summary.
+        return {CHECK: warning('the perfguard %s fails in every turn' % self._what, [
+            'last error (%d turns failed): %s' % (self._count, self._last),
+            '%s; the log of the active mgr has the traceback' % self._effect])}

@@ -197,7 +197,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_LOOP_FAILED',
         'The loop failed three or more times in a row: the data that perfguard shows is out of '
-        'date, and perfguard neither releases nor stops anything. The check is also raised while '
+        'date, and perfguard neither releases nor stops anything. Or only the watch failed: a '
+        'campaign continues, and the health checks about PGs, pools and OSDs are those of the '
+        'last successful turn. The check is also raised while '
         'the journal belongs to another mgr, and while the stored state was written by a newer '
         'version of perfguard; then the mgr sends no command and refuses requests.',
         'The detail names the last error; the log of the active mgr contains the traceback. '

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import PgCounts, Signals
-from ..errors import HealthChecks
+from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
 from ..options import Options
@@ -78,7 +78,8 @@ class Watching:
     4. Store: raised alarms, one changed baseline, provisional baselines, every 15 minutes the
        counts of chronically slow OSDs, and every hour how latency varies while nothing moves.
 
-    If a reading fails, step 3 is skipped; a campaign continues without it.
+    If a reading fails, step 3 is skipped, and a campaign continues without it. The health checks
+    stay: that they would be cleared and raised again would be reported to operators.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
@@ -99,6 +100,9 @@ class Watching:
         self._stored: Set[int] = set()
         #: Why the last turn failed.
         self._failure = ''
+        self._failed_turns = FailedTurns('watch', WATCH_STOPS)
+        #: Health checks of the last successful turn.
+        self._checks: HealthChecks = {}
         self.watched = Watched()
         #: Client latency for the throttle.
         self.clients = Clients()
@@ -156,17 +160,21 @@ class Watching:
             for event in self._announcer.events(self._watch, context):
                 self._note(event)
             self.watched = _watched(self._watch, context, options)
+            self._checks = self.watched.checks
             self.clients = Clients(now, readings.seconds, readings.clients,
                                    _pool_clients(self._watch, context, options),
                                    self.clients.covered + readings.seconds,
                                    self._watch.norms.norms())
             self._failure = ''
+            self._failed_turns.clear()
         except Exception as error:
             # Invalid reports of an OSD must not stop a campaign.
             if repr(error) != self._failure:
                 self._failure = repr(error)
                 log.exception('the watch failed to process the readings')
-            self.watched = Watched(failure=self._failure)
+            self._failed_turns.note(error)
+            self.watched = Watched(checks={**self._checks, **self._failed_turns.check()},
+                                   failure=self._failure)
         self._save(set(view.osdmap.pools))
         self._save_chronic(now)
         self._save_usual(now)

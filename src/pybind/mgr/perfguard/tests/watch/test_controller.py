@@ -24,6 +24,7 @@ MS = 1000000
 PERIOD = 5.0
 LAGGY, SLOW, LATENCY = ('PERFGUARD_LAGGY_PGS', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY')
 CHRONIC = 'PERFGUARD_OSD_CHRONIC'
+FAILED = 'PERFGUARD_LOOP_FAILED'
 NAN = float('nan')
 
 
@@ -427,15 +428,38 @@ def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) 
     driver.to_releasing()
     driver.run_to('DONE')
     assert caplog.text.count('the watch failed to process the readings') == 1
-    # What it saw before it failed is not what is.
-    assert driver.checks == []
+    assert driver.checks == [LAGGY, FAILED]
     status = driver.loop.status()
     assert any("KeyError('numpg')" in reason for reason in status['reasons'])
     assert driver.laggy['pgs'] == []
     driver.osds.fail = ()
     driver.minutes(2)
-    assert driver.pool['read_ms'] == 1.0
+    assert driver.pool['read_ms'] == 1.0 and driver.checks == []
     assert not any('KeyError' in reason for reason in driver.loop.status()['reasons'])
+
+
+def test_health_checks_stay_while_the_watch_fails() -> None:
+    """A check that is cleared and raised again is reported twice to operators."""
+    driver = Watched()
+    driver.osds.slow, driver.osds.factor = {7: 6.0}, 20.0
+    driver.minutes(6)
+    before = dict(driver.osds.checks)
+    assert sorted(before) == [LATENCY, SLOW]
+    driver.osds.fail = [KeyError('numpg')]
+    for _ in range(2):
+        driver.turn(PERIOD)
+        assert driver.osds.checks == before
+    driver.turn(PERIOD)
+    found = {**driver.osds.checks}
+    failed = found.pop(FAILED)
+    assert found == before and failed['summary'] == 'the perfguard watch fails in every turn'
+    assert "KeyError: 'numpg'" in failed['detail'][0]
+    driver.minutes(1)
+    assert driver.osds.checks[FAILED]['summary'] == failed['summary'], 'the mons log each change'
+    driver.osds.fail = ()
+    driver.turn(PERIOD)
+    assert driver.checks == sorted(before)
+    assert driver.loop.published.watched.failure == ''
 
 
 def test_no_baseline_is_learned_while_a_campaign_moves_pgs() -> None:
