@@ -115,6 +115,8 @@ PROVOKED = [
     ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
                                                             'spillover'}), 'compact'),
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
+    # A pause keeps the PGs in flight unclean, and an aborted campaign cannot be paused.
+    ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000, campaign=True), 'dump_stuck'),
     ('UPMAP_PRIMARY', facts(upmap_primaries=('2.1f',), clients={'luminous': 3, 'reef': 9}),
      'rm-pg-upmap-primary 2.1f')]
 
