@@ -208,6 +208,13 @@ class ChronicOsds:
             self._judged = now
             self._judge(now, reading.places, reading.replicas_only)
 
+    def forget(self, replaced: Collection[int]) -> None:
+        """Forget OSDs that have another device now."""
+        for osd in replaced:
+            self._counts.pop(osd, None)
+            if self._standing.pop(osd, None) is not None:
+                self.unjudged[osd] = 'osd.%d was replaced' % osd
+
     def _turn_back(self, now: float) -> None:
         """The clock was set back."""
         for count in self._counts.values():

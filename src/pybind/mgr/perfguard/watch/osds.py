@@ -2,7 +2,8 @@
 """Operations of each OSD between its reports, and their history."""
 from operator import add, attrgetter
 from statistics import median
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
 from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
                              pool_of)
@@ -193,7 +194,7 @@ class OsdNorms:
         for sums in self._sums.values():
             sums[:] = [MEMORY * each for each in sums]
 
-    def forget_others(self, osds: Mapping[int, object]) -> None:
+    def forget_others(self, osds: Collection[int]) -> None:
         for osd in [osd for osd in self._sums if osd not in osds]:
             del self._sums[osd]
 

@@ -192,6 +192,12 @@ class SlowOsds:
     def _findings_of(self, osd: int) -> Sequence[PeerFinding]:
         return self._states[osd].findings if osd in self._states else ()
 
+    def forget(self, replaced: Collection[int]) -> None:
+        """Forget OSDs that have another device now."""
+        for osd in replaced:
+            self._states.pop(osd, None)
+        self.chronic.forget(replaced)
+
     def update(self, reading: OsdReading, settings: SlowSettings) -> None:
         """Process one interval. OSDs without a place are forgotten."""
         now, places = reading.now, reading.places

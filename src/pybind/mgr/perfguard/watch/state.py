@@ -98,6 +98,8 @@ class WatchState:
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
         self.removing: Mapping[int, int] = {}
+        #: OSD -> uuid, which differs once its device was replaced.
+        self._uuids: Mapping[int, str] = {}
         #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
@@ -115,6 +117,7 @@ class WatchState:
         self._lock = lock
 
     def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
+        self._forget_replaced(context.osdmap)
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         if readings.osd_counts is not None:
             self.osd_counts = readings.osd_counts
@@ -147,6 +150,15 @@ class WatchState:
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._shared = None
         self._judge_laggy(context, readings, seconds)
+
+    def _forget_replaced(self, osdmap: OsdMap) -> None:
+        """The new device may have the id of the old one, and its place in CRUSH."""
+        uuids = {osd.id: osd.uuid for osd in osdmap.osds.values()}
+        replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
+        self._uuids = uuids
+        if replaced:
+            self.slow.forget(replaced)
+            self.norms.forget_others(uuids.keys() - replaced)
 
     def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
                     options: Options) -> None:

@@ -232,6 +232,27 @@ def test_a_finding_about_an_osd_without_primaries_ends_with_a_reason() -> None:
     assert 'its primary affinity is 0' in last['why']
 
 
+def test_a_finding_does_not_outlive_the_device() -> None:
+    """The new device has the id of the old one, and its place in CRUSH."""
+    driver = chronic()
+    driver.osds.slow = {7: 8.0}
+    for _ in range(40):
+        driver.turn(60.0)
+    assert driver.checks == [CHRONIC, SLOW]
+    driver.osds.slow = {}
+    driver.osds.uuids[7] = 'second'
+    driver.osds.epoch += 1
+    driver.turn(60.0)
+    driver.turn(60.0)
+    assert driver.checks == [] and not driver.rows[7]['slow']
+    assert driver.rows[7]['chronic'] is None and driver.rows[7]['slow_time_ratio'] is None
+    last = {event['what']: event['why'] for event in driver.loop.published.events[-2:]}
+    assert 'osd.7 was replaced' in last['osd.7 is no longer slow again and again']
+    driver.restart()
+    driver.minutes(2)
+    assert driver.checks == []
+
+
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
     driver = chronic()
     driver.osds.slow = {7: 8.0}
