@@ -109,7 +109,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         osds=osds,
         pools=tuple(_pool(dumped, places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
                           shared.get(dumped['pool'], 0)) for dumped in dump['pools']),
-        config=config, defaults=_defaults(mgr), balancer=_balancer(mgr),
+        config=config, defaults=_defaults(mgr), balancer=balancer_options(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
         require_osd_release=str(dump.get('require_osd_release', '')),
         nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
@@ -140,10 +140,23 @@ def _defaults(mgr: Any) -> Dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def _balancer(mgr: Any) -> Dict[str, str]:
+def balancer_options(mgr: Any) -> Dict[str, str]:
     names = ('active', 'mode', 'upmap_max_deviation')
-    found = {name: mgr.get_module_option_ex('balancer', name) for name in names}
-    return {name: str(value).lower() for name, value in found.items() if value is not None}
+    found = {name: balancer_option(mgr, name) for name in names}
+    return {name: value.lower() for name, value in found.items() if value is not None}
+
+
+def balancer_option(mgr: Any, name: str) -> Optional[str]:
+    """None: it is not set, or invalid.
+
+    ceph-mgr raises ValueError for a number that it cannot read. Up to Nautilus, upmap_max_deviation
+    was a share such as 0.01, and what was set then is still stored.
+    """
+    try:
+        value = mgr.get_module_option_ex('balancer', name)
+    except ValueError:
+        return None
+    return None if value is None else str(value)
 
 
 def _osds(osdmap: OsdMap, crush: CrushRules, metadata: Json, stats: Json) -> List[OsdFacts]:

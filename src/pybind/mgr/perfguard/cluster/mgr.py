@@ -164,8 +164,8 @@ class MgrCluster:
 
     def balancer_active(self) -> Optional[str]:
         """"true", "false", or None if it is not set."""
-        value = self._mgr.get_module_option_ex('balancer', 'active')
-        return None if value is None else str(value).lower()
+        value = inventory.balancer_option(self._mgr, 'active')
+        return None if value is None else value.lower()
 
     def balancer_busy(self) -> bool:
         """Whether the balancer is off but still computes or executes an earlier plan.
@@ -179,8 +179,8 @@ class MgrCluster:
     def balancing(self) -> Balancing:
         """The options of the balancer; defaults for options that are not set or invalid."""
         def option(name: str, default: str) -> str:
-            value = self._mgr.get_module_option_ex('balancer', name)
-            return default if value is None else str(value)
+            value = inventory.balancer_option(self._mgr, name)
+            return default if value is None else value
 
         deviation, pools = option('upmap_max_deviation', ''), option('pool_ids', '')
         return Balancing(

@@ -529,7 +529,10 @@ class Mgr:
         return {counter: []}
 
     def get_module_option_ex(self, module: str, option: str) -> Any:
-        return {('balancer', 'active'): True, **self.options}.get((module, option))
+        found = {('balancer', 'active'): True, **self.options}.get((module, option))
+        if isinstance(found, ValueError):
+            raise found
+        return found
 
     def send_command(self, result: CommandResult, service: str, target: str, command: str,
                      tag: str) -> None:
@@ -740,6 +743,17 @@ def test_the_options_of_the_balancer(mgr_stub: types.ModuleType) -> None:
                    ('balancer', 'pool_ids'): '1, 17'}
     assert cluster.balancing() == Balancing(1.0, False, frozenset({1, 17}))
     assert cluster.balancing().covers(1) is False
+
+
+def test_an_option_of_the_balancer_that_is_no_number(mgr_stub: types.ModuleType) -> None:
+    """Up to Nautilus, upmap_max_deviation was a share, and what was set then is still stored. Each
+    turn reads it."""
+    mgr = Mgr()
+    mgr.options = {('balancer', 'upmap_max_deviation'): ValueError(
+        "invalid literal for int() with base 0: '0.010000'")}
+    assert mgr_cluster(mgr).balancing() == Balancing(5.0, True, frozenset())
+    from perfguard.cluster.inventory import balancer_options
+    assert balancer_options(mgr) == {'active': 'true'}
 
 
 def test_notify_types_are_those_that_the_release_knows(mgr_stub: types.ModuleType) -> None:
