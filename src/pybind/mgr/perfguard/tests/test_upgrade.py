@@ -18,6 +18,12 @@ from perfguard.store import VERSION
 from .fakes import recording
 from .fakes.cluster import FakeCluster
 from .fakes.driver import Driver
+from .fakes.probe_cluster import fake_children
+from .fakes import probe_runs
+from .mitigation.test_controller import ALL_UNDONE_TURNS, FOUND, SLOWED
+from .mitigation.test_rescue import FULL, upmaps
+from .probe.test_controller import REPEATED
+from .watch.test_controller import CHRONIC
 
 RECORDED: Dict[str, Any] = {
     path.stem: json.loads(path.read_text())
@@ -30,6 +36,11 @@ CAMPAIGNS: Dict[str, Tuple[Tuple[str, ...], str]] = {
 LATER_SECONDS = 30.0
 
 
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_children(monkeypatch)
+
+
 def having(*stories: str) -> List[Any]:
     return [pytest.param(version, story, id='%s-%s' % (version, story))
             for version, recorded in RECORDED.items() for story in stories if story in recorded]
@@ -38,7 +49,12 @@ def having(*stories: str) -> List[Any]:
 def taken_over(version: str, story: str) -> Driver:
     """The mgr of this version becomes active on what the earlier one left."""
     recorded = RECORDED[version][story]
-    driver = Driver(recording.cluster_from_json(recorded['cluster']))
+    make = recording.DRIVERS.get(story)
+    if make is None:
+        driver = Driver(recording.cluster_from_json(recorded['cluster']))
+    else:
+        driver = make()
+        recording.cluster_from_json(recorded['cluster'], driver.cluster)
     driver.kv.data = dict(recorded['store'])
     driver.cluster.now += LATER_SECONDS
     driver.restart()
@@ -105,7 +121,93 @@ def test_a_saved_plan_is_approved(version: str, story: str) -> None:
     check_end(driver)
 
 
-@pytest.mark.parametrize('version, story', having(*CAMPAIGNS, 'drained', 'replace'))
+# ---- the mitigation
+
+@pytest.mark.parametrize('version, story', having('mitigation'))
+def test_what_the_mitigation_has_changed_is_given_back(version: str, story: str) -> None:
+    driver: Any = upgraded(version, story)
+    assert driver.cluster.osd_config == SLOWED and 'norebalance' in driver.cluster.flags
+    assert driver.states()['slow recovery'] == 'held' == driver.states()['norebalance']
+    driver.trouble(False)
+    driver.run(ALL_UNDONE_TURNS)
+    assert set(driver.states().values()) == {'idle'}
+    assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
+
+
+@pytest.mark.parametrize('version, story', having('affinity'))
+def test_a_lowered_affinity_is_given_back(version: str, story: str) -> None:
+    driver: Any = upgraded(version, story)
+    assert driver.osds.affinity == {7: 0.0}
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.osds.affinity == {7: 0.75}
+
+
+@pytest.mark.parametrize('version, story', having('rescue'))
+def test_upmaps_of_a_rescue_are_removed(version: str, story: str) -> None:
+    driver: Any = upgraded(version, story)
+    held = {row.what for row in driver.loop.published.held}
+    assert held == {'upmap of PG ' + pgid for pgid in upmaps(driver)} and held
+    driver.cluster.fullness.clear()
+    driver.cluster.used[FULL] = 1 << 30
+    driver.run_until(lambda: not upmaps(driver))
+    driver.run(20)
+    assert driver.cluster.clean() and not driver.loop.published.held
+    assert driver.loop._store.get('rescues') is None
+
+
+# ---- what was learned and found
+
+@pytest.mark.parametrize('version, story', having('chronic'))
+def test_findings_and_baselines_are_kept(version: str, story: str) -> None:
+    driver: Any = upgraded(version, story)
+    # Nothing can be learned meanwhile.
+    driver.osds.trouble = {'active_clean': 0}
+    driver.minutes(1)
+    assert driver.checks == [CHRONIC] and driver.rows[7]['chronic']['episodes'] == 22
+    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    assert driver.pool['read_baseline_ms'] == pytest.approx(1.0)
+    assert driver.loop.jobs.watching.clients.norms
+
+
+@pytest.mark.parametrize('version, story', having('provisional'))
+def test_provisional_baselines_are_kept(version: str, story: str) -> None:
+    driver: Any = upgraded(version, story)
+    driver.osds.trouble = {'active_clean': 0}
+    driver.minutes(0.25)
+    found = driver.loop.jobs.watching.clients.pools
+    assert found[1].read_baseline_ms == pytest.approx(1.0, rel=0.05)
+
+
+# ---- probes
+
+@pytest.mark.parametrize('version, story', having('probing'))
+def test_nothing_of_a_probe_is_left(version: str, story: str) -> None:
+    driver: Any = taken_over(version, story)
+    assert not driver.cluster.is_untouched()
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+    assert driver.loop._store.damaged == [] and driver.loop._store.losses == []
+
+
+@pytest.mark.parametrize('version, story', having('probed'))
+def test_probes_are_compared_with_a_baseline_of_before(
+        version: str, story: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver: Any = upgraded(version, story)
+    assert {run: row['state'] for run, row in driver.listed.items()} == {1: 'done'}
+    assert [schedule.name for schedule in driver.loop.probed().schedules] == ['nightly']
+    plain = probe_runs.result
+    monkeypatch.setattr(probe_runs, 'result', lambda job, rates: plain(job, [30] * len(rates)))
+    assert driver.give(REPEATED)['id'] == 2
+    driver.finish()
+    driver.judged()
+    assert driver.listed[2]['verdict'] == 'slower than its baseline'
+
+
+# ---- a newer version
+
+@pytest.mark.parametrize('version, story', having(*CAMPAIGNS, 'drained', 'replace', 'mitigation',
+                                                  'rescue'))
 def test_what_a_newer_version_has_left_is_kept_and_reported(version: str, story: str) -> None:
     """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
     newer = {key: value.replace('"version": 2', '"version": %d' % (VERSION + 1), 1)

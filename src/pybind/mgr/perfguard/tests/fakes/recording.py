@@ -7,8 +7,12 @@ Run it in a checkout of the version, with src/pybind/mgr as PYTHONPATH.
 """
 import json
 import sys
-from typing import Any, Callable, Dict
+from dataclasses import replace
+from typing import Any, Callable, Dict, Optional
 
+import pytest
+
+from perfguard.probe.plan import NewSchedule, RunId, RunOrder
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import SAVE, PlanOrder
 from perfguard.rebalance.replacing import REPLACE
@@ -16,20 +20,32 @@ from perfguard.rebalance.replacing import REPLACE
 from .cluster import FakeCluster, FakePg
 from .driver import Driver
 from .mon_model import Stored, ToyMon, ToyOsd
+from .probe_cluster import ProbeCluster, ProbeDriver, fake_children
+from ..mitigation.test_controller import Mitigated, climbed, lowered
+from ..mitigation.test_rescue import hurt
+from ..probe.test_controller import REPEATED, WORDS, ran
+from ..watch.test_controller import Watched, chronic
 
 #: Attributes of the cluster that are JSON as they are.
-PLAIN = ('now', 'epoch', 'crush_version_', 'config', 'mon_config', 'new', 'base', 'coming')
+PLAIN = ('now', 'epoch', 'crush_version_', 'config', 'mon_config', 'new', 'base', 'coming',
+         'trouble', 'users')
+#: Those of which the keys are OSDs.
+BY_OSD = ('uuids', 'fullness', 'affinity', 'used')
 #: What a campaign waits for after its last release: OSDs are read, and a device has to have served.
 SETTLED_TURNS = 45
+#: Within which no baseline is complete.
+LONG_SECONDS = 600.0
 
 
 # ---- The cluster as JSON
 
 def cluster_to_json(cluster: FakeCluster) -> Dict[str, Any]:
-    return {**{name: getattr(cluster, name) for name in PLAIN},
+    return {**{name: getattr(cluster, name) for name in PLAIN + BY_OSD if hasattr(cluster, name)},
             'flags': sorted(cluster.flags), 'modes': cluster.modes,
             'toys': list(cluster.toys.values()), 'led': sorted(cluster.led),
-            'uuids': cluster.uuids,
+            'osd_config': [[*key, value] for key, value in cluster.osd_config.items()],
+            'objects': sorted(getattr(cluster, 'objects', ())),
+            'made': {name: pool.pg_num for name, pool in getattr(cluster, 'made', {}).items()},
             'pgs': {pgid: _pg_to_json(pg) for pgid, pg in cluster.pg.items()}}
 
 
@@ -38,14 +54,22 @@ def _pg_to_json(pg: FakePg) -> Dict[str, Any]:
             'data': pg.data, 'up': pg.up, 'temp': pg.temp, 'peering_until': pg.peering_until}
 
 
-def cluster_from_json(recorded: Dict[str, Any]) -> FakeCluster:
-    cluster = FakeCluster(pgs=4)
-    for name in PLAIN:
+def cluster_from_json(recorded: Dict[str, Any],
+                      cluster: Optional[FakeCluster] = None) -> FakeCluster:
+    """`cluster`: one of the kind that was recorded, if that is not the usual one."""
+    cluster = cluster or FakeCluster(pgs=4)
+    for name in set(PLAIN) & recorded.keys():
         setattr(cluster, name, recorded[name])
+    for name in set(BY_OSD) & recorded.keys():
+        setattr(cluster, name, {int(osd): value for osd, value in recorded[name].items()})
+    cluster.osd_config = {(who, name): value for who, name, value in recorded.get('osd_config', ())}
+    if isinstance(cluster, ProbeCluster):
+        cluster.objects = {(pool, space, name) for pool, space, name in recorded['objects']}
+        for name, pg_num in recorded['made'].items():
+            cluster.create({'pool': name, 'pg_num': pg_num})
     cluster.flags = set(recorded['flags'])
     cluster.modes = {int(pool): mode for pool, mode in recorded['modes'].items()}
     cluster.led = set(recorded.get('led', ()))
-    cluster.uuids = {int(osd): uuid for osd, uuid in recorded.get('uuids', {}).items()}
     cluster.toys.clear()
     cluster.toys.update({osd: ToyOsd(*toy) for osd, toy in enumerate(recorded['toys'])})
     cluster.pg = {pgid: _pg_from_json(cluster, pg) for pgid, pg in recorded['pgs'].items()}
@@ -126,9 +150,54 @@ def planned() -> Driver:
     return driver
 
 
+def rescued() -> Driver:
+    driver = hurt()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    driver.run(20)
+    return driver
+
+
+def learning() -> Driver:
+    """A pool has a provisional baseline."""
+    return Watched(baseline_seconds=LONG_SECONDS)
+
+
+def probing() -> Driver:
+    """In a pool of its own."""
+    driver = ProbeDriver()
+    driver.cluster.behaviour = 'deaf'
+    driver.give(RunOrder(words=WORDS))
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.run(2)
+    return driver
+
+
+def probed() -> Driver:
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(NewSchedule('nightly', RunOrder(profile='quick', pool='rep', trigger='nightly'),
+                            {'begin_time': '0200', 'end_time': '0400'}))
+    return driver
+
+
 STORIES: Dict[str, Callable[[], Driver]] = {
     'PINNED': pinned, 'RELEASING': releasing, 'ABORTED': aborted, 'expand': expanding,
-    'drained': drained, 'rollback': rolled_back, 'replace': replaced, 'plan': planned}
+    'drained': drained, 'rollback': rolled_back, 'replace': replaced, 'plan': planned,
+    'mitigation': climbed, 'affinity': lowered, 'rescue': rescued, 'chronic': chronic,
+    'provisional': learning, 'probing': probing, 'probed': probed}
+
+
+def _relieving() -> Driver:
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    return driver
+
+
+#: Makes the mgr and the cluster that a story is about, if they are not the usual ones.
+DRIVERS: Dict[str, Callable[[], Driver]] = {
+    'mitigation': Mitigated, 'affinity': _relieving,
+    'rescue': hurt, 'chronic': Watched,
+    'provisional': learning, 'probing': ProbeDriver, 'probed': ProbeDriver}
 
 
 def record(driver: Driver) -> Dict[str, Any]:
@@ -136,7 +205,10 @@ def record(driver: Driver) -> Dict[str, Any]:
 
 
 def main() -> None:
-    lines = ['"%s": %s' % (name, json.dumps(record(story()))) for name, story in STORIES.items()]
+    with pytest.MonkeyPatch.context() as patch:
+        fake_children(patch)
+        lines = ['"%s": %s' % (name, json.dumps(record(story())))
+                 for name, story in STORIES.items()]
     sys.stdout.write('{%s}\n' % ',\n'.join(lines))
 
 
