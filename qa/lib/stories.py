@@ -269,6 +269,8 @@ def auto_expand(operator: Operator) -> None:
         operator.id = last + 1
         assert operator.wait_done()['trigger'] == 'auto'
     finally:
+        # The mgr learns of a removed option seconds later, of a value at once.
+        guard.option('auto_expand', 'false')
         guard.unset('auto_expand')
 
 

@@ -356,10 +356,11 @@ class Loop:
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
-        options = self._without_borrowing(self.jobs.options())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
+        # Read after the OSDMap, so that an option that was set before a change of CRUSH applies.
+        options = self._without_borrowing(self.jobs.options())
         options = self._observing.resolve(options, seen)
         seen = self._observing.watch(seen, view, options)
         self._answering.revert()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfguard.cluster.types import OsdMap, Signals
 from perfguard.rebalance.auto_expand import LastClean, last_clean_from_json
 from perfguard.rebalance.crush_orders import BEFORE
 from perfguard.store import Store
@@ -75,6 +76,23 @@ def test_unreadable_events_do_not_stop_auto_expand() -> None:
 def test_only_where_it_is_asked_for() -> None:
     driver = Driver()
     driver.cluster.expand()
+    driver.run(10)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+def test_it_is_switched_off_before_a_change_of_the_same_turn(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(FakeCluster(peer_seconds=0.5), AUTO)
+    driver.run(3)
+    signals = driver.cluster.signals
+
+    def changing(osdmap: OsdMap) -> Signals:
+        driver.options = replace(AUTO, auto_expand=False)
+        return signals(osdmap)
+
+    driver.cluster.expand()
+    driver.cluster.tick()
+    monkeypatch.setattr(driver.cluster, 'signals', changing)
     driver.run(10)
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
 
