@@ -247,7 +247,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         Script([CommandBatch(list(commands(maps.osdmap, each)),
                              None if args.command == 'release' else
                              frozenset(osd for move in batch for osd in move.targets))
-                for batch, each in zip(found, entries)]))
+                for batch, each in zip(found, entries)], repeated=args.command == 'release'))
 
 
 def _refuse_or_warn(command: str, why: str) -> None:

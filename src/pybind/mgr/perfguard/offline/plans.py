@@ -179,8 +179,10 @@ PROGRESS_LINES = 20
 #: PG states in which a script sends no further batch, as patterns of a shell.
 UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'creating', 'unknown',
              'stale', 'down', 'incomplete', 'laggy', '+wait', 'recover')
-#: PG statistics lag behind the OSDMap by seconds. RECEIVERS: ids of OSDs, with | between them.
-SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case "${pgs%%;*}" in '
+#: PG statistics lag behind the OSDMap by seconds.
+LAG = 'sleep 10'
+#: RECEIVERS: ids of OSDs, with | between them.
+SETTLE = (LAG + '; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case "${pgs%%;*}" in '
           '(STATES) false ;; esac && ! echo "$osds" | grep -E "^osd[.](RECEIVERS) .*full" >&2; '
           'do echo "waiting for PGs, or for space: $pgs" >&2; sleep 10; done').replace(
               'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
@@ -239,6 +241,8 @@ class Script:
     hold: Optional[int] = None
     #: The commands that undo the plan.
     back: Sequence[str] = ()
+    #: Another plan may be made right after it, which must see what it moves.
+    repeated: bool = False
 
     @property
     def for_shell(self) -> bool:
@@ -251,6 +255,8 @@ class Script:
             yield HOLD.replace('CEPH', ceph).replace('VERSION', str(self.hold))
 
     def end(self, ceph: str) -> Iterator[str]:
+        if self.repeated and self.batches:
+            yield LAG
         if self.hold is not None:
             yield LET_GO.replace('CEPH', ceph)
 
@@ -269,8 +275,9 @@ def listing(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     for batch in plan.batches:
         yield from batch.settle(ceph)
         yield from (ceph + line[len(CEPH):] for line in batch.lines)
+    yield from plan.end(ceph)
     if plan.hold is not None:
-        yield from (*plan.end(ceph), 'test "$failed" -eq 0')
+        yield 'test "$failed" -eq 0'
 
 
 def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:

@@ -515,9 +515,11 @@ def test_a_release_is_what_may_move_at_a_time(pinned):
     pgids, planned = pinned
     found = planned('release', '--osd-max-backfills', '3', '--host-max-backfills', '3')
     assert found.returncode == 0 and '23 PGs are pinned, 0 in flight' in found.stderr
-    lines = found.stdout.splitlines()
+    *lines, last = found.stdout.splitlines()
     assert len(lines) == 3
     assert all(line.startswith('ceph osd rm-pg-upmap-items 1.') for line in lines)
+    # The next release, in a loop, must see that these PGs move.
+    assert last == 'sleep 10'
     fewer = planned('release', '--max-backfills', '1', '--format', 'json')
     as_json = json.loads(fewer.stdout)
     assert as_json['pgs'] == 1 and as_json['remove'] == as_json['batches'][0]
@@ -616,7 +618,16 @@ def test_a_plan_of_a_single_batch_waits_as_well(pinned, tmp_path, output):
         '90 pgs: 1 active+undersized, 89 active+clean; 1', 'exists,nearfull,up'])
     assert [batch.split() for batch in batches] == [[], [], [], ['r']]
     assert said.count('waiting for PGs') == 2
-    assert 'pg stat' not in pinned[1]('release', '--format', output).stdout
+    release = pinned[1]('release', '--format', output).stdout
+    assert 'pg stat' not in release and release.count('sleep 10') == 1
+    assert release.index('rm-pg-upmap-items') < release.index('sleep 10')
+
+
+def test_a_release_without_a_pg_waits_for_nothing(pinned, tmp_path):
+    report = json.loads((tmp_path / 'report').read_text())
+    report['osdmap']['pg_upmap_items'] = []
+    (tmp_path / 'report').write_text(json.dumps(report))
+    assert pinned[1]('release').stdout == ''
 
 
 def test_nothing_is_released_without_a_crush_map(files):
