@@ -34,7 +34,7 @@ OPS_SECONDS = 10.0
 #: Report periods without a report after which an OSD is considered dead or hanging.
 SILENT_PERIODS = 3.0
 #: Health checks whose texts contain the load by client and by object.
-EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC'})
+EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD'})
 #: Counters of the files of RocksDB; of the store's counters these alone show compactions and reach
 #: the mgr in all releases (those of the section rocksdb have priority 0).
 KV_COUNTERS = ('bluefs.bytes_written_sst', 'bluefs.bytes_written_wal')

@@ -284,6 +284,14 @@ def test_who_sends_how_much_is_asked_while_something_is_to_be_explained(check: s
     assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
 
 
+def test_who_sends_how_much_is_not_asked_for_as_long_as_an_osd_is_chronically_slow() -> None:
+    """That may be weeks, and costs each OSD some microseconds per operation."""
+    reader = Reader()
+    for _ in range(2):
+        reader(replace(CLEAN, health={'PERFGUARD_OSD_CHRONIC': 'osd.7 is slow again and again'}))
+    assert not {BY_CLIENT, BY_OBJECT} & set(reader.mgr.queries.values())
+
+
 def test_which_objects_are_hot_is_asked_for_some_time_after_it_was_wanted() -> None:
     reader = Reader()
     row = {'k': [['obj 1'], ['3'], ['11']], 'c': [[25, 0]]}
