@@ -136,11 +136,13 @@ def workers(cluster: Cluster) -> Tuple[int, ...]:
 
 
 def objects(cluster: Cluster, pool: str) -> Dict[Tuple[str, str], bytes]:
-    """(namespace, name) -> content of all objects of a pool."""
+    """(namespace, name) -> content of all objects of a pool, without those of a Writer, which
+    checks them itself."""
     found = {}
     with cluster.rados().open_ioctx(pool) as ioctx:
         ioctx.set_namespace(rados.LIBRADOS_ALL_NSPACES)
-        names = [(each.nspace, each.key) for each in ioctx.list_objects()]
+        names = [(each.nspace, each.key) for each in ioctx.list_objects()
+                 if not each.key.startswith(WRITTEN)]
         for namespace, name in names:
             ioctx.set_namespace(namespace)
             found[namespace, name] = ioctx.read(name, 8 << 20)
@@ -148,10 +150,8 @@ def objects(cluster: Cluster, pool: str) -> Dict[Tuple[str, str], bytes]:
 
 
 def digest(cluster: Cluster, pool: str) -> str:
-    """SHA-256 of all objects but those of a Writer, which knows what they hold."""
-    kept = [(name, content) for name, content in sorted(objects(cluster, pool).items())
-            if not name[1].startswith(WRITTEN)]
-    return hashlib.sha256(repr(kept).encode()).hexdigest()
+    """SHA-256 of the same objects."""
+    return hashlib.sha256(repr(sorted(objects(cluster, pool).items())).encode()).hexdigest()
 
 
 def put_lookalikes(cluster: Cluster, pool: str) -> None:

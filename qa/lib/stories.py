@@ -40,6 +40,8 @@ class Operator:
         self.id = 0
         #: Pools whose objects are compared.
         self.pools: Sequence[str] = ('rep', 'ec')
+        #: Pools to which a client writes meanwhile.
+        self.written: Sequence[str] = ('rep', 'ec')
 
     def status(self) -> Dict[str, Any]:
         return dict(self.guard.status())

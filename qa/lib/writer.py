@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A client that writes known content all the time, and reads all of it back."""
+"""A client that writes known content all the time, and reads all of it back at the end."""
+import contextlib
 import threading
 from types import TracebackType
-from typing import Dict, Optional, Type
+from typing import Dict, Optional, Tuple, Type
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
@@ -19,17 +20,20 @@ def content(name: str, version: int) -> bytes:
 
 
 class Writer:
-    """    with Writer(cluster, 'p') as writer:
+    """Writes to the pools in turn:
+
+           with Writer(cluster, 'rep', 'ec'):
                ...
-           assert writer.missing() == {} and writer.writes > 0
+
+    Fails at the end if an acknowledged write is missing, or if nothing was written.
     """
 
-    def __init__(self, cluster: Cluster, pool: str) -> None:
-        self._cluster, self._pool = cluster, pool
+    def __init__(self, cluster: Cluster, *pools: str) -> None:
+        self._cluster, self._pools = cluster, pools
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
-        #: Name -> version of the last write that was acknowledged.
-        self._acknowledged: Dict[str, int] = {}
+        #: (pool, name) -> version of the last write that was acknowledged.
+        self._acknowledged: Dict[Tuple[str, str], int] = {}
         self._problem: Optional[BaseException] = None
         self.writes = 0
 
@@ -44,27 +48,33 @@ class Writer:
         if error is None:
             assert not self._thread.is_alive(), 'a write has not ended'
             assert self._problem is None, repr(self._problem)
+            assert self.writes > 0, 'nothing was written'
+            missing = self._missing()
+            assert not missing, missing
 
     def _write(self) -> None:
         try:
-            with self._cluster.rados().open_ioctx(self._pool) as ioctx:
+            with contextlib.ExitStack() as stack:
+                ioctxs = {pool: stack.enter_context(self._cluster.rados().open_ioctx(pool))
+                          for pool in self._pools}
                 version = 0
                 while not self._over.is_set():
                     version += 1
                     name = '%s%d' % (WRITTEN, version % OBJECTS)
-                    ioctx.write_full(name, content(name, version))
-                    self._acknowledged[name] = version
-                    self.writes += 1
+                    for pool, ioctx in ioctxs.items():
+                        ioctx.write_full(name, content(name, version))
+                        self._acknowledged[pool, name] = version
+                        self.writes += 1
                     self._over.wait(0.005)
         except BaseException as problem:
             self._problem = problem
 
-    def missing(self) -> Dict[str, bytes]:
+    def _missing(self) -> Dict[Tuple[str, str], bytes]:
         """Objects that do not hold what was acknowledged last, with the begin of what they hold."""
         wrong = {}
-        with self._cluster.rados().open_ioctx(self._pool) as ioctx:
-            for name, version in self._acknowledged.items():
+        for (pool, name), version in self._acknowledged.items():
+            with self._cluster.rados().open_ioctx(pool) as ioctx:
                 found = ioctx.read(name, 2 * BYTES)
-                if found != content(name, version):
-                    wrong[name] = found[:40]
+            if found != content(name, version):
+                wrong[pool, name] = found[:40]
         return wrong

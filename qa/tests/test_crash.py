@@ -24,6 +24,7 @@ from qa.lib.fail_points import (Killer, Tries, install, instants_of, record, som
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.faults import laggy
 from qa.lib.stories import STORIES, Expected, Operator, audit, check_end, empty
+from qa.lib.writer import Writer
 from qa.tests.test_mitigation import HANGS, booted, configured, knob_of, remapped, rows
 
 #: How often the mgr dies in one run of a story at most.
@@ -40,7 +41,8 @@ def killed(operator: Operator, name: str, instants: List[str], end: Expected) ->
     """Play a story in which the mgr is killed at these instants; returns those that came."""
     empty(operator)
     before = audit(operator)
-    with Killer(operator.cluster, instants) as killer:
+    with Writer(operator.cluster, *operator.written), Killer(
+            operator.cluster, instants) as killer:
         end.story(operator)
     try:
         check_end(operator, before, end)
@@ -163,5 +165,5 @@ def test_every_instant_of_the_rungs(release: str, make_cluster: ClusterFactory) 
     knob, fast, _ = knob_of(guard)
     guard.cluster.mon('config set', who='osd', name=knob, value=fast)
     operator = Operator(guard, [])
-    operator.pools = ()
+    operator.pools, operator.written = (), ('p',)
     try_instants(release, 'rungs', operator, Expected(rungs))

@@ -8,6 +8,7 @@ from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import SLOW_PEERING, order, wait_reported
+from qa.lib.writer import Writer
 
 CONF = {'mgr': {'mgr_stats_period': '1'}}
 #: Longer than perfguard waits for answers (60 s) and for what it has sent (readback_timeout).
@@ -29,20 +30,21 @@ def test_a_burst_that_the_mon_holds_for_long(release: str, make_cluster: Cluster
     cluster.wait_clean(60)
     wait_reported(guard)
     before = reweights(cluster)
-    number = order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))['pgs']
-    # It gathers commands for 3 s before it proposes them.
-    deadline = time.monotonic() + 60
-    while reweights(cluster) == before:
-        assert time.monotonic() < deadline, 'no burst was sent'
-        time.sleep(0.02)
-    cluster.stop('mon.a')
-    try:
-        time.sleep(OUTAGE_SECONDS)
-    finally:
-        cluster.cont('mon.a')
-    if end == 'ABORTED':
-        guard.do('abort')
-    done = guard.wait_phase(end, timeout=240)
+    with Writer(cluster, 'rep', 'ec'):
+        number = order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))['pgs']
+        # It gathers commands for 3 s before it proposes them.
+        deadline = time.monotonic() + 60
+        while reweights(cluster) == before:
+            assert time.monotonic() < deadline, 'no burst was sent'
+            time.sleep(0.02)
+        cluster.stop('mon.a')
+        try:
+            time.sleep(OUTAGE_SECONDS)
+        finally:
+            cluster.cont('mon.a')
+        if end == 'ABORTED':
+            guard.do('abort')
+        done = guard.wait_phase(end, timeout=240)
     print('%s: %s after %g s without the mon: %d of %d PGs released, %d upmaps' % (
         release, end, OUTAGE_SECONDS, done['released'], number, len(guard.upmaps())))
     assert any('crush reweight' in text
