@@ -111,6 +111,8 @@ class WatchState:
         self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
         #: What the causes of all slow OSDs share; None: not computed since the last reading.
         self._shared: Optional[_Shared] = None
+        #: The same of the operations by client of each pool: an outage makes all pools slow.
+        self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
         self._slow_ratio = 1.5
         #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
@@ -148,7 +150,7 @@ class WatchState:
         self._loads.append(_by_osd(readings.client_loads))
         self._objects.append(_by_osd(readings.object_loads))
         self._kv_bytes.append((context.now, readings.kv_bytes))
-        self._shared = None
+        self._shared = self._pool_loads = None
         self._judge_laggy(context, readings, seconds)
 
     def _forget_replaced(self, osdmap: OsdMap) -> None:
@@ -249,8 +251,11 @@ class WatchState:
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
         """Clients that send most of the operations of a pool."""
-        return heavy_clients(row for loads in self._loads for rows in loads.values()
-                             for row in rows if row.pool == pool)
+        if self._pool_loads is None:
+            self._pool_loads = {}
+            for row in (row for loads in self._loads for rows in loads.values() for row in rows):
+                self._pool_loads.setdefault(row.pool, []).append(row)
+        return heavy_clients(self._pool_loads.get(pool, ()))
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[HistoryPoint]]:

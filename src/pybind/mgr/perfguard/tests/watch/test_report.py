@@ -3,7 +3,7 @@
 import json
 import random
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
@@ -598,3 +598,20 @@ def test_a_document_that_cannot_be_read_raises_nothing(document: Any) -> None:
     cluster.announcer.load(document)
     cluster.run(60)
     assert cluster.checks == {} and cluster.told == []
+
+
+def test_many_slow_pools_read_the_load_by_client_once() -> None:
+    class Rows(List[ClientLoad]):
+        read = 0
+
+        def __iter__(self) -> Iterator[ClientLoad]:
+            Rows.read += 1
+            return super().__iter__()
+
+    watch = WatchState()
+    for _ in range(2):
+        watch._loads.append({7: Rows(ClientLoad(client, ADDRESS, pool, 7, ops) for pool in range(9)
+                                     for client, ops in (('client.1', 900), ('client.2', 100)))})
+    found = [watch.heavy_clients(pool) for pool in range(10)]
+    assert [[each.client for each in clients] for clients in found] == [['client.1']] * 9 + [[]]
+    assert Rows.read == 2
