@@ -99,6 +99,8 @@ class Clients:
     covered: float = 0.0
     #: OSD -> read latency while nothing moves, as a multiple of the median OSD's.
     norms: Mapping[int, float] = field(default_factory=dict)
+    #: When the report of an OSD was last late (0: not yet): it hangs, and operations wait for it.
+    silent: float = 0.0
 
     def idle(self, pool: PoolClients) -> bool:
         """Whether the pool is known to have no client operations."""

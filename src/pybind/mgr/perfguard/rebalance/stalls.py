@@ -101,12 +101,13 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
     """Add one reading to the measurement, once.
 
     `osds_changed`: when an OSD last went down or came back, or CRUSH changed. Then PGs peer that
-    were not released, and operations wait for the OSD.
+    were not released, and operations wait for the OSD. They also wait for one that hangs and stays
+    up; its report is late before these operations end.
     """
     if not clients.time or clients.time == stalls.measured:
         return stalls
     begin = clients.time - clients.seconds
-    if begin - AFTERMATH_SECONDS <= osds_changed:
+    if begin - AFTERMATH_SECONDS <= max(osds_changed, clients.silent):
         return replace(stalls, measured=clients.time)
     excess = rates = 0.0
     shaky = unsteady(stalls, clients)

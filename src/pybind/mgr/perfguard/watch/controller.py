@@ -164,7 +164,8 @@ class Watching:
             self.clients = Clients(now, readings.seconds, readings.clients,
                                    _pool_clients(self._watch, context, options),
                                    self.clients.covered + readings.seconds,
-                                   self._watch.norms.norms())
+                                   self._watch.norms.norms(),
+                                   now if readings.silent else min(self.clients.silent, now))
             self._failure = ''
             self._failed_turns.clear()
         except Exception as error:

@@ -27,7 +27,7 @@ class Model:
         #: (begin of the stall, PG)
         self.stalling: List[Tuple[float, int]] = []
         self.late: List[Tuple[float, int, float]] = []
-        self.osds_changed = -60.0
+        self.osds_changed = self.silent = -60.0
 
     def hang(self, osd: int, seconds: float) -> None:
         """An OSD hangs, and all its operations with it, while one of its PGs peers."""
@@ -52,7 +52,8 @@ class Model:
             sums[osd][1] += 1
         rows = tuple(ClientOps(1, osd, Ops(*pair), Ops()) for osd, pair in sums.items())
         clients = Clients(self.now, PERIOD, rows, {
-            1: PoolClients('rbd', PG_NUM, self.rate, read_baseline_ms=self.usual_ms)})
+            1: PoolClients('rbd', PG_NUM, self.rate, read_baseline_ms=self.usual_ms)},
+            silent=self.silent)
         self.stalls = measure(self.stalls, clients, self.osds_changed)
         return clients
 
@@ -105,6 +106,22 @@ def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release() 
         model.reading(changes=2)
     before = model.stalls.seconds
     model.osds_changed = model.now
+    model.hang(3, 20.0)
+    for _ in range(2):
+        model.reading(changes=0)
+    assert model.stalls.seconds == before
+    for _ in range(10):
+        model.reading(changes=2)
+    assert model.stalls.seconds == pytest.approx(0.3, rel=0.25)
+
+
+def test_nor_are_those_that_wait_for_an_osd_that_hangs_and_stays_up() -> None:
+    """Its reports stop before its operations end."""
+    model = Model(800.0, 0.3)
+    for _ in range(24):
+        model.reading(changes=2)
+    before = model.stalls.seconds
+    model.silent = model.now
     model.hang(3, 20.0)
     for _ in range(2):
         model.reading(changes=0)

@@ -590,6 +590,18 @@ def test_provisional_baselines_are_removed_once_no_pool_needs_one() -> None:
     assert store.get('provisional') is None
 
 
+def test_the_throttle_knows_when_an_osd_was_silent_last() -> None:
+    watched = Watched()
+    assert watched.loop.jobs.watching.clients.silent == 0.0
+    watched.osds.change = {'silent': {5: 16.0}}
+    watched.turn(PERIOD)
+    silent = watched.loop.jobs.watching.clients.time
+    watched.osds.change = {}
+    watched.minutes(1)
+    clients = watched.loop.jobs.watching.clients
+    assert clients.silent == silent < clients.time
+
+
 def test_operations_of_the_last_minute_are_for_the_throttle() -> None:
     watched = Watched()
     watched.minutes(2)
