@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Plans: refused once CRUSH has changed, carried out, queued behind a campaign."""
+from typing import Sequence
+
 import pytest
 
+from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, crush_weights, order, refused_after_a_change_of_crush,
                           replace_devices, safe_to_destroy, wait_reported)
@@ -45,6 +48,37 @@ def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
         # PGs of the drained OSD have arrived as well.
         assert held[osd] >= rows[osd]['pgs_after'] - 1
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_a_crush_map_is_planned_and_carried_out(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
+    added = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    what = {'plan': 'map', 'change': 'apply', 'given': crush_map(cluster, added)}
+    refused_after_a_change_of_crush(guard, **what)
+    saved = order(guard, 'rebalance plan save', **what)
+    rows = {row['osd']: row for row in saved['preview']['osds']}
+    assert all(rows[osd]['pgs_before'] == 0 < rows[osd]['pgs_after'] for osd in added)
+    assert guard.phase() == 'IDLE' and {crush_weights(cluster)[osd] for osd in added} == {0.0}
+    answer = order(guard, 'rebalance approve', plan='map', token=saved['token'])
+    done = guard.wait_phase('DONE', timeout=240)
+    assert (done['id'], done['trigger']) == (answer['campaign'], 'apply')
+    assert set(crush_weights(cluster).values()) == {1.0}
+    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
+    assert guard.get('rebalance plan ls')['plans'] == [] and guard.upmaps() == {}
+    assert not guard.tracebacks()
+
+
+def crush_map(cluster: Cluster, full: Sequence[int]) -> str:
+    """The present map as text, but with full weights of these OSDs."""
+    path = cluster.directory / 'crush'
+    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
+    for osd in full:
+        cluster.run_tool(['crushtool', '-i', str(path), '--reweight-item', 'osd.%d' % osd, '1.0',
+                          '-o', str(path)])
+    return cluster.run_tool(['crushtool', '-d', str(path)])
 
 
 @pytest.mark.releases('pacific', quick=())
