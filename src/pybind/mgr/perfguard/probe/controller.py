@@ -436,12 +436,19 @@ class Probing:
 
     def checks(self, now: float) -> HealthChecks:
         """For MgrModule.set_health_checks."""
-        found = dict(health_check(self._settings.now.regressions))
+        found = dict(health_check([each for each in self._settings.now.regressions
+                                   if not self._is_gone(each.run)]))
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(leftover_check(self._run.resources, self._run.text))
         if self._foreign_journal:
             found.update(unreadable_journal_check(self._foreign_journal))
         return found
+
+    def _is_gone(self, run: int) -> bool:
+        """Whether the pool of a run was deleted. An OSDMap without pools may be the initial one."""
+        record = self._history.get(run)
+        pool = record.target.pool if record is not None else ''
+        return bool(pool and self._layouts) and pool not in self._layouts
 
     @property
     def held(self) -> List[Row]:

@@ -4,7 +4,7 @@ import calendar
 import errno
 import time
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
@@ -365,6 +365,32 @@ def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> Non
     driver.give(order)
     driver.turn()
     assert CHECK not in driver.cluster.checks
+
+
+def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """No later probe can be compared."""
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    speed['iops'] = 300
+    ran(driver, REPEATED)
+    assert CHECK in driver.cluster.checks
+    map_view = driver.cluster.map_view
+
+    def without(names: Sequence[str]) -> Any:
+        view = map_view()
+        pools = {pool.id: pool for pool in view.osdmap.pools.values() if pool.name not in names}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools,
+                                            epoch=view.osdmap.epoch + len(names)))
+
+    monkeypatch.setattr(driver.cluster, 'map_view', lambda: without(['rep']))
+    driver.turn()
+    assert CHECK not in driver.cluster.checks
+    # The baseline stays, for a pool of the same name.
+    assert driver.loop.probed().baselines_json()['baselines'][0]['id'] == 1
+    monkeypatch.setattr(driver.cluster, 'map_view', lambda: without([]))
+    driver.turn()
+    assert CHECK in driver.cluster.checks
 
 
 def test_a_baseline_whose_record_is_lost() -> None:
