@@ -12,7 +12,8 @@ from .observation import Observation
 from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
-from .rebalance.pinning import staying, unpinnable_excess, unpinned, waiting
+from .rebalance.pinning import (lastingly_unpinnable, staying, unpinnable_excess, unpinned,
+                                waiting)
 from .rebalance.pool_change import left_intermediate, way_back
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
@@ -159,13 +160,15 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
             [*interrupted, *(to_check(seen) if ADVICE in interrupted else ())])
-    if campaign is not None and campaign.active and campaign.unpinnable:
+    # Others are pinned after their recovery.
+    lasting = lastingly_unpinnable(campaign) if campaign is not None and campaign.active else {}
+    if campaign is not None and lasting:
         excess = unpinnable_excess(campaign, campaign.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%s cannot be pinned%s%s' % (
-                pgs(len(campaign.unpinnable)), _in_place(campaign),
+                pgs(len(lasting)), _in_place(campaign),
                 '; releases wait for "rebalance start" or "rebalance abort"' if excess else ''),
-            ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
+            ['PG %s: %s' % item for item in sorted(lasting.items())])
     if campaign is not None and campaign.held:
         count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(

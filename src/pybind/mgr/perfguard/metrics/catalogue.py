@@ -42,7 +42,7 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('campaign_size_pgs', (), 'Total number of PGs of the campaign.'),
     Metric('campaign_pgs', ('state',),
            'PGs of the campaign by state: pinned, in_flight, released, kept '
-           '(as upmaps), unpinnable.'),
+           '(as upmaps), unpinnable (without those that will be pinned after their recovery).'),
     Metric('campaign_limit_pgs', (), 'Current limit of PGs in flight.'),
     Metric('campaign_size_bytes', (), 'Total number of bytes that the campaign moves.'),
     Metric('campaign_moved_bytes', (), 'Number of bytes that the campaign has moved so far.'),
@@ -164,7 +164,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '
         '``norebalance`` is cleared, except those that stay in place because CRUSH finds too few '
         'OSDs for them. If the share of the others exceeds ``max_unpinnable_ratio``, perfguard '
-        'keeps the flag set.',
+        'keeps the flag set. Degraded PGs do not count: they are pinned after their recovery.',
         'Either revert the CRUSH change and run ``rebalance abort``, or accept with ``rebalance '
         'start`` that these PGs all move at once. For PGs that stay in place, add OSDs or failure '
         'domains, or let CRUSH try more often (the tunable ``choose_total_tries``, or the step '

@@ -13,6 +13,7 @@ from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
 from ..probe.stats import Key, Repetition, measured
 from ..probe.types import Target
+from ..rebalance.pinning import lastingly_unpinnable
 from ..rebalance.report import Rebalanced
 from ..rebalance.types import Phase
 from ..status import Published
@@ -103,7 +104,7 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
     shown, known = rebalanced.status, rebalanced.campaign
     counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
               ('released', shown.released), ('kept', shown.kept),
-              ('unpinnable', len(shown.unpinnable))]
+              ('unpinnable', 0 if known is None else len(lastingly_unpinnable(known)))]
     found: Found = {
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],

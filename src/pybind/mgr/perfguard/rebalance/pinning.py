@@ -240,6 +240,11 @@ def waiting(campaign: Campaign) -> int:
     return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
 
 
+def lastingly_unpinnable(campaign: Campaign) -> Dict[str, str]:
+    """PGs that cannot be pinned, with the reasons, without those that wait for recovery."""
+    return {pgid: why for pgid, why in campaign.unpinnable.items() if why != DEGRADED}
+
+
 def awaited(turn: Turn) -> int:
     """How many PGs have to be pinned after their recovery.
 

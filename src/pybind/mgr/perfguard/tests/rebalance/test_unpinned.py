@@ -8,6 +8,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Placement
 from perfguard.errors import Refused
+from perfguard.metrics.page import campaign_samples
 from perfguard.options import Options
 from perfguard.rebalance.pinning import waits
 from perfguard.rebalance.types import Phase
@@ -45,6 +46,22 @@ def test_degraded_pgs_are_still_to_be_pinned_and_nothing_moves_meanwhile() -> No
     machine.ask('start')
     machine.to(Phase.DONE)
     assert cluster.most_moving <= 4
+
+
+def test_pgs_that_recover_from_a_lost_osd_raise_no_alarm() -> None:
+    """There is nothing to do about them, least of all to abort the campaign."""
+    driver = Driver(FakeCluster(backfill_seconds=30.0), replace(OPTIONS, max_pgs_in_flight=1))
+    driver.to_releasing()
+    driver.cluster.take_down(5)
+    driver.run(5)
+    driver.cluster.mark_out(5)
+    driver.run_until(lambda: len(driver.status['unpinnable']) > 4)
+    while driver.status['unpinnable']:
+        assert 'DEGRADED' in codes(driver.status)
+        assert 'PERFGUARD_UNPINNABLE' not in driver.cluster.checks
+        samples = campaign_samples(driver.loop.published.rebalanced)['campaign_pgs']
+        assert ('state="unpinnable"', 0) in samples
+        driver.turn()
 
 
 @pytest.mark.parametrize('phase', [Phase.PINNED, Phase.HOLDING, Phase.RELEASING])
