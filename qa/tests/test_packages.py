@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The Debian package: what is in it, that dpkg installs and purges it, that an upgrade of Ceph
-leaves it alone, and that the mgr of each release runs what it installs."""
+"""The packages: what is in them, that dpkg and rpm install and remove them, that an upgrade of Ceph
+leaves the Debian package alone, and that the mgr of each release runs what they install."""
 import re
 import shutil
 import subprocess
@@ -90,10 +90,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.releases('pacific', 'tentacle', quick=())
-def test_a_mgr_runs_what_the_package_installs(release: str, unpacked: Path,
-                                              make_cluster: Callable[..., Cluster]) -> None:
-    installed = unpacked / 'root' / MODULES
+def a_mgr_runs(installed: Path, release: str, make_cluster: Callable[..., Cluster]) -> None:
     # The native engine is found under this name only.
     assert (installed / 'perfguard' / 'probe' / 'worker' / 'core.so').exists()
     assert (installed / 'perfguard' / 'web' / 'page' / 'page.js').exists()
@@ -101,6 +98,32 @@ def test_a_mgr_runs_what_the_package_installs(release: str, unpacked: Path,
     cluster = make_cluster(release, osds=3, hosts=3, module_dir=installed / 'perfguard')
     guard = Guard(cluster)
     assert guard.get('status')['phase'] == 'IDLE' and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_a_mgr_runs_what_the_package_installs(release: str, unpacked: Path,
+                                              make_cluster: Callable[..., Cluster]) -> None:
+    a_mgr_runs(unpacked / 'root' / MODULES, release, make_cluster)
+
+
+@pytest.mark.skipif(shutil.which('rpmbuild') is None, reason='rpmbuild is not installed')
+@pytest.mark.releases('tentacle', quick=())
+def test_rpm_installs_what_a_mgr_runs_and_erases_it(
+        release: str, tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
+    """Below a directory that stands for the root. Debian does not know what RPM depends on."""
+    out, root = tmp_path / 'out', tmp_path / 'root'
+    root.mkdir()
+    subprocess.run([str(CHECKOUT / 'packaging' / 'build.sh'), 'rpm', str(out)], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+    package, = out.glob('*.rpm')
+    subprocess.run(['rpm', '--root', str(root), '-i', '--nodeps', str(package)], check=True,
+                   timeout=60)
+    assert {path.name for path in (root / 'usr/bin').iterdir()} == {
+        'perfguard-plan', 'perfguard-probe'}
+    a_mgr_runs(root / MODULES, release, make_cluster)
+    subprocess.run(['rpm', '--root', str(root), '-e', 'ceph-mgr-perfguard'], check=True,
+                   timeout=60)
+    assert not [path for path in (root / 'usr').rglob('*') if path.is_file()]
 
 
 def in_a_copy(release: str, scratch: Path, given: Path, script: str) -> str:
