@@ -138,7 +138,7 @@ class Options:
         'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, 0.1 s '
         'for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged '
         'beyond. on: 0.25 s beyond as well. off: unchanged. From "rebalance prepare" (for an '
-        'hour) until all PGs are pinned it is 0.1 s at least: the PGs that a CRUSH change remaps '
+        'hour) until all PGs are pinned it is at least 0.1 s: the PGs that a CRUSH change remaps '
         'peer at once.', enum_allowed=['auto', 'on', 'off'])
     pace_copying: str = _option(
         'off', 'slow the copying of released PGs on the OSDs themselves',
@@ -195,7 +195,8 @@ class Options:
         200, 'number of probes to keep; baselines are kept in addition', min=1, max=10000)
     probe_days: int = _option(
         365, 'days after which a probe that is not a baseline is removed',
-        'Not within a day after the mgr became active or its clock was set back or ahead.',
+        'None is removed within a day after the mgr became active, or after its clock was set back '
+        'or ahead.',
         min=1, max=3650)
     metrics_addr: str = _option(
         '::', 'address on which perfguard serves metrics to Prometheus',

@@ -131,9 +131,10 @@ def status(data: Json) -> str:
                 signals['backfilling_pgs'], bytes_text(signals['recovery_bytes_per_second'])))]
     campaign = data.get('rebalance')
     if campaign and campaign['id']:
-        rows.append(('rebalance %d' % campaign['id'],
-                     '%(released)d of %(total)d PGs released, %(in_flight)d in flight, '
-                     '%(pinned)d pinned' % campaign))
+        rows.append(('campaign %d' % campaign['id'],
+                     '%d of %s released, %d in flight, %d pinned' % (
+                         campaign['released'], pgs(campaign['total']), campaign['in_flight'],
+                         campaign['pinned'])))
     if data.get('page'):
         rows.append(('page', data['page']))
     return '\n'.join([pairs(rows), *reason_lines(data)])
@@ -241,8 +242,13 @@ def why(data: Json) -> str:
                                                 left=('cause', 'explanation')))
 
 
+#: States of a mitigation in words, where the JSON has others.
+STATES = {'held': 'in force', 'would': 'not taken (mode observe)', 'idle': 'not needed',
+          'undoing': 'being undone'}
+
+
 def mitigation(data: Json) -> str:
-    columns = ('id', 'mitigation', 'state', 'since', 'why', 'found -> put')
+    columns = ('id', 'mitigation', 'state', 'since', 'why', 'before -> now')
     rows = []
     for row in data['rungs']:
         settings = ['%s%s: %s -> %s' % (each['what'], ' of ' + each['who'] if each['who'] else '',
@@ -250,7 +256,8 @@ def mitigation(data: Json) -> str:
                                         each['put']) for each in row['settings']]
         settings += [row['note']] if row['note'] else []
         rows.append(('-' if row['id'] is None else row['id'],
-                     ' '.join([row['rung'], row['subject']]).strip(), row['state'],
+                     ' '.join([row['rung'], row['subject']]).strip(),
+                     STATES.get(row['state'], row['state']),
                      time_text(row['since']), row['why'], '\n'.join(settings)))
     return 'mode: %s\n\n%s' % (data['mode'], table(columns, rows, left=columns[1:]))
 
@@ -267,7 +274,7 @@ def events(data: Json) -> str:
 def held(data: Json) -> str:
     if not data['held']:
         return 'nothing is borrowed'
-    columns = ('what', 'found', 'put', 'since', 'restore by hand')
+    columns = ('setting', 'before', 'now', 'since', 'command that restores it by hand')
     return table(columns, [
         (row['what'], 'not set' if row['found'] is None else row['found'], row['put'],
          time_text(row['since']), row['restore']) for row in data['held']], left=columns)

@@ -294,7 +294,7 @@ def moves_at_restart(facts: Facts) -> Optional[Seen]:
     if not found:
         return None
     first = found[min(found)]
-    return Seen('CRUSH places %s under another host than its own, and %s is true: osd.%d is under '
+    return Seen('CRUSH places %s under a host other than its own, and %s is true: osd.%d is under '
                 '%s and runs on %s' % (
                     osds_text(found), MOVES, first.osd, first.host, first.hostname),
                 'ceph config set osd.%d crush_location "root=%s host=%s"' % (

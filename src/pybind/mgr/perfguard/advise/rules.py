@@ -12,8 +12,8 @@ WARNING, INFO = Severity.WARNING, Severity.INFO
 
 RULES: Tuple[Rule, ...] = (
     Rule('BALANCER_OFF', WARNING,
-         'Without the balancer in a mode upmap, CRUSH alone places PGs. The fullest OSD then sets '
-         'the usable space of its pools, and the one with the most PGs their latency.',
+         'Without the balancer in an upmap mode, CRUSH alone places PGs. The fullest OSD then '
+         'limits the usable space of its pools, and the OSD with the most PGs limits their speed.',
          'Ceph documentation, Balancer', settings.balancer_off),
     Rule('BALANCER_DEVIATION', INFO,
          'The balancer stops when each OSD is within this number of PGs of its ideal. With 100 PGs '
@@ -42,7 +42,7 @@ RULES: Tuple[Rule, ...] = (
          'Log lines for each operation slow daemons down and can take over 1 GB per hour.',
          'Ceph documentation, Logging and debugging', settings.debug_levels),
     Rule('DEVICE_CLASS_MIXED', WARNING,
-         'A pool is as slow as its slowest OSD: 100 IOPS of a disk among 10,000 of SSDs.',
+         'A pool is as slow as its slowest OSD: one disk with 100 IOPS slows SSDs with 10,000.',
          'yourcmc.ru, Ceph performance', pools.mixed_class),
     Rule('DRIVE_SHINGLED', WARNING,
          'Shingled drives rewrite whole zones for random writes: once their cache zone is full, '
@@ -62,7 +62,7 @@ RULES: Tuple[Rule, ...] = (
          pools.small_io_on_erasure),
     Rule('FRAGMENTATION', WARNING,
          'Where free space is in small pieces, a write needs several extents, each with its own '
-         'metadata. Overwrites and deletions fragment free space, the more the fuller the OSD is.',
+         'metadata. Overwrites and deletions fragment free space, more so the fuller the OSD is.',
          'Ceph documentation, Health checks (BLUESTORE_FREE_FRAGMENTATION)',
          pools.fragmentation),
     Rule('MCLOCK_CAPACITY', WARNING,
@@ -74,8 +74,8 @@ RULES: Tuple[Rule, ...] = (
          'unless osd_mclock_override_recovery_settings is true. The options have no effect.',
          'Ceph documentation, mClock configuration', settings.mclock_ignores),
     Rule('MEMORY_OVERCOMMITTED', WARNING,
-         'OSDs exceed their targets at times. A host that runs out of memory swaps, or kills '
-         'OSDs; 20 % of its memory should stay free.',
+         'OSDs sometimes exceed their memory targets. A host that runs out of memory swaps, or '
+         'kills OSDs; 20 % of its memory should stay free.',
          'Ceph documentation, Hardware recommendations', settings.memory_overcommitted),
     Rule('MEMORY_TARGET', WARNING,
          'Below 4 GiB, metadata may have to be read from the drive for each operation; below '
@@ -90,7 +90,7 @@ RULES: Tuple[Rule, ...] = (
          'object, and defer or rewrite small overwrites. Pacific and later use 4 KiB.',
          'Ceph release notes, Pacific', pools.old_allocation),
     Rule('MIN_COMPAT_CLIENT', WARNING,
-         'Below luminous the mons refuse upmaps: neither the balancer nor perfguard can place PGs.',
+         'Below luminous, mons refuse upmaps: neither the balancer nor perfguard can place PGs.',
          'Ceph documentation, pg-upmap', pools.old_compat),
     Rule('NEARLY_FULL', WARNING,
          'OSDs differ in fill, so that at 80 % on average the fullest are near the nearfull ratio. '
@@ -107,7 +107,7 @@ RULES: Tuple[Rule, ...] = (
          'Ceph documentation, OSD configuration', settings.cut_off),
     Rule('PGS_PER_OSD', WARNING,
          'Too few PGs balance badly and serialize operations, too many cost memory and peering '
-         'time. Random 4 KiB reads of a cluster with 60 OSDs gain up to 16,384 PGs, writes up to '
+         'time. With 60 OSDs, random 4 KiB reads became faster up to 16,384 PGs, writes up to '
          '2,048.',
          'Mark Nelson, Ceph performance posts (2023, 2024)', pools.pgs_per_osd),
     Rule('ROCKSDB_OPTIONS', WARNING,

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.inventory import Inventory, OsdFacts
 from ..cluster.types import ConfigEntry
-from ..tables import bytes_text, listed, osds_text, plural
+from ..tables import bytes_text, listed, osds_text, pgs, plural
 from .report import Facts, Seen
 
 GIB = 1 << 30
@@ -227,5 +227,5 @@ def balancer_off(facts: Facts) -> Optional[Seen]:
 def balancer_deviation(facts: Facts) -> Optional[Seen]:
     deviation = number(facts.inventory.balancer.get('upmap_max_deviation'))
     return None if deviation is None or deviation <= 1 else Seen(
-        'upmap_max_deviation of the balancer is %d PGs' % deviation,
+        'upmap_max_deviation of the balancer is %s' % pgs(int(deviation)),
         'ceph config set mgr mgr/balancer/upmap_max_deviation 1')

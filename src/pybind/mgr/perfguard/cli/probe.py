@@ -70,7 +70,7 @@ class ProbeCommands(Handlers):
 
     @writes('perfguard probe import', probe_tables.message)
     def probe_import(self, inbuf: Optional[str] = None) -> Json:
-        """Keep results of perfguard-probe (-i <file>), which were measured on a client host"""
+        """Import results that perfguard-probe measured on a client host (-i <file>)"""
         if not inbuf:
             raise Refused(errno.EINVAL, 'no results: give a file with -i <file>')
         return self.loop.ask(ImportedRun(inbuf))
@@ -107,12 +107,12 @@ class ProbeCommands(Handlers):
 
     @reads('perfguard probe curve', probe_tables.curve)
     def probe_curve(self, run: int) -> Json:
-        """Show latency against throughput of a probe with several queue depths, and the knee"""
+        """Show latency against throughput, and the knee, for a probe with several queue depths"""
         return self.loop.probed().curve_json(run)
 
     @reads('perfguard probe scale', probe_tables.scale)
     def probe_scale(self, run: int) -> Json:
-        """Show how throughput grows with the number of OSDs, of a probe with --scale"""
+        """Show how throughput scales with the number of OSDs, for a probe with --scale"""
         return self.loop.probed().scale_json(run)
 
     @writes('perfguard probe baseline set', probe_tables.message)

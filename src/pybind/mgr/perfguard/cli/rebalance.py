@@ -207,7 +207,7 @@ class RebalanceCommands(Handlers):
         option, value = assignment(setting)
         return self._ask(Request('set', option=option, value=value),
                          '%s is %s for this campaign' % (option, value) if value else
-                         '%s of this campaign is the module option again' % option)
+                         'this campaign uses the module option %s again' % option)
 
     @writes('perfguard rebalance acknowledge', accepted)
     def rebalance_acknowledge(self, code: str) -> Json:
@@ -232,7 +232,7 @@ class RebalanceCommands(Handlers):
 
     @writes('perfguard rebalance adopt', tables.adoption)
     def rebalance_adopt(self, dry_run: bool = False, force: bool = False) -> Json:
-        """Take over an expansion that another tool has pinned with upmaps, and release them"""
+        """Take over an expansion that another tool has pinned with upmaps, and release its pins"""
         return self._order(Order('adopt', dry_run=dry_run, force=force))
 
     @writes('perfguard rebalance finish', accepted)
@@ -244,7 +244,7 @@ class RebalanceCommands(Handlers):
     def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
                hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
                force: bool = False) -> Json:
-        """Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them"""
+        """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
         return self._order(_expansion(what, osds, hosts, weight=weight, force=force,
                                       dry_run=dry_run))
 
@@ -261,7 +261,7 @@ class RebalanceCommands(Handlers):
     @writes('perfguard replace')
     def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
-        """Empty OSDs or hosts, then fill the new devices that get the same ids"""
+        """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
             return show(self.loop.ask(Order(CANCEL, _words(*what))), format, accepted)

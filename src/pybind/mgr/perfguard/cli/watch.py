@@ -58,7 +58,7 @@ class WatchCommands(Handlers):
 
     @reads('perfguard advise', advice.plain)
     def advise(self, refresh: bool = False) -> Json:
-        """List settings and devices that cost performance: what, why, the command, the source"""
+        """List settings and devices that cost performance, with reason, command and source"""
         return self.loop.ask(AdviseOrder('advise')) if refresh \
             else advice.to_json(self.loop.advice())
 
@@ -106,7 +106,7 @@ class WatchCommands(Handlers):
     @reads('perfguard history')
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,
                 format: Optional[str] = None) -> CommandResult:
-        """Show the latency of the cluster, a pool or osd.<id> over the last hour (--week: week)"""
+        """Show the latency of the cluster, a pool or osd.<id>: the last hour, or the --week"""
         watched = self._ready().watched
         if export:
             return show(self._exported(watched.osds, what, week), format, tables.exported)

@@ -186,7 +186,7 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
             given.write_bytes(data)
             if b'\0' not in data:
                 if _LARGE_ID.search(data):
-                    raise ToolFailed('ids of buckets and OSDs must have fewer than seven digits')
+                    raise ToolFailed('IDs of buckets and OSDs must have fewer than seven digits')
                 tools.run(CRUSHTOOL, '-c', str(given), '-o', str(made))
                 data = made.read_bytes()
                 _refuse_unbounded(data, ids)
@@ -391,7 +391,7 @@ def _refuse_unbounded(crush_map: bytes, ids: int) -> None:
         raise ToolFailed('a bucket contains itself') from None
     highest = max((devices - 1, *(max(items, default=-1) for items in buckets.values())))
     if highest >= ids + SPARE_IDS:
-        raise ToolFailed('the map contains osd.%d, but the highest id in the cluster is %d'
+        raise ToolFailed('the map contains osd.%d, but the highest OSD ID in the cluster is %d'
                          % (highest, ids - 1))
     if below > OFTEN * (ids + SPARE_IDS):
         raise ToolFailed('a bucket contains others too often')

@@ -53,8 +53,8 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('campaign_stall_seconds', (),
            'Seconds for which clients of a PG wait after its release.'),
     Metric('campaign_limited_ratio', ('reason',),
-           'Share of the time of the campaign in which this limited its releases, 0 to 1; the '
-           'reasons are those of limit_shares.'),
+           'Share of the time of the campaign in which this reason limited its releases, 0 to 1; '
+           'the reasons are those of limit_shares.'),
 
     Metric('pgs', ('state',), 'PGs by state; a PG can have several states.'),
     Metric('cluster_pgs', (), 'Number of PGs in the cluster.'),

@@ -225,7 +225,7 @@ class Rescuing:
                  mode: str) -> Dict[str, Rescue]:
         why = unfit(facts.seen.osdmap)
         if why:
-            self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
+            self.remarks = ('no upmap can map degraded PGs away from full OSDs: ' + why,)
             return {}
         now = facts.seen.now
         refused = {pgid for pgid, (when, pause) in self._refused.items()
@@ -245,12 +245,12 @@ class Rescuing:
         found = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
         if mode != 'act':
             found, would = {}, len(found)
-            self._remark(would, 'mitigation_mode "act" would lead them to OSDs with room')
+            self._remark(would, 'mitigation_mode act would map them to OSDs with room')
             return found
         if waiting and not found and not moving:
             self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
         for pgid, rescue in found.items():
-            self._note(Event(KIND, 'PG %s is led to %s' % (pgid, _osds(rescue.taken_by)),
+            self._note(Event(KIND, 'PG %s is mapped to %s' % (pgid, _osds(rescue.taken_by)),
                              'it is degraded and waits for %s too full'
                              % _osds(rescue.full, 'which is', 'which are')))
         return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in found.items()}

@@ -37,18 +37,19 @@ MOST_OSDS = 8
 MOST_REASONS = 20
 #: Options of release and plan, with the module options whose defaults they have.
 CAPS: Mapping[str, Tuple[str, str]] = {
-    '--max-backfills': ('max_pgs_in_flight', 'PGs that move at a time (default: as many as the '
-                        'other limits allow on the whole cluster, at least 32)'),
-    '--osd-max-backfills': ('max_backfills_target', 'PGs that move to, and from, one OSD at a time '
-                            '(default: %d)' % DEFAULTS.max_backfills_target),
-    '--host-max-backfills': ('max_backfills_host', 'PGs that move to or from one host at a time '
-                             '(default: %d)' % DEFAULTS.max_backfills_host),
-    '--domain-max-backfills': ('max_backfills_domain', 'PGs that move to or from one failure '
-                               'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
+    '--max-backfills': ('max_pgs_in_flight', 'maximum number of PGs in flight (default: as many '
+                        'as the other limits allow on the whole cluster, at least 32)'),
+    '--osd-max-backfills': ('max_backfills_target', 'maximum number of PGs in flight to one OSD, '
+                            'and from one OSD (default: %d)' % DEFAULTS.max_backfills_target),
+    '--host-max-backfills': ('max_backfills_host', 'maximum number of PGs in flight to or from '
+                             'one host (default: %d)' % DEFAULTS.max_backfills_host),
+    '--domain-max-backfills': ('max_backfills_domain', 'maximum number of PGs in flight to or '
+                               'from one failure domain (default: %d)'
+                               % DEFAULTS.max_backfills_domain)}
 
 
 #: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
-APART = 'the OSDMap, which is newer, has another acting set: plan again'
+APART = 'the OSDMap is newer and has another acting set: plan again'
 #: Maximum length of an unexpected error.
 SHOWN = 200
 
@@ -93,16 +94,16 @@ def _parser() -> argparse.ArgumentParser:
     pin = subparsers.add_parser('pin', help='print the upmaps that keep every '
                                 'remapped PG where its data is')
     release = subparsers.add_parser('release', help='print the commands that release the next '
-                                    'pinned PGs, as many as may move at a time')
+                                    'batch of pinned PGs')
     plan = subparsers.add_parser('plan', help='preview the release of all pinned PGs, and print '
                                  'its commands, batch by batch')
-    expand = subparsers.add_parser('expand', help='preview the weighting of new OSDs (CRUSH '
-                                   'weight 0), and print its commands with the pins')
+    expand = subparsers.add_parser('expand', help='preview an expansion to new OSDs (CRUSH '
+                                   'weight 0), and print the commands that set weights and pins')
     expand.add_argument('what', nargs='*', help='only these OSDs, hosts or racks')
     expand.add_argument('--weight', metavar='W', help='CRUSH weight of each OSD (default: its '
                         'size in TiB)')
-    drain = subparsers.add_parser('drain', help='preview the emptying of OSDs, hosts or racks, '
-                                  'and print its commands with the pins')
+    drain = subparsers.add_parser('drain', help='preview a drain of OSDs, hosts or racks, and '
+                                  'print the commands that set weights and pins')
     drain.add_argument('what', nargs='+', help='OSDs, hosts or racks')
     for each, carry_out in ((pin, _pin), (release, _release), (plan, _release),
                             (expand, _change), (drain, _change)):

@@ -283,7 +283,7 @@ def _run_id(text: str) -> int:
     """Of a run of this program: the mgr removes the objects of its own probes."""
     run = int(text)
     if not FIRST_RUN <= run < LAST_RUN:
-        raise argparse.ArgumentTypeError('%d is not the id of a run of perfguard-probe' % run)
+        raise argparse.ArgumentTypeError('%d is not the ID of a run of perfguard-probe' % run)
     return run
 
 

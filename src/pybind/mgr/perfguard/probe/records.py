@@ -332,7 +332,7 @@ def _imported(found: Mapping[str, Any]) -> RunRecord:
 
 def _imported_job(options: Mapping[str, Any]) -> Job:
     if not all(isinstance(value, str) for value in options.values()):
-        raise TypeError('options of a job must be texts')
+        raise TypeError('options of a job must be strings')
     return job_of(_text(options['name']), {
         word: value for word, value in options.items() if word not in _EXTRA})
 

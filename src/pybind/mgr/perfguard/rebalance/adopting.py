@@ -324,7 +324,7 @@ class Imported:
 
 def _osd(given: Any) -> int:
     if type(given) is not int:  # a bool is an int, too
-        raise TypeError('%r is not the id of an OSD' % (given,))
+        raise TypeError('%r is not an OSD ID' % (given,))
     return given
 
 

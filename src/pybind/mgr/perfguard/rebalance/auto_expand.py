@@ -10,6 +10,7 @@ from typing import Callable, Dict, FrozenSet, Optional, Tuple
 from ..cluster.types import OsdMap
 from ..observation import Observation
 from ..store import Store
+from ..tables import pgs
 from .types import Campaign
 
 #: Where the last clean state is stored.
@@ -79,7 +80,7 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
         return replace(clean, remapped=remapped), ''
     by_change = remapped - clean.remapped
     if by_change > ratio * total:
-        return clean, 'CRUSH changed and remapped %d of %d PGs' % (by_change, total)
+        return clean, 'CRUSH changed and remapped %d of %s' % (by_change, pgs(total))
     return clean, ''
 
 

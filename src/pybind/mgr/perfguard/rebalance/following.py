@@ -9,6 +9,7 @@ import errno
 from typing import NamedTuple, Optional
 
 from ..errors import Code, Refused, texts
+from ..tables import pgs
 from .report import CampaignStatus
 from .types import Phase
 
@@ -40,8 +41,8 @@ def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
         return Ending(MISSED, 'no campaign is active')
     who = 'campaign %d' % status.id
     if status.phase is goal or _is_past(status.phase, goal):
-        return Ending(REACHED, '%s is %s: %d of %d PGs released, %d left as upmaps' % (
-            who, status.phase.value, status.released, status.total, status.kept))
+        return Ending(REACHED, '%s is %s: %d of %s released, %d kept as upmaps' % (
+            who, status.phase.value, status.released, pgs(status.total), status.kept))
     if status.phase in _ENDS:
         return Ending(MISSED, '; '.join(['%s is %s' % (who, status.phase.value),
                                          *texts(status.reasons)]))

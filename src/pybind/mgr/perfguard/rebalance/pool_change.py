@@ -205,7 +205,7 @@ def other_rule(change: Change, crush: CrushRules) -> str:
     number = change.rule.rule if change.then is None else change.then
     if change.rule_name in ('', crush.rule_name(number)):
         return ''
-    return 'CRUSH rule %s no longer has the id %d' % (change.rule_name, number)
+    return 'CRUSH rule %s no longer has the ID %d' % (change.rule_name, number)
 
 
 def move_first(turn: Turn, change: Change, future: Future) -> bool:

@@ -7,7 +7,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
-from ..tables import are, osds_text, pgs, plural
+from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .copying import in_force
@@ -204,7 +204,9 @@ def release_more(turn: Turn) -> None:
     _report_conditions(turn, allowed.reason)
     room = turn.peering_room()
     if room <= 0:
-        turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
+        most = turn.peering_limit()
+        turn.because(Code.PEERING, '%s peering or activating; releases wait until fewer than %d '
+                     'are (max_transition_ratio)' % (pgs_are(most - room), most))
         return
     load = present_load(turn, allowed.caps)
     if load.pgs >= allowed.caps.pgs:
@@ -214,7 +216,9 @@ def release_more(turn: Turn) -> None:
         return
     affordable = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
-        turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases (stall_share)')
+        turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases, so that at most '
+                     "%g %% of a pool's operations wait for released PGs (stall_share)"
+                     % (100 * turn.options.stall_share))
         return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
                    receives=receives(turn))

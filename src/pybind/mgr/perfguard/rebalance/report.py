@@ -244,7 +244,7 @@ def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
     if campaign is not None:
-        return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
+        return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d kept as upmaps' % (
             campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]
     return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
 
@@ -255,8 +255,8 @@ def progress_id(campaign: Campaign) -> str:
 
 
 def progress_text(campaign: Campaign) -> str:
-    return 'perfguard rebalance %d: %s, %d of %d PGs released' % (
-        campaign.id, campaign.phase.value, campaign.released, campaign.total)
+    return 'perfguard campaign %d: %s, %d of %s released' % (
+        campaign.id, campaign.phase.value, campaign.released, pgs(campaign.total))
 
 
 def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> List[Row]:

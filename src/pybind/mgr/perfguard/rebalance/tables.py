@@ -61,7 +61,7 @@ def watched(data: Json) -> str:
         return 'no campaign'
     parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
                                     else ''),
-             '%d of %d PGs released' % (data['released'], data['total']),
+             '%d of %s released' % (data['released'], pgs(data['total'])),
              '%d in flight' % data['in_flight'],
              '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))]
     if data['eta_seconds'] is not None:

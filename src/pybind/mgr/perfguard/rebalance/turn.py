@@ -157,14 +157,16 @@ class Turn:
 
         Counts the peering PGs of the statistics, and flights that these do not show yet.
         """
-        counts = self.seen.signals.counts
-        allowed = max(8, int(self.options.max_transition_ratio * counts.total))
         unseen = sum(
             1 for flight in self.campaign.in_flight.values()
             if flight.confirmed is None or (
                 not flight.seen_remapped
                 and self.now - flight.confirmed < self.seen.stats_period))
-        return allowed - max(self.in_transition, unseen)
+        return self.peering_limit() - max(self.in_transition, unseen)
+
+    def peering_limit(self) -> int:
+        """PGs that may be peering or activating at a time."""
+        return max(8, int(self.options.max_transition_ratio * self.seen.signals.counts.total))
 
     def decision(self) -> CampaignDecision:
         return CampaignDecision(

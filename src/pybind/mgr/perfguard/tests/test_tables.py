@@ -73,9 +73,9 @@ def test_status_of_a_module_that_has_just_started() -> None:
 
 def test_status(moving: Driver) -> None:
     text = tables.status(moving.loop.status())
-    assert 'RELEASING' in text and 'PGs          24, ' in text and 'rebalance 1' in text
+    assert 'RELEASING' in text and 'PGs         24, ' in text and 'campaign 1' in text
     assert '4 in flight' in text and '- at most 4 of 4 PGs' in text
-    assert 'page         http://a:7000/perfguard' in text
+    assert 'page        http://a:7000/perfguard' in text
     assert 'page' not in tables.status({**moving.loop.status(), 'page': ''})
 
 

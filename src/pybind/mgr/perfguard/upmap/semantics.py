@@ -105,7 +105,7 @@ def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
     """
     seed = seed_of(pgid)
     if seed >= pool.pg_num:
-        return 'the pool has only %d PGs' % pool.pg_num
+        return 'pg_num of the pool is only %d' % pool.pg_num
     if seed >= pool.pg_num_pending:
         return 'the PG is about to merge into another'
     for source in range(pool.pg_num_pending, pool.pg_num):

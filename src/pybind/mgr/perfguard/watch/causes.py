@@ -116,7 +116,7 @@ def _heartbeats(seen: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
                             % (seen.host, times),
                             {**evidence, 'host': seen.host, 'osds': sorted(slow)})]
-    return [LikelyCause('network', 'network, or an OSD that hangs for moments: ' + times, evidence)]
+    return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + times, evidence)]
 
 
 def _full(seen: OsdEvidence) -> List[LikelyCause]:
@@ -203,8 +203,8 @@ def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('drive', 'its store is slow and nothing else explains that: check the '
                             'drive (SMART, kernel log)', {'slowdowns': slow})]
     if slow.keys() == {CHANNELS[REPLICATED]}:
-        return [LikelyCause('stalls', 'only its primaries notice it: it hangs for moments or its '
-                            'network drops packets', {'slowdowns': slow})]
+        return [LikelyCause('stalls', 'only the primaries of its PGs see it as slow: it hangs '
+                            'briefly, or its network drops packets', {'slowdowns': slow})]
     if seen.slowdowns.keys() & STORE_CHANNELS:
         return [LikelyCause('process', 'its store is as fast as that of its peers: check the CPU '
                             'and memory of the OSD process', {'slowdowns': slow})]

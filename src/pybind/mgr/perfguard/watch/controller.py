@@ -57,8 +57,8 @@ class Watched:
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
     #: For the mitigation: whether PERFGUARD_LAGGY_PGS is raised; operations that are slower than
-    #: their baseline ("reads of pool rbd"), with the id of the pool; OSDs that are slow, or slow
-    #: again and again, with the reason.
+    #: their baseline ("reads of pool rbd"), with the id of the pool; OSDs that are slow, or
+    #: chronically slow, with the reason.
     laggy_raised: bool = False
     late: Tuple[Tuple[str, int], ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
@@ -263,7 +263,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
 
 
 def _slow_osds(watch: WatchState) -> Dict[int, str]:
-    """With those that are slow again and again: an episode is often over before it is known to be
+    """With chronically slow OSDs: an episode is often over before it is known to be
     one, and each change of an affinity makes PGs peer."""
     slow = {osd: verdict.why for osd, verdict in watch.slow.verdicts.items() if verdict.slow}
     return {**{osd: found.why for osd, found in watch.slow.chronic.standing.items()}, **slow}

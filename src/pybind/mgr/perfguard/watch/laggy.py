@@ -175,7 +175,7 @@ class WedgeSignals:
     now: float
     signals: Signals
     osdmap: OsdMap
-    #: OSDs that are slow, now or again and again.
+    #: OSDs that are slow now, or chronically slow.
     slow: AbstractSet[int] = frozenset()
 
 

@@ -226,7 +226,7 @@ class OsdNorms:
 
 # ---- Slow replicas, from the latency of writes by PG
 #
-# An OSD that hangs for moments, or whose network drops packets, does not measure that: by its own
+# An OSD that hangs briefly, or whose network drops packets, does not measure that: by its own
 # clock, each operation is fast. Its primaries measure it: nearly all PGs that replicate to it are
 # slow with any primary, and other PGs of the same primaries are not.
 

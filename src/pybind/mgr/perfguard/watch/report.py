@@ -98,7 +98,7 @@ class OsdRow(NamedTuple):
     causes: Tuple[LikelyCause, ...] = ()
     #: Why it serves more operations than its peers, slow or not.
     load: Tuple[LikelyCause, ...] = ()
-    #: The standing finding of an OSD that is slow again and again.
+    #: The standing finding of a chronically slow OSD.
     chronic: Optional[Chronic] = None
     slow_time_ratio: Optional[float] = None
     #: When it became slow, in seconds since the epoch.
@@ -373,7 +373,7 @@ def _chronic_summary(watch: WatchState) -> str:
     whole = whole_hosts(standing, watch.places, watch.places)
     single = standing - {osd for osds in whole.values() for osd in osds}
     hosts = sorted({host for _, host in whole})
-    return '%s %s slow again and again' % (
+    return '%s %s chronically slow' % (
         _names(hosts, sorted(single)), 'are' if len(hosts) + len(single) > 1 else 'is')
 
 
@@ -488,7 +488,7 @@ def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
     if problem.check == LAGGY:
         return _laggy_summary(watch, context)
     if problem.check == CHRONIC:
-        return problem.subject + ' is slow again and again'
+        return problem.subject + ' is chronically slow'
     return problem.subject + (' is slow' if problem.check == SLOW
                               else ' are slower than their baseline')
 
@@ -512,7 +512,7 @@ def _gone(problem: _Problem, context: WatchContext) -> str:
     if problem.check == LATENCY:
         name = problem.subject.partition(' of pool ')[2]
         known = any(pool.name == name for pool in context.osdmap.pools.values())
-        return '' if known else 'there is no pool %s' % name
+        return '' if known else 'pool %s no longer exists' % name
     if problem.subject.startswith('osd.'):
         # By name: an earlier mgr may have stored any text.
         osd = next((osd for osd in context.osdmap.osds.values()
@@ -525,6 +525,6 @@ def _better(problem: _Problem) -> str:
     if problem.check == LAGGY:
         return 'no PG is laggy anymore'
     if problem.check == CHRONIC:
-        return problem.subject + ' is no longer slow again and again'
+        return problem.subject + ' is no longer chronically slow'
     return problem.subject + (' is no longer slow' if problem.check == SLOW
                               else ' are back at their baseline')

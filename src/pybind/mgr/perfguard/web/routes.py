@@ -96,7 +96,7 @@ def _words(name: str, value: Any) -> List[str]:
     """A list of names or ids, or one text of them, as on the command line."""
     found = value.replace(',', ' ').split() if isinstance(value, str) else value
     if not isinstance(found, list) or not found:
-        raise _bad(name, 'a list of names or ids', value)
+        raise _bad(name, 'a list of names or IDs', value)
     return [_text(name, each) for each in found]
 
 
@@ -198,7 +198,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('export', BOOLEAN, 'All readings of the OSDs of the cluster, a host, or osd.<id>')),
     _get('/held', 'held', 'List every borrowed setting and how to restore it'),
     _get('/advice', 'advise', 'List settings and devices that cost performance',
-         Field('refresh', BOOLEAN, 'Look at the cluster now')),
+         Field('refresh', BOOLEAN, 'Examine the cluster now')),
     _get('/advice/expect', 'advise_expect', 'Show what each pool is expected to achieve'),
     _get('/advice/capacity', 'advise_capacity', 'Show what each pool is expected to serve'),
     _post('/advice/{code}/mute', 'advise_mute', 'Hide the findings of one code',
@@ -206,12 +206,12 @@ ROUTES: Tuple[Route, ...] = (
     _post('/advice/{code}/unmute', 'advise_unmute', 'Show the findings of one code again',
           Field('code', STRING, 'Code of the finding', required=True)),
     _get('/why', 'why', 'Explain why a PG does not move, why an OSD is slow, or what limits the '
-         'campaign', Field('what', STRING, 'A PG id, osd.<id>, or campaign', required=True)),
+         'campaign', Field('what', STRING, 'A PG ID, osd.<id>, or campaign', required=True)),
     _post('/shutdown', 'shut_down', 'Give back every borrowed setting',
           Field('yes_i_really_mean_it', BOOLEAN, 'Confirm that this ends a campaign or a probe')),
     _get('/mitigation', 'mitigation_ls', 'Show the mitigations in force and why'),
     _post('/mitigation/{rung}/revert', 'mitigation_revert', 'Undo one mitigation',
-          Field('rung', INTEGER, 'Its id', required=True)),
+          Field('rung', INTEGER, 'ID of the mitigation', required=True)),
 
     _get('/rebalance', 'rebalance_status', 'Show the active campaign, or the last one'),
     _get('/rebalance/watch', 'rebalance_watch', 'Show the active campaign until it has ended',
@@ -230,10 +230,10 @@ ROUTES: Tuple[Route, ...] = (
     _get('/rebalance/plans/{plan}', 'rebalance_plan_show', 'Show a saved plan', _PLAN),
     _delete('/rebalance/plans/{plan}', 'rebalance_plan_rm', 'Remove a saved plan', _PLAN),
     _post('/rebalance/plans/{plan}/approve', 'rebalance_approve', 'Carry out a saved plan', _PLAN,
-          Field('token', STRING, 'Refuse another plan of that name than the one with this token')),
+          Field('token', STRING, 'Refuse if the plan of that name has another token')),
     _get('/rebalance/campaign', 'rebalance_ls', 'List campaigns, newest last'),
     _get('/rebalance/campaign/{campaign}', 'rebalance_show', 'Show one campaign',
-         Field('campaign', INTEGER, 'Its id', required=True)),
+         Field('campaign', INTEGER, 'ID of the campaign', required=True)),
     _post('/rebalance/prepare', 'rebalance_prepare',
           'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
     _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is'),
@@ -256,12 +256,13 @@ ROUTES: Tuple[Route, ...] = (
           Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
           Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),
     _post('/rebalance/expand', 'expand',
-          'Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them',
+          'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
           *_NEW_OSDS, _DRY_RUN, _FORCE),
     _post('/rebalance/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
     _get('/rebalance/drains', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
-    _post('/rebalance/replace', 'replace', 'Empty OSDs or hosts, and fill the new devices with the '
-          'same ids', _WHAT, _DRY_RUN, _FORCE, Field('cancel', BOOLEAN, 'Fill no new device')),
+    _post('/rebalance/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under '
+          'the same OSD IDs', _WHAT, _DRY_RUN, _FORCE,
+          Field('cancel', BOOLEAN, 'End the replacement instead')),
     _post('/rebalance/undrain', 'undrain', 'Restore the CRUSH weights of '
           'drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _FORCE),
@@ -300,7 +301,7 @@ ROUTES: Tuple[Route, ...] = (
     _get('/probe', 'probe_ls', 'List probes, newest last'),
     _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO, *_JOBS, _DRY_RUN,
           permission=CREATE),
-    _post('/probe/import', 'probe_import', 'Keep results of perfguard-probe',
+    _post('/probe/import', 'probe_import', 'Import results of perfguard-probe',
           Field('results', STRING, 'The JSON of perfguard-probe, as text', required=True,
                 parameter='inbuf'), permission=CREATE),
     _get('/probe/compare', 'probe_compare', 'Compare two probes',
@@ -308,7 +309,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('after', INTEGER, 'ID of the later probe', required=True)),
     _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
     _get('/probe/{run}/curve', 'probe_curve', 'Latency against throughput of a probe', _RUN),
-    _get('/probe/{run}/scale', 'probe_scale', 'Throughput of growing numbers of OSDs', _RUN),
+    _get('/probe/{run}/scale', 'probe_scale', 'Throughput by number of OSDs of a probe', _RUN),
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN),
     _post('/probe/{run}/abandon', 'probe_abandon', 'Give up the clean-up of a probe', _RUN),
     _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),

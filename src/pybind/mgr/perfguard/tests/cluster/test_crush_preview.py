@@ -228,7 +228,7 @@ TEXT = b'device %d osd.%d\ntype 0 osd\nroot default {\n id %d\n item osd.%d weig
 
 
 @pytest.mark.parametrize('given, text', [
-    ('crush map', 'osd.4000000'), ('text', 'ids'), ('bucket', 'ids'), ('on two lines', 'ids'),
+    ('crush map', 'osd.4000000'), ('text', 'IDs'), ('bucket', 'IDs'), ('on two lines', 'IDs'),
     ('loop', 'contains itself'), ('diamonds', 'too often'), ('large', 'MiB'),
     ('large text', 'MiB'), ('nonsense', 'no compiled CRUSH map'),
     ('short', 'no compiled CRUSH map')])

@@ -100,7 +100,7 @@ def test_upmaps_lead_to_osds_with_room_a_few_at_a_time() -> None:
     assert FULL not in takers and len(set(takers)) > 1
     held = [row.what for row in driver.loop.published.held]
     assert sorted(held) == sorted('upmap of PG ' + pgid for pgid in put)
-    assert any('is led to' in event['what'] for event in driver.loop.published.events)
+    assert any('is mapped to' in event['what'] for event in driver.loop.published.events)
 
 
 def test_they_are_removed_one_at_a_time_once_there_is_room() -> None:

@@ -184,9 +184,9 @@ def chronic() -> Watched:
 def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     driver = chronic()
     check = driver.osds.checks[CHRONIC]
-    assert check['summary'] == 'osd.7 is slow again and again'
+    assert check['summary'] == 'osd.7 is chronically slow'
     assert check['detail'][0].startswith('osd.7 on h7: slow 10% of the time since ')
-    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
     row = driver.rows[7]
     assert row['chronic']['why'] in check['detail'][0] and not row['slow']
     assert row['chronic']['slow_time_ratio'] == pytest.approx(0.1, abs=0.01)
@@ -202,7 +202,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     driver.osds.counters.clear()
     intermittent(100, driver)
     assert driver.checks == [CHRONIC]
-    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
     assert driver.rows[7]['chronic']['since'] == row['chronic']['since']
     driver.osds.now += 20 * 3600.0
     driver.osds.period = 120.0
@@ -212,7 +212,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     for _ in range(2 * 30 + 5):
         driver.turn(120.0)
     assert driver.checks == []
-    assert driver.events('chronic-osd')[1:] == ['osd.7 is no longer slow again and again']
+    assert driver.events('chronic-osd')[1:] == ['osd.7 is no longer chronically slow']
     assert len(driver.osds.logged) == 2
 
 
@@ -228,7 +228,7 @@ def test_a_finding_about_an_osd_without_primaries_ends_with_a_reason() -> None:
         driver.turn(60.0)
     assert driver.checks == []
     last = [event for event in driver.loop.published.events if event['kind'] == 'chronic-osd'][-1]
-    assert last['what'] == 'osd.7 is no longer slow again and again'
+    assert last['what'] == 'osd.7 is no longer chronically slow'
     assert 'its primary affinity is 0' in last['why']
 
 
@@ -247,7 +247,7 @@ def test_a_finding_does_not_outlive_the_device() -> None:
     assert driver.checks == [] and not driver.rows[7]['slow']
     assert driver.rows[7]['chronic'] is None and driver.rows[7]['slow_time_ratio'] is None
     last = {event['what']: event['why'] for event in driver.loop.published.events[-2:]}
-    assert 'osd.7 was replaced' in last['osd.7 is no longer slow again and again']
+    assert 'osd.7 was replaced' in last['osd.7 is no longer chronically slow']
     driver.restart()
     driver.minutes(2)
     assert driver.checks == []

@@ -270,7 +270,7 @@ def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
     standing = {osd: found._replace(osd=osd) for osd in (4, 5, 6, 7, 9)}
     cluster.watch.slow.chronic._standing = standing
     check = cluster.checks[CHRONIC]
-    assert check['summary'] == 'host h1 and osd.9 are slow again and again'
+    assert check['summary'] == 'host h1 and osd.9 are chronically slow'
     assert check['detail'][4] == 'osd.9 on h2: slow 9.0% of the time'
 
 
