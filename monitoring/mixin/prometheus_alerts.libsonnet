@@ -169,8 +169,8 @@
           + 'unless last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_campaign_waits_for_window))[5m:5s]) == 1',
           'The campaign has released nothing for an hour',
-          'Something stops it that is neither "rebalance pause" nor the time of the '
-          + 'day (begin_time, end_time). "ceph perfguard rebalance status" names it.',
+          'Releases are stopped, but not by "rebalance pause" or the time window '
+          + '(begin_time, end_time). "ceph perfguard rebalance status" shows why.',
           section='what-stops-releases',
         ),
 
@@ -217,7 +217,7 @@
           + '(instance, pod)\n'
           + '  (ceph_perfguard_campaign_id))[5m:5s] offset 6h)',
           'The time left of the campaign grows: {{ $value | humanizeDuration }}',
-          'It is more than half as long again as six hours ago. "ceph perfguard '
+          'It is more than 1.5 times what it was six hours ago. "ceph perfguard '
           + 'rebalance status" names what limits releases.',
           section='as-fast-as-clients-allow',
         ),

@@ -143,7 +143,7 @@ local panels = import 'panels.libsonnet';
       panels.stat(2, 'Phase', 'Phase of the active campaign, or of the last one.', [0, 1, 4, 4], [
         panels.target('A', 'max by (phase) (ceph_perfguard_campaign_phase{%(matchers)s}) == 1' % cfg, '{{phase}}', 'instant'),
       ]) + { options+: { textMode: 'name' } },
-      panels.stat(3, 'Moved', 'Bytes moved, of all that the campaign moves.', [4, 1, 4, 4], [
+      panels.stat(3, 'Moved', 'Share of the bytes of the campaign that have moved.', [4, 1, 4, 4], [
         panels.target('A', 'max(ceph_perfguard_campaign_moved_bytes{%(matchers)s}) / (max(ceph_perfguard_campaign_size_bytes{%(matchers)s}) > 0)' % cfg, '', 'instant'),
       ]) + { fieldConfig+: { defaults+: { unit: 'percentunit', noValue: '-' } } },
       panels.stat(4, 'Time left', 'Estimated time until the last PG is in place.', [8, 1, 4, 4], [
@@ -248,7 +248,7 @@ local panels = import 'panels.libsonnet';
       panels.timeseries(17, 'Misplaced objects', 'Share of objects that are not where CRUSH and upmaps place them.', [0, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_misplaced_ratio{%(matchers)s})' % cfg, 'misplaced'),
       ]) + { fieldConfig+: { defaults+: { unit: 'percentunit' } } },
-      panels.timeseries(18, 'Backfill and recovery', 'Bytes that backfill and recovery write.', [8, 39, 8, 8], [
+      panels.timeseries(18, 'Backfill and recovery', 'Bytes per second that backfill and recovery write.', [8, 39, 8, 8], [
         panels.target('A', 'max(ceph_perfguard_recovery_bytes_per_second{%(matchers)s})' % cfg, 'recovery'),
       ]) + { fieldConfig+: { defaults+: { unit: 'Bps' } } },
       panels.timeseries(19, 'PGs with problems', 'A PG can be in several states.', [16, 39, 8, 8], [
@@ -350,7 +350,7 @@ local panels = import 'panels.libsonnet';
       panels.stat(25, 'Mode', 'act: perfguard may change the cluster; observe: it only reports what it would do.', [0, 71, 4, 4], [
         panels.target('A', 'max by (mode) (ceph_perfguard_mitigation_mode{%(matchers)s}) == 1' % cfg, '{{mode}}', 'instant'),
       ]) + { options+: { textMode: 'name' } },
-      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force, or in mode observe those that mode act would take, while the movement of data slows clients.', [4, 71, 20, 7], [
+      panels.panel('state-timeline', 26, 'Mitigations', 'Mitigations in force; in mode observe, those that mode act would take.', [4, 71, 20, 7], [
         panels.target('A', 'max by (rung, state) (ceph_perfguard_mitigation_rungs{%(matchers)s}) > 0' % cfg, '{{rung}} {{state}}'),
       ]) + {
         fieldConfig: {
