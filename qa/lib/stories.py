@@ -18,8 +18,8 @@ from qa.lib.probes import SHORT, digest
 STORY_SECONDS = 300.0
 #: Complete probes of a story.
 PROBES = 4
-#: CRUSH weight of a drained OSD.
-DRAINED = 0.0001
+#: CRUSH weight of an OSD that a rollback has emptied.
+EMPTIED = 0.0001
 #: PGs that an import moves.
 IMPORTED = 12
 #: upmap_max_deviation of the balancer of test clusters, and one with which the upmaps of a script
@@ -434,7 +434,7 @@ class Expected:
 
 
 STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
-           'drain': Expected(drain, DRAINED), 'rollback': Expected(rollback, DRAINED, or_zero=True),
+           'drain': Expected(drain, 0.0), 'rollback': Expected(rollback, EMPTIED, or_zero=True),
            'abort': Expected(abort), 'keep': Expected(keep, keeps_upmaps=True),
            'taken over': Expected(taken_over), 'pause': Expected(pause),
            'import': Expected(import_mappings, 0.0), 'adopt': Expected(adopt),

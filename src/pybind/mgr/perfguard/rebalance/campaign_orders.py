@@ -225,7 +225,8 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)
-    if change is not None and change.stage is ChangeStage.WANTED and not change.done:
+    if change is not None and change.stage is ChangeStage.WANTED and not change.done \
+            and not change.closing:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "rebalance abort"'
                       % campaign.id)

@@ -225,7 +225,7 @@ def change_to_json(change: Change) -> Dict[str, Any]:
                      'pgs': None if change.pgs is None else list(change.pgs),
                      'replaces': None if change.replaces is None else list(change.replaces),
                      'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num,
-                     'ordinary': change.ordinary})
+                     'ordinary': change.ordinary, 'closing': change.closing})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
@@ -244,6 +244,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
                   replaces=None if replaces is None else PoolPgs(*map(int, replaces)),
                   pg_num=int(raw.get('pg_num', 0)), found_pg_num=int(raw.get('found_pg_num', 0)),
                   ordinary=bool(raw.get('ordinary', False)),
+                  closing=bool(raw.get('closing', False)),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
                   **{name: raw.get(name, '') for name in _RULE_NAMES},
                   **{name: raw[name] for name in _CHANGE_PLAIN})

@@ -335,12 +335,16 @@ class CrushOrders:
             self._put_drained(left)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:
-        """Earlier CRUSH weights of OSDs that were drained and have received no weight since."""
+        """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
+
+        An OSD of another uuid is a new one if its id was purged, which also clears `has_led`, and
+        not if it was destroyed.
+        """
         weights, osds = seen.crush.weights(), seen.osdmap.osds
         return {osd: record.weight for osd, record in self._records().items()
                 if weights.get(osd, 1.0) <= DRAINED_WEIGHT
                 and not (weights[osd] == 0.0 and osd in osds and record.uuid
-                         and osds[osd].uuid != record.uuid)}
+                         and osds[osd].uuid != record.uuid and not osds[osd].has_led)}
 
     def _records(self) -> Dict[int, 'Drained']:
         if self._known is None:

@@ -7,29 +7,30 @@ pinned.
 """
 import zlib
 from dataclasses import replace
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Future, NoFuture
+from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import OsdSet, Pool, UpmapEntry
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
-from ..tables import pgs, pgs_are, plural
-from ..upmap.pins import after_commit, without
+from ..tables import osds_text, pgs, pgs_are, plural
+from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
+from .orders import DRAINED_WEIGHT
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pool_change import (accepted, change_to, has_numbers, has_targets, interrupted, move_first,
                           other_rule, pg_num_begun, stands_still, step_now, step_text, targets_of,
                           too_early, upmaps_to_remove)
 from .releasing import balancer_of_others
 from .turn import Turn, has_own_crush
-from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
-                    SetPoolPgs, SetPoolRule, SetWeight, ChangeStage)
+from .types import (TINY_WEIGHT, Action, Campaign, Change, ChangeStage, Phase, PinRecord, Sent,
+                    SetCrushMap, SetEntry, SetPoolPgs, SetPoolRule, SetWeight)
 
 #: Attempts after which the change counts as refused by the mons.
 SEND_TIMES = 3
@@ -48,6 +49,17 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
             and change.stage is ChangeStage.WANTED and change.needs_outlook
             and (change.pending or not campaign.pinning)
             and flags_settled(campaign.holds, seen.settings, True, True))
+
+
+def closing_change(turn: Turn) -> Optional[Change]:
+    """The change that ends a drain once no PG has to be kept on its OSDs: weight 0. The balancer
+    takes an OSD of a tiny weight for one that lacks PGs."""
+    campaign, change = turn.campaign, turn.campaign.change
+    if change is None or change.closing or campaign.rolled_back:
+        return None
+    weights = turn.seen.crush.weights()
+    osds = [osd for osd in change.drained if 0.0 < weights.get(osd, 0.0) <= DRAINED_WEIGHT]
+    return Change(dict.fromkeys(osds, 0.0), drained=change.drained, closing=True) if osds else None
 
 
 def join(turn: Turn, ready: bool) -> None:
@@ -100,6 +112,8 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
         turn.set(change=replace(change, gathers=False))
         turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
             turn.seen.outlook_failure and ' again: ' + turn.seen.outlook_failure))
+    elif change.closing and outlook is not None and _is_left_out(turn, change, outlook):
+        pass
     elif isinstance(outlook, NoFuture) and not change.ordinary:
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
     elif change.moves_first and not change.pending and isinstance(outlook, Future) \
@@ -110,6 +124,45 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
     elif _may_gather(turn, change):
         turn.set(change=replace(change, gathers=True))
         turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
+
+
+def _is_left_out(turn: Turn, change: Change, outlook: Outlook) -> bool:
+    """Leave the tiny weight to OSDs on which PGs remain: weight 0 would move these at once, since
+    the mons drop pins to such OSDs."""
+    if isinstance(outlook, NoFuture):
+        _leave_out(turn, change, 'cannot preview weight 0: ' + outlook.reason)
+        return True
+    planned = _planned(turn, change, outlook)
+    lost = {pgid: why for pgid, why in planned.unpinnable.items() if why != INCOMPLETE}
+    lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
+        *planned.unpinnable, *planned.pins) if _is_given_up(turn, pgid, outlook))
+    if not lost:
+        return False
+    remain: Set[int] = {osd for pgid in lost for osd in outlook.pgs[pgid].acting}
+    left = {osd: weight for osd, weight in change.weights.items() if osd not in remain}
+    if change.pending or len(left) in (0, len(change.weights)):
+        _leave_out(turn, change, 'with weight 0, PG %s could not be pinned: %s' % min(lost.items()))
+    else:
+        turn.set(change=replace(change, weights=left, burst=0, gathers=False))
+    return True
+
+
+def _is_given_up(turn: Turn, pgid: str, outlook: Future) -> bool:
+    """Whether CRUSH finds enough OSDs for the PG now, and would find too few."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    return pool is not None and place is not None and pool.is_complete(place.up) \
+        and not pool.is_complete(outlook.pgs[pgid].raw)
+
+
+def _leave_out(turn: Turn, change: Change, why: str) -> None:
+    """End a drain with the tiny weight."""
+    if change.pending:
+        _unsent(turn, change)
+    osds = change.weights.keys() - set(change.done)
+    turn.event('join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
+    turn.set(change=replace(
+        change, weights={osd: change.weights[osd] for osd in change.done}, burst=0, times=0,
+        gathers=False, stage=ChangeStage.LANDED), phase_since=turn.now)
 
 
 def _only_interval(turn: Turn) -> bool:
@@ -407,7 +460,9 @@ def drop_refused(turn: Turn) -> None:
     if change is None or change.stage is ChangeStage.LANDED:
         return
     done = tuple(sorted((*change.done, *_in_force(turn, change))))
-    if done:
+    if change.closing:
+        _leave_out(turn, replace(change, done=done), 'the campaign was aborted')
+    elif done:
         turn.set(change=replace(change, done=done))
     elif change.moves_first or pg_num_begun(change, turn.seen.osdmap):
         return  # "rebalance resume" continues with the remaining PGs
@@ -466,6 +521,9 @@ def _again(turn: Turn, change: Change) -> None:
     if change.times < SEND_TIMES:
         turn.set(change=replace(change, stage=ChangeStage.WANTED))
         turn.event('join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
+        return
+    if change.closing:
+        _leave_out(turn, change, 'the mons did not accept weight 0')
         return
     _unsent(turn, change)
     turn.event('join', 'the CRUSH change is given up', 'the mons did not accept it')

@@ -12,14 +12,14 @@ from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
 from ..observation import Observation
 from ..options import Options
-from ..tables import pgs, pgs_are, plural
+from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import spread
 from .flights import follow_flights, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import drop_refused, join, on_its_way
+from .joining import closing_change, drop_refused, join, on_its_way
 from .latency import slow_read_stops
 from .moves import Move
 from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
@@ -279,6 +279,12 @@ def _releasing(turn: Turn) -> None:
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
         if turn.campaign.moving_first:
             turn.enter(Phase.PINNING, 'all PGs are where the change places them')
+            return
+        closing = closing_change(turn)
+        if closing is not None:
+            # It was started, so it continues.
+            turn.set(change=closing, automatic=True)
+            turn.enter(Phase.PINNING, '%s empty' % osds_text(closing.weights))
             return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
 

@@ -203,7 +203,8 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
 def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
     """How the balancer leaves an empty OSD alone. OSDMap::calc_pg_upmaps takes an OSD of any weight
     for one that lacks PGs, as long as it has fewer than its share."""
-    if not 0.0 < facts.weight(osd) <= DRAINED_WEIGHT or not serves(osd, facts.orders.osdmap):
+    if facts.active or not 0.0 < facts.weight(osd) <= DRAINED_WEIGHT \
+            or not serves(osd, facts.orders.osdmap):
         return ''
     return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it; ' % osd
 

@@ -80,6 +80,9 @@ class Change:
     #: The preview of the order was not available: if it still is not, the change is made without
     #: pins in the same epoch.
     ordinary: bool = False
+    #: The end of a drain: weight 0 for OSDs that are empty. If it fails it is left out, and counts
+    #: as landed without the weights that are not in force.
+    closing: bool = False
 
     @property
     def pool(self) -> Optional[int]:

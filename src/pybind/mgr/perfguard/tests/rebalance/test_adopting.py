@@ -190,6 +190,7 @@ def test_a_vector_that_keeps_data_on_a_drained_osd_is_taken_over() -> None:
     up = list(pg.up)
     driver.order('drain', 'osd.3')
     driver.run_to('DONE')
+    cluster._weigh(3, 0.0001)
     pg.mon.put_vector(up)
     pg.data = pg.up = tuple(up)
     cluster._crush_changed()

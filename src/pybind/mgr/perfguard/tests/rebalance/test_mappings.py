@@ -116,13 +116,13 @@ def test_what_cannot_be_carried_out_is_refused_unless_the_rest_is_forced(
 
 
 def test_mappings_from_before_a_drain_do_not_fill_its_osds_again() -> None:
-    """They are about to be removed, and their weight is not 0, with which the mons would refuse
-    these upmaps."""
+    """Their weight may be above 0, with which the mons accept these upmaps."""
     driver = Driver(StrawCluster())
     cluster: Any = driver.cluster
     pair = a_pair(cluster, '1.1')
     driver.order('drain', 'osd.%d' % pair[2])
     driver.run_to('DONE')
+    cluster._weigh(pair[2], 0.0001)
     pgid = next(pgid for pgid, pg in cluster.pg.items() if {
         cluster.toys[osd].domain for osd in pg.up}.isdisjoint({cluster.toys[pair[2]].domain}))
     with pytest.raises(Refused, match='osd.%d is drained' % pair[2]):

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Drained OSDs that are empty get CRUSH weight 0, and no PG is remapped for that without a pin."""
+from typing import Any, List, Mapping, Sequence
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.rebalance.types import ChangeStage
+
+from ..fakes.cluster import FakeReply
+from ..fakes.driver import Driver
+from ..fakes.straw_cluster import AuditedCluster
+
+#: In CRUSH's units; so small that 0.0001 and 0 make a difference to PGs.
+WEIGHT = 131 / 0x10000
+#: Of their weight of 0.0001 depends where 1.3 and 2.7 are, and those of 2.13.
+EMPTY, NOT_EMPTY = 0, 3
+
+
+def small_weights() -> Driver:
+    """Two OSDs in each host."""
+    cluster = AuditedCluster(pgs=24, hosts=5, osds_per_host=2)
+    cluster.toys = {osd: toy._replace(crush_weight=WEIGHT) for osd, toy in cluster.toys.items()}
+    cluster.place()
+    for pg in cluster.pg.values():
+        pg.data = pg.up
+    cluster.tick()
+    return Driver(cluster)
+
+
+def drained(driver: Driver, *osds: int) -> None:
+    driver.order('drain', *('osd.%d' % osd for osd in osds))
+    driver.run_to('DONE', 600)
+    assert driver.cluster.clean() and not driver.cluster.wrong  # type: ignore[attr-defined]
+
+
+def joins(driver: Driver) -> List[str]:
+    return [event['what'] for event in driver.loop.published.events if event['kind'] == 'join']
+
+
+def weight(driver: Driver, osd: int) -> float:
+    return driver.cluster.toys[osd].crush_weight
+
+
+def next_steps(driver: Driver) -> Mapping[int, str]:
+    return {row['osd']: row['next'] for row in driver.order('drain ls')['drains']}
+
+
+def closing(driver: Driver) -> bool:
+    campaign = driver.loop.rebalance.campaign
+    return campaign is not None and campaign.change is not None and campaign.change.closing
+
+
+def sent(driver: Driver) -> bool:
+    campaign = driver.loop.rebalance.campaign
+    return closing(driver) and campaign is not None and campaign.change is not None \
+        and campaign.change.stage is ChangeStage.SENT
+
+
+def test_pgs_that_weight_0_would_move_are_pinned_and_released() -> None:
+    driver = small_weights()
+    cluster = driver.cluster
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: closing(driver), 600)
+    assert not any(EMPTY in pg.up for pg in cluster.pg.values()) and cluster.clean()
+    cluster.most_unclean, before = 0, {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.run_until(lambda: weight(driver, EMPTY) == 0.0)
+    assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == before
+    driver.run_to('DONE')
+    assert {pgid for pgid, pg in cluster.pg.items() if pg.up != before[pgid]} == {'1.3', '2.7'}
+    assert cluster.clean() and not cluster.entries()
+    assert 'changing CRUSH and pinning 2 PGs in one OSDMap epoch' in joins(driver)
+    assert next_steps(driver)[EMPTY].startswith('"undrain"')
+    driver.order('undrain', 'osd.%d' % EMPTY)
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == WEIGHT and cluster.clean()
+
+
+def test_an_osd_on_which_a_pg_remains_keeps_its_weight() -> None:
+    driver = small_weights()
+    drained(driver, EMPTY, NOT_EMPTY)
+    assert (weight(driver, EMPTY), weight(driver, NOT_EMPTY)) == (0.0, 0.0001)
+    assert NOT_EMPTY in driver.cluster.pg['2.13'].up and driver.history[0]['phase'] == 'DONE'
+
+
+def test_a_drain_that_empties_nothing_ends() -> None:
+    driver = small_weights()
+    drained(driver, NOT_EMPTY)
+    assert weight(driver, NOT_EMPTY) == 0.0001
+    assert 'the CRUSH weight of osd.3 stays 0.0001' in joins(driver)
+
+
+def test_without_a_preview_the_weight_stays() -> None:
+    driver = small_weights()
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: closing(driver), 600)
+    driver.cluster.no_tools = 'no crushtool'
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == 0.0001 and driver.cluster.clean()
+    assert 'keeps the balancer' in next_steps(driver)[EMPTY]
+
+
+def test_the_mons_refuse_weight_0() -> None:
+    driver = small_weights()
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: closing(driver), 600)
+    driver.cluster.refuse['osd crush reweight'] = 'not now'
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == 0.0001 and driver.cluster.clean()
+    assert not driver.cluster.entries()
+    assert 'the CRUSH weight of osd.0 stays 0.0001' in joins(driver)
+
+
+@pytest.mark.parametrize('when', [closing, sent])
+@pytest.mark.parametrize('lost', [False, True])
+def test_an_abort_meanwhile(when: Any, lost: bool) -> None:
+    driver = small_weights()
+    cluster, run = driver.cluster, driver.cluster.run
+
+    def without_weights(commands: Sequence[Mapping[str, Any]]) -> List[FakeReply]:
+        left = [c for c in commands if not lost or c['prefix'] != 'osd crush reweight'
+                or c['weight']]
+        return run(left) + [FakeReply(0)] * (len(commands) - len(left))
+
+    setattr(cluster, 'run', without_weights)
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: when(driver), 600)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert cluster.clean() and weight(driver, EMPTY) == (0.0 if when is sent and not lost
+                                                         else 0.0001)
+    if driver.status['pinned']:
+        driver.ask('resume')
+        driver.run_to('DONE')
+    assert cluster.clean() and not cluster.entries()
+    driver.order('undrain', 'osd.%d' % EMPTY)
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == WEIGHT and cluster.clean()
+
+
+@pytest.mark.parametrize('zero', [False, True])
+def test_a_rollback_meanwhile(zero: bool) -> None:
+    driver = small_weights()
+    cluster = driver.cluster
+    places = {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: closing(driver) and (weight(driver, EMPTY) == 0.0) is zero, 600)
+    while True:
+        try:
+            driver.order('rollback')
+            break
+        except Refused as refused:  # until the change is read back
+            assert 'is changing CRUSH' in str(refused)
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == WEIGHT and cluster.clean() and not cluster.entries()
+    assert places == {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.turn()
+    assert not next_steps(driver)
+
+
+def test_a_device_of_the_same_id_is_no_new_osd() -> None:
+    """`destroy` keeps up_thru, and purge does not."""
+    driver = small_weights()
+    drained(driver, EMPTY)
+    driver.cluster.destroy(EMPTY)
+    driver.turn()
+    driver.cluster.create_again(EMPTY)
+    driver.turn()
+    with pytest.raises(Refused, match='was drained'):
+        driver.order('expand', weight='1')
+    assert driver.order('undrain', 'osd.%d' % EMPTY)['weights'] == {'osd.0': WEIGHT}
