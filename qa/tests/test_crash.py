@@ -21,11 +21,12 @@ from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.failing_mgr import FailPoint
 from qa.lib.fail_points import (Killer, Tries, install, instants_of, record, some, uninstall,
                                 why_not)
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import CALM, FAST_CONF, Guard
 from qa.lib.faults import laggy
 from qa.lib.stories import STORIES, Expected, Operator, audit, check_end, empty
 from qa.lib.writer import Writer
 from qa.tests.test_mitigation import HANGS, booted, configured, knob_of, remapped, rows
+from qa.tests.test_rescue import FAILED, FULL, clean, full, toofull
 
 #: How often the mgr dies in one run of a story at most.
 KILLS = 6
@@ -167,3 +168,41 @@ def test_every_instant_of_the_rungs(release: str, make_cluster: ClusterFactory) 
     operator = Operator(guard, [])
     operator.pools, operator.written = (), ('p',)
     try_instants(release, 'rungs', operator, Expected(rungs))
+
+
+# ---- a rescue of degraded PGs
+
+def rescue(operator: Operator) -> None:
+    guard, cluster = operator.guard, operator.cluster
+    guard.option('mitigation_mode', 'act')
+    try:
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='backfillfull', count=-1)
+        operator.wait(lambda: full(cluster) == [FULL], 'an OSD that is backfillfull')
+        cluster.kill('osd.%d' % FAILED)
+        cluster.mon('osd out', ids=[str(FAILED)])
+        operator.wait(lambda: bool(guard.upmaps()), 'the first upmap')
+        operator.wait(lambda: not toofull(cluster) and clean(cluster), 'all PGs clean')
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
+        operator.wait(lambda: guard.upmaps() == {} and guard.get('held')['held'] == [],
+                      'upmaps to be removed')
+    finally:
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
+        guard.unset('mitigation_mode')
+        cluster.start('osd.%d' % FAILED)
+        cluster.mon('osd in', ids=[str(FAILED)])
+    cluster.wait_clean(120)
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+@pytest.mark.timeout(3600)
+def test_every_instant_of_a_rescue(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=8, hosts=4, mgrs=2, conf={**FAST_CONF, 'global': CALM})
+    # So few that their upmaps, which are removed one at a time, do not take long.
+    cluster.pool_create('p', 24)
+    cluster.fill('p', 300, 4096)
+    guard = Guard(cluster, {'mitigation_seconds': '2'})
+    install(cluster)
+    guard.wait_ready()
+    operator = Operator(guard, [])
+    operator.pools = operator.written = ('p',)
+    try_instants(release, 'rescue', operator, Expected(rescue))
