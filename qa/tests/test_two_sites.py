@@ -3,6 +3,7 @@
 stretch mode, in which a whole site may fail."""
 import time
 from collections import Counter
+from typing import Dict, List
 
 import pytest
 
@@ -38,6 +39,8 @@ rule two_racks {
 """
 #: The mons of the two sites in stretch mode, and the tiebreaker.
 MONS = {'rack0': 'ab', 'rack1': 'cd', 'rack2': 'e'}
+#: Copies of a PG in each site.
+COPIES = {'rack0': 2, 'rack1': 2}
 
 
 def add_rule(cluster: Cluster, rule: str) -> None:
@@ -51,27 +54,49 @@ def add_rule(cluster: Cluster, rule: str) -> None:
     cluster.ceph('osd', 'setcrushmap', '-i', str(path))
 
 
-def make_pool(cluster: Cluster, name: str, rule: str) -> None:
-    cluster.pool_create(name, 64, size=4)
+def make_pool(cluster: Cluster, name: str, rule: str, objects: int = 300) -> int:
+    pool = cluster.pool_create(name, 64, size=4)
     cluster.mon('osd pool set', pool=name, var='crush_rule', val=rule)
-    cluster.fill(name, 300, 4096)
+    cluster.fill(name, objects, 4096)
     cluster.wait_clean(60)
+    return pool
+
+
+def acting_sets(cluster: Cluster, pool: int) -> Dict[str, List[int]]:
+    return {pg['pgid']: sorted(pg['acting']) for pg in cluster.pgs()
+            if pg['pgid'].startswith('%d.' % pool)}
+
+
+def unevenly_spread(cluster: Cluster, acting: Dict[str, List[int]]) -> List[str]:
+    """PGs that do not have two copies in each site."""
+    racks = {osd: rack for rack in COPIES for osd in cluster.mon('osd ls-tree', name=rack)}
+    return [pgid for pgid, osds in acting.items()
+            if Counter(racks.get(osd) for osd in osds) != COPIES]
 
 
 def test_an_expansion_of_both_sites_is_pinned_whole(release: str,
                                                     make_cluster: ClusterFactory) -> None:
     cluster = make_cluster(release, osds=8, hosts=8, racks=2, conf=FAST_CONF)
     add_rule(cluster, TWO_SITES)
-    make_pool(cluster, 'sites', 'two_sites')
+    # PGs with few objects recover from their logs: they would not be remapped.
+    pool = make_pool(cluster, 'sites', 'two_sites', objects=1500)
+    before = acting_sets(cluster, pool)
     guard = Guard(cluster, {'target': 'balanced'})
-    guard.hold(lambda: cluster.add_osds(4, hosts=['host8', 'host9', 'host10', 'host11']))
+    added: List[int] = []
+    guard.hold(lambda: added.extend(
+        cluster.add_osds(4, hosts=['host8', 'host9', 'host10', 'host11'])))
     status = guard.status()
     print('%s: %d PGs pinned, unpinnable: %s' % (
         release, status['pinned'], status['unpinnable']))
     assert status['pinned'] > 0 and status['unpinnable'] == []
-    guard.do('start')
-    guard.wait_phase('DONE', timeout=180)
     cluster.wait_clean(60)
+    assert acting_sets(cluster, pool) == before
+    guard.do('start')
+    done = guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(60)
+    acting = acting_sets(cluster, pool)
+    assert done['released'] > 0 and not unevenly_spread(cluster, acting)
+    assert {osd for osds in acting.values() for osd in osds} >= set(added)
     assert not guard.tracebacks()
 
 
@@ -137,8 +162,5 @@ def test_nothing_is_released_while_a_site_is_down(release: str,
     done = guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)
     print('%s: %d PGs released' % (release, done['released']))
-    racks = {osd: rack for rack in ('rack0', 'rack1')
-             for osd in cluster.mon('osd ls-tree', name=rack)}
-    assert all(Counter(racks[osd] for osd in pg['acting']) == {'rack0': 2, 'rack1': 2}
-               for pg in cluster.pgs())
+    assert not unevenly_spread(cluster, {pg['pgid']: pg['acting'] for pg in cluster.pgs()})
     assert digest(cluster, 'p') == objects and not guard.tracebacks()
