@@ -81,6 +81,8 @@ def join(turn: Turn, ready: bool) -> None:
     elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
+    elif _left_by_purge(turn, change) != change:
+        turn.set(change=_left_by_purge(turn, change))
     elif change.stage is ChangeStage.WANTED:
         _next_burst(turn, change, ready)
     elif overdue(turn.campaign, turn.seen, turn.options):
@@ -124,6 +126,20 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
     elif _may_gather(turn, change):
         turn.set(change=replace(change, gathers=True))
         turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
+
+
+def _left_by_purge(turn: Turn, change: Change) -> Change:
+    """The change without the OSDs of later bursts that were purged: no preview of it would ever
+    succeed."""
+    if change.pending or not change.done:
+        return change
+    known = turn.seen.crush.weights()
+    weights = {osd: weight for osd, weight in change.weights.items()
+               if osd in change.done or osd in known}
+    if len(weights) == len(change.weights):
+        return change
+    stage = change.stage if weights.keys() - set(change.done) else ChangeStage.LANDED
+    return replace(change, weights=weights, stage=stage, burst=0, gathers=False)
 
 
 def _is_left_out(turn: Turn, change: Change, outlook: Outlook) -> bool:

@@ -22,6 +22,7 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
 from .joining import closing_change, drop_refused, join, on_its_way
 from .latency import slow_read_stops
 from .moves import Move
+from .orders import DRAINED_WEIGHT
 from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
                       waiting)
 from .pool_change import begun_pools, way_back
@@ -286,7 +287,17 @@ def _releasing(turn: Turn) -> None:
             turn.set(change=closing, automatic=True)
             turn.enter(Phase.PINNING, '%s empty' % osds_text(closing.weights))
             return
-        turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
+        turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released' + _refilled(turn))
+
+
+def _refilled(turn: Turn) -> str:
+    """Text on OSDs of a drain to which others have given a weight meanwhile, for example by
+    setting an older CRUSH map."""
+    change, weights = turn.campaign.change, turn.seen.crush.weights()
+    osds = [osd for osd in change.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT] \
+        if change is not None else []
+    return '; not drained, because others gave them a CRUSH weight: ' + osds_text(osds) \
+        if osds else ''
 
 
 def _flag_is_coming(turn: Turn) -> bool:

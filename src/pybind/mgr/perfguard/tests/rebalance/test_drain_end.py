@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drained OSDs that are empty get CRUSH weight 0, and no PG is remapped for that without a pin."""
+from dataclasses import replace
 from typing import Any, List, Mapping, Sequence
 
 import pytest
 
+from perfguard.cluster.ports import NoFuture, Outlook
+from perfguard.cluster.types import OsdMap
 from perfguard.errors import Refused
-from perfguard.rebalance.types import ChangeStage
+from perfguard.rebalance.types import Change, ChangeStage
 
 from ..fakes.cluster import FakeReply
-from ..fakes.driver import Driver
-from ..fakes.straw_cluster import AuditedCluster
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.straw_cluster import AuditedCluster, StrawCluster
 
 #: In CRUSH's units; so small that 0.0001 and 0 make a difference to PGs.
 WEIGHT = 131 / 0x10000
@@ -169,3 +172,43 @@ def test_a_device_of_the_same_id_is_no_new_osd() -> None:
     with pytest.raises(Refused, match='was drained'):
         driver.order('expand', weight='1')
     assert driver.order('undrain', 'osd.%d' % EMPTY)['weights'] == {'osd.0': WEIGHT}
+
+
+def test_a_drain_that_others_have_undone_is_not_taken_for_one_that_succeeded() -> None:
+    """As an old CRUSH map does that is set in the middle of it."""
+    cluster = StrawCluster(pgs=12)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=1))
+    driver.order('drain', 'osd.3')
+    driver.run_until(lambda: bool(driver.status.get('released')))
+    cluster.weigh(3, 1.0)
+    driver.run_to('DONE', 600)
+    assert any('not drained, because others gave them a CRUSH weight: osd.3' in event['why']
+               for event in driver.loop.published.events if event['kind'] == 'phase')
+
+
+class WithTools(StrawCluster):
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], *more: Any) -> Outlook:
+        """crushtool knows no weight of an OSD that is gone."""
+        return super().outlook(osdmap, weights, *more) if weights.keys() <= self.toys.keys() \
+            else NoFuture('unable to adjust weight of an item that does not exist')
+
+
+@pytest.mark.parametrize('osds', [(3, 5, 7, 9), (3, 9)])
+def test_an_osd_that_is_purged_between_the_bursts(
+        monkeypatch: pytest.MonkeyPatch, osds: Sequence[int]) -> None:
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+    cluster = WithTools(pgs=24, hosts=12)
+    driver = Driver(cluster)
+    driver.order('drain', *('osd.%d' % osd for osd in osds))
+
+    def change() -> Change:
+        campaign = driver.loop.rebalance.campaign
+        assert campaign is not None and campaign.change is not None
+        return campaign.change
+
+    driver.run_until(lambda: change().stage is ChangeStage.WANTED and change().done == (3,))
+    cluster.purge(9)
+    cluster.place()
+    driver.run_to('DONE', 900)
+    assert cluster.clean() and {weight(driver, osd) for osd in osds[:-1]} == {0.0}
+    assert not any(set(osds) & set(pg.up) for pg in cluster.pg.values())
