@@ -654,7 +654,8 @@ def _remove_directory(directory: Path, keep_logs: bool) -> None:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink()
+            # Another process may remove it as well.
+            path.unlink(missing_ok=True)
     releases.forget(directory)
     with contextlib.suppress(OSError):
         directory.rmdir()
