@@ -56,7 +56,7 @@ export function App({ store }: { store: Store }) {
                 ) : <p class="loading" aria-busy="true">Loading{'\u2026'}</p>}
             </main>
             <div class="hidden" role="status" aria-live="polite" data-test="announcer">
-                {state.told}
+                {state.announced}
             </div>
         </>
     );

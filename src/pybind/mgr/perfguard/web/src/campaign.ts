@@ -120,7 +120,7 @@ export interface Part {
 
 /** The bar: parts of the total. Pins at the end of a campaign are those that it has kept. */
 export function partsOf(campaign: Partial<Campaign>): Part[] {
-    const pinned = underWay(campaign.phase ?? 'IDLE') ? campaign.pinned ?? 0 : 0;
+    const pinned = isActive(campaign.phase ?? 'IDLE') ? campaign.pinned ?? 0 : 0;
     const counts: [Part['name'], number][] = [
         ['released', campaign.released ?? 0], ['kept', campaign.kept ?? 0],
         ['in flight', campaign.in_flight ?? 0], ['pinned', pinned]];
@@ -155,6 +155,6 @@ export function limitText({ limit }: Partial<Campaign>): string {
 }
 
 /** Whether the campaign has not ended. */
-export function underWay(phase: Phase): boolean {
+export function isActive(phase: Phase): boolean {
     return !['IDLE', 'DONE', 'ABORTED'].includes(phase);
 }

@@ -3,7 +3,7 @@
 import { Api, ApiError, type Query } from './api';
 import { absorb, EMPTY, presentOf, sinceOf, type Model } from './model';
 import { BUSY_MS, delayOf, OSDS_MS, Poller, QUIET_MS } from './poll';
-import { underWay } from './campaign';
+import { isActive } from './campaign';
 import type { Osd, Overview } from './types';
 import { announcement } from './words';
 
@@ -16,7 +16,7 @@ export interface State {
     failure: ApiError | null;
     osdsFailure: ApiError | null;
     /** For screen readers. */
-    told: string;
+    announced: string;
     /** Ids of the pools to chart; empty: the busiest. */
     pools: number[];
     opened: number;
@@ -26,7 +26,7 @@ export interface State {
 
 export class Store {
     state: State = {
-        model: EMPTY, osds: null, osdsAt: 0, failure: null, osdsFailure: null, told: '', pools: [],
+        model: EMPTY, osds: null, osdsAt: 0, failure: null, osdsFailure: null, announced: '', pools: [],
         opened: Date.now(), shownAt: 0,
     };
 
@@ -79,7 +79,7 @@ export class Store {
     /** The interval while the tab is looked at. */
     private get wanted(): number {
         const status = this.state.model.last?.status;
-        return status && (underWay(status.phase) || status.probe) ? BUSY_MS : QUIET_MS;
+        return status && (isActive(status.phase) || status.probe) ? BUSY_MS : QUIET_MS;
     }
 
     private delay(interval: number, failures: number): number {
@@ -101,10 +101,10 @@ export class Store {
                 return;
             }
             const before = this.state.model;
-            const told = announcement(before.last, answer);
+            const announced = announcement(before.last, answer);
             this.change({
                 model: absorb(before, answer, since, Date.now()), failure: null,
-                ...(told ? { told } : {}),
+                ...(announced ? { announced } : {}),
             });
             const present = presentOf(this.state.pools, answer.status.pools);
             if (present.length < this.state.pools.length) {

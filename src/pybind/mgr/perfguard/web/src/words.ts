@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Texts that depend on the state.
-import { shareOf, underWay } from './campaign';
+import { shareOf, isActive } from './campaign';
 import { plural } from './format';
 import type { Campaign, Overview, Phase } from './types';
 
@@ -36,7 +36,7 @@ export function headline(phase: Phase, campaign: Partial<Campaign>): string {
 
 /** For the tab of the browser. */
 export function titleOf(phase: Phase, campaign: Partial<Campaign>): string {
-    return underWay(phase) && campaign.total
+    return isActive(phase) && campaign.total
         ? `${phase} ${Math.floor(100 * shareOf(campaign))} % - perfguard` : `${phase} - perfguard`;
 }
 
@@ -66,11 +66,11 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
     PERFGUARD_HELD_PINS: 'aborted campaign keeps PGs pinned',
-    PERFGUARD_LOOP_FAILED: 'perfguard fails in every iteration',
+    PERFGUARD_LOOP_FAILED: 'the loop of perfguard fails',
     PERFGUARD_PROBE_LEFT: 'clean-up of a probe is incomplete',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',
     PERFGUARD_INTERRUPTED: 'state could not be read',
-    PERFGUARD_STANDBY_MGR: 'standby mgr without this perfguard',
+    PERFGUARD_STANDBY_MGR: 'a standby mgr cannot take over',
 };
 
 export function checkText(code: string): string {
@@ -79,17 +79,17 @@ export function checkText(code: string): string {
 
 /** What a screen reader announces when it changes, and only then. */
 export function announcement(before: Overview | null, after: Overview): string {
-    const told: string[] = [];
+    const texts: string[] = [];
     const { phase, health } = after.status;
     if (before && (before.status.phase !== phase
             || before.rebalance.paused !== after.rebalance.paused)) {
-        told.push(`${phase}: ${headline(phase, after.rebalance)}.`);
+        texts.push(`${phase}: ${headline(phase, after.rebalance)}.`);
     }
     const known = new Set(before?.status.health ?? []);
     const now = new Set(health);
-    told.push(...health.filter((code) => !known.has(code))
+    texts.push(...health.filter((code) => !known.has(code))
         .map((code) => `Warning: ${checkText(code)}.`));
-    told.push(...[...known].filter((code) => !now.has(code))
+    texts.push(...[...known].filter((code) => !now.has(code))
         .map((code) => `Cleared: ${checkText(code)}.`));
-    return told.join(' ');
+    return texts.join(' ');
 }

@@ -13,7 +13,7 @@ test('the prefix is found behind any proxy, with and without a slash at the end'
     }
 });
 
-test('names in paths and queries survive being decoded twice, whatever is in them', () => {
+test('names with any characters in paths and queries survive being decoded twice', () => {
     const name = '<a b="/%#?">+%2F';
     const path = pathOf('schedule', name);
     assert.match(path, /^schedule\/[^/?#]+$/);
@@ -39,7 +39,7 @@ test('answers stand for what is in the way', () => {
     assert.equal(errorOf(200, false, {}), null);
 });
 
-test('a redirect may be that of a standby or of a proxy: both are told', () => {
+test('a redirect may be that of a standby or of a proxy: the message names both', () => {
     const error = errorOf(0, true, undefined);
     assert.equal(error?.trouble, 'elsewhere');
     assert.match(error!.message, /another manager is active .* a proxy requires a login/);
@@ -67,12 +67,12 @@ test('a request asks for the version of the API and sends the body as JSON', asy
     assert.equal(seen[0]![1].credentials, 'same-origin');
 });
 
-async function trouble(api: Api, told = /./): Promise<string> {
+async function trouble(api: Api, expected = /./): Promise<string> {
     try {
         await api.get('overview');
         return 'none';
     } catch (error) {
-        assert.match(String(error), told);
+        assert.match(String(error), expected);
         return error instanceof ApiError ? error.trouble : String(error);
     }
 }

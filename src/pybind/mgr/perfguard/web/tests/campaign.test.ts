@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
-    confirmationOf, etaText, limitText, partsOf, shareOf, underWay, verbsOf,
+    confirmationOf, etaText, limitText, partsOf, shareOf, isActive, verbsOf,
 } from '../src/campaign';
 import type { Campaign, Phase } from '../src/types';
 
@@ -47,7 +47,7 @@ test('an aborted campaign that holds PGs back has three ways out', () => {
     assert.match(asked.text.join(' '), /from before the campaign .* 20 PGs in flight/);
 });
 
-test('abort tells what is lost', () => {
+test('abort names what is lost', () => {
     const asked = confirmationOf('abort', CAMPAIGN);
     assert.equal(asked.grave, true);
     assert.match(asked.text[0]!, /Pins back 20 PGs in flight/);
@@ -85,7 +85,7 @@ test('an empty campaign has an empty bar', () => {
     assert.equal(shareOf({}), 0);
 });
 
-test('time left is told with its range, or not at all', () => {
+test('time left is shown with its range, or not at all', () => {
     // Commands and the progress event have the same texts (tests/rebalance/test_time_left.py).
     for (const { text, ...times } of JSON.parse(readFileSync('tests/times.json', 'utf8'))) {
         assert.equal(etaText({ ...CAMPAIGN, ...times }), text);
@@ -97,7 +97,7 @@ test('a limit of nothing is said in words', () => {
     assert.equal(limitText({ limit: 0 }), 'none for now');
 });
 
-test('a campaign that has ended is not under way', () => {
-    assert.deepEqual((['IDLE', 'DONE', 'ABORTED', 'PINNED', 'HOLDING'] as Phase[]).map(underWay),
+test('a campaign that has ended is not active', () => {
+    assert.deepEqual((['IDLE', 'DONE', 'ABORTED', 'PINNED', 'HOLDING'] as Phase[]).map(isActive),
         [false, false, false, true, true]);
 });

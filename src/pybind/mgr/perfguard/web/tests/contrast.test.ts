@@ -41,7 +41,7 @@ function contrast(one: string, other: string): number {
 const [light, dark] = CSS.split(':root[data-theme="dark"]').map(colors);
 
 for (const [theme, found] of Object.entries({ light: light!, dark: dark! })) {
-    test(`colours of the ${theme} theme can be told apart`, () => {
+    test(`colours of the ${theme} theme are distinct`, () => {
         const poor = [...TEXT.map((pair) => [pair, 4.5]), ...MARKS.map((pair) => [pair, 3])]
             .map(([pair, least]) => {
                 const [one, other] = pair as [string, string];

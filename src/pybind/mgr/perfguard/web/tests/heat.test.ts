@@ -23,7 +23,7 @@ test('colour follows the score, and slow is what was proven', () => {
     }
 });
 
-test('the first suspect for laggy PGs is red, whatever its score', () => {
+test('the first suspect for laggy PGs is red, with any score', () => {
     const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '' };
     const cell = cellOf(PLAIN, suspect);
     assert.deepEqual([cell.state, cell.mark], ['slow', 'L']);
@@ -41,7 +41,7 @@ test('a suspect is not counted as slow', () => {
         + 'and 2 more; suspect for laggy PGs: osd.4');
 });
 
-test('a label tells all that colour and marks tell', () => {
+test('a label names all that colour and marks show', () => {
     const cell = cellOf({ ...PLAIN, score: 1.7, pgs_in: 3, pgs_out: 1 }, null);
     assert.equal(cell.label, 'osd.4, h1, slowdown 1.70, slower than its peers, '
         + '3 pinned PGs to move in, 1 pinned PG to move out');

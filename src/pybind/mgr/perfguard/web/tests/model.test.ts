@@ -27,7 +27,7 @@ test('rows of more than an hour ago go', () => {
     assert.deepEqual(times(joined), [-3599, 0]);
 });
 
-test('rows that nobody has changed stay the same object, so that nothing is drawn again', () => {
+test('rows that have not changed stay the same object, so that nothing is drawn again', () => {
     const old = table(-10, -5);
     assert.equal(merge(old, table(), NOW).rows, old.rows);
 });

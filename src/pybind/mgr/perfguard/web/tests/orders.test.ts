@@ -9,28 +9,28 @@ const ORDER: OrderPreview = {
     balanced: null, fast_peering: { text: 'paxos_propose_interval is 0.1 s' },
 };
 
-test('an expansion tells who joins and what will be copied', () => {
-    const told = previewLines(ORDER).join(' ');
-    assert.match(told, /CRUSH weights will be set for 2 OSDs: osd\.8, osd\.9\./);
-    assert.match(told, /Pins 40 PGs .* 52 shards \(3\.0 GiB\) .* Primaries that move: 11/);
-    assert.doesNotMatch(told, /cannot be pinned/);
+test('the preview of an expansion names the new OSDs and the bytes to copy', () => {
+    const text = previewLines(ORDER).join(' ');
+    assert.match(text, /CRUSH weights will be set for 2 OSDs: osd\.8, osd\.9\./);
+    assert.match(text, /Pins 40 PGs .* 52 shards \(3\.0 GiB\) .* Primaries that move: 11/);
+    assert.doesNotMatch(text, /cannot be pinned/);
 });
 
-test('what balancing adds and what is borrowed from the mons is told', () => {
+test('a preview shows the movement for the balance and the interval of the mons', () => {
     const balanced = { shards: 61, bytes: 2 ** 31, extra_shards: 9, limit_shards: 104 };
-    const told = previewLines({ ...ORDER, balanced }).join(' ');
-    assert.match(told, /61 shards, 2\.0 GiB, move in total \(limit 104\), 9 of them/);
-    assert.match(told, /paxos_propose_interval is 0\.1 s/);
+    const text = previewLines({ ...ORDER, balanced }).join(' ');
+    assert.match(text, /61 shards, 2\.0 GiB, move in total \(limit 104\), 9 of them/);
+    assert.match(text, /paxos_propose_interval is 0\.1 s/);
     assert.doesNotMatch(previewLines(ORDER).join(' '), /in total/);
 });
 
-test('what clones of snapshots share is told where there is any', () => {
-    const told = previewLines({ ...ORDER, clone_bytes: 2 ** 30 }).join(' ');
-    assert.match(told, /Up to 1\.0 GiB more are stored afterwards: clones of snapshots/);
+test('a preview shows what clones of snapshots share, if they do', () => {
+    const text = previewLines({ ...ORDER, clone_bytes: 2 ** 30 }).join(' ');
+    assert.match(text, /Up to 1\.0 GiB more are stored afterwards: clones of snapshots/);
     assert.doesNotMatch(previewLines({ ...ORDER, clone_bytes: 0 }).join(' '), /clones/);
 });
 
-test('what will be remapped at once is told', () => {
+test('a preview shows what will be remapped at once', () => {
     assert.match(previewLines({ ...ORDER, unpinnable_pgs: 1 })[2]!, /1 PG cannot be pinned/);
     assert.match(previewLines({ ...ORDER, one_epoch: false, reason: 'osdmaptool is missing' })[1]!,
         /remapped first and pinned afterwards: osdmaptool is missing/);
@@ -74,12 +74,12 @@ test('a CRUSH map that sets no weight replaces the map', () => {
     assert.equal(previewLines({ ...ORDER, weights: {} })[0], 'The CRUSH map will be replaced.');
 });
 
-test('who is left out and what looks odd is told', () => {
+test('a preview names OSDs that are left out, and warnings', () => {
     const odd = { left_out: [{ osd: 4, reason: 'was drained' }], warnings: ['osd.9 is small'] };
     for (const order of [ORDER, { ...ORDER, one_epoch: false, reason: 'osdmaptool is missing' }]) {
-        const told = previewLines({ ...order, ...odd });
-        assert.ok(told.includes('osd.4 is left out: it was drained.'));
-        assert.ok(told.includes('osd.9 is small'));
+        const text = previewLines({ ...order, ...odd });
+        assert.ok(text.includes('osd.4 is left out: it was drained.'));
+        assert.ok(text.includes('osd.9 is small'));
     }
 });
 

@@ -15,7 +15,7 @@ test('a hidden tab asks seldom', () => {
     assert.equal(delayOf({ interval: 2000, hidden: true, failures: 9 }), MOST_HIDDEN_MS);
 });
 
-/** Timers that go off when they are told to. */
+/** Timers that a test fires. */
 class FakeClock {
     waiting: { task: () => void; ms: number }[] = [];
     set(task: () => void, ms: number): unknown {

@@ -68,7 +68,7 @@ test('a bar is text too', () => {
         'operations per second: 820 before, 566 after, 0.69 times (0.59 to 0.79), slower');
 });
 
-test('the window of a schedule is told in words', () => {
+test('the window of a schedule is shown in words', () => {
     assert.deepEqual(SCHEDULES.map(whenText), ['0200 to 0400, every day',
         '0000 to 2400, Saturday to Saturday, every 7 days']);
 });

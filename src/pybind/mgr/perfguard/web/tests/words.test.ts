@@ -21,12 +21,12 @@ test('a screen reader hears of changes only', () => {
         + 'Cleared: slow OSD.');
 });
 
-test('what is wrong when the page is opened is told, the phase is not', () => {
+test('health checks are announced when the page is opened, the phase is not', () => {
     assert.equal(announcement(null, seen({ health: ['PERFGUARD_LATENCY'] })),
         'Warning: client latency far above its baseline.');
 });
 
-test('a check that the page does not know is told by its code', () => {
+test('a check that the page does not know is announced by its code', () => {
     assert.equal(checkText('PERFGUARD_NEW'), 'PERFGUARD_NEW');
 });
 
@@ -36,7 +36,7 @@ test('that everything is pinned is only said where it is', () => {
         'Pinned; 812 PGs cannot be pinned');
 });
 
-test('the tab tells how far the campaign is', () => {
+test('the tab shows the progress of the campaign', () => {
     assert.equal(titleOf('RELEASING', { total: 200, released: 90, kept: 9 }),
         'RELEASING 49 % - perfguard');
     assert.equal(titleOf('IDLE', {}), 'IDLE - perfguard');

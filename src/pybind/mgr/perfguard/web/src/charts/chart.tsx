@@ -158,6 +158,6 @@ function summary(title: string, lines: Line[], data: Value[][], format: Props['f
     if (end < 0) {
         return `${title}: no data yet`;
     }
-    const told = lines.map((line, place) => `${line.label} ${format(data[place + 1]![end] ?? null)}`);
-    return `Chart of ${title}. Now: ${told.join(', ')}`;
+    const values = lines.map((line, place) => `${line.label} ${format(data[place + 1]![end] ?? null)}`);
+    return `Chart of ${title}. Now: ${values.join(', ')}`;
 }

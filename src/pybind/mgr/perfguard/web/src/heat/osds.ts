@@ -17,7 +17,7 @@ export interface Tile {
     state: OsdState;
     /** Of colour: "none", "0" (as fast as its peers) to "4", "slow". */
     level: string;
-    /** A letter beside the colour, for those who cannot tell colours apart. */
+    /** A letter beside the colour, for users who cannot distinguish colours. */
     mark: string;
     label: string;
     /** Pinned PGs are to move in, and out. */

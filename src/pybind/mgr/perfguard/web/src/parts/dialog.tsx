@@ -14,7 +14,7 @@ interface Props {
     onNo: () => void;
 }
 
-/** Says what will happen and asks. Escape means no; the browser keeps the focus inside.
+/** Shows what will happen and asks. Escape means no; the browser keeps the focus inside.
  *
  * A browser may close a dialog without asking first, as with the second Escape: that means no too.
  */
@@ -39,14 +39,14 @@ export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo 
                 </button>
                 <button type="button" class={`button ${grave ? 'grave' : 'primary'}`}
                     data-test="confirm-yes" disabled={busy} aria-busy={busy} onClick={onYes}>
-                    {busy ? 'Asking\u2026' : yes}
+                    {busy ? 'Sending\u2026' : yes}
                 </button>
             </div>
         </dialog>
     );
 }
 
-/** What the API says against something. */
+/** The reason of a refusal by the API. */
 export function Failure({ text }: { text: string | undefined }) {
     return text ? <p class="error" role="alert" data-test="error">{text}</p> : null;
 }

@@ -76,7 +76,7 @@ function MapFile({ onChosen }: { onChosen: (text: string) => void }) {
     return (
         <input type="file" data-test="apply-what"
             onClick={(event) => {
-                // Browsers do not tell that the same file was chosen again.
+                // Browsers do not report that the same file was chosen again.
                 event.currentTarget.value = '';
                 onChosen('');
             }}

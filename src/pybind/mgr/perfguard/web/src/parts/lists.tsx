@@ -32,7 +32,11 @@ export function Events({ events }: { events: Event[] }) {
     );
 }
 
-const STATES: Record<string, string> = { would: 'not taken (mode observe)', idle: 'not needed' };
+/** As in the table of "mitigation ls". */
+const STATES: Record<string, string> = {
+    held: 'in force', would: 'not taken (mode observe)', idle: 'not needed',
+    undoing: 'being undone',
+};
 
 interface MitigationProps {
     store: Store;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-import { underWay } from '../campaign';
+import { isActive } from '../campaign';
 import type { Store } from '../store';
 import type { Overview } from '../types';
 import { checkText, headline, toneOf } from '../words';
@@ -23,7 +23,7 @@ export function Now({ store, overview }: { store: Store; overview: Overview }) {
                 {status.reasons.map((reason, place) => <li key={place}>{reason}</li>)}
             </ul>
             {rebalance.id ? <CampaignBar campaign={rebalance} /> : null}
-            {underWay(status.phase) && <Limits store={store} />}
+            {isActive(status.phase) && <Limits store={store} />}
             <Plans store={store} may={overview.may.update} />
             <BorrowedSettings store={store} />
         </section>

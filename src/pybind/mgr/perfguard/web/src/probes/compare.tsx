@@ -26,8 +26,7 @@ export function Compared({ comparison, onClose }: {
                 <button type="button" class="button small right" onClick={onClose}>Close</button>
             </div>
             <p class="muted">
-                Grey is probe {before}, colour is probe {after}, the line is where its true value
-                lies with 95 % confidence.
+                Grey: probe {before}. Colour: probe {after}. Line: its 95 % confidence interval.
             </p>
             <div class="jobs">
                 {jobs.map((job) => (

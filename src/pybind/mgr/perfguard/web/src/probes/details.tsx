@@ -62,10 +62,10 @@ export function Details({ store, details, onClose }: {
 }
 
 function Texts({ details }: { details: ProbeDetails }) {
-    const told = [...details.findings, ...details.messages,
+    const texts = [...details.findings, ...details.messages,
         ...details.conditions.map((text) => `disturbed by ${text}`)];
-    return told.length === 0 ? null : (
-        <ul class="reasons">{told.map((text) => <li key={text}>{text}</li>)}</ul>
+    return texts.length === 0 ? null : (
+        <ul class="reasons">{texts.map((text) => <li key={text}>{text}</li>)}</ul>
     );
 }
 

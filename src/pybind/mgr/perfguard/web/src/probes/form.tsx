@@ -21,7 +21,7 @@ interface Preview {
     refusals: string[];
 }
 
-/** Starts a probe, or tells what it would do. */
+/** Starts a probe, or shows what it would do. */
 export function ProbeForm({ store, pools, osds }: Props) {
     const form = useRef<HTMLFormElement>(null);
     const [preview, setPreview] = useState<Preview | null>(null);
@@ -50,7 +50,7 @@ export function ProbeForm({ store, pools, osds }: Props) {
                 <input name="repeat" inputMode="numeric" size={5} placeholder="3" />
             </label>
             <label class="check">
-                <input type="checkbox" name="during_campaign" /> even during a campaign
+                <input type="checkbox" name="during_campaign" /> also during a campaign
             </label>
             <div class="buttons">
                 <button type="submit" class="button primary" data-test="probe-start" disabled={busy}>

@@ -41,7 +41,7 @@ export function Schedules({ store, schedules, may, pools, osds }: Props) {
                             title={`Remove the schedule ${each.name}?`} yes="Remove"
                             onDone={() => store.refresh()}
                             act={() => store.api.remove(pathOf('schedule', each.name))}>
-                            <p>Stops these probes. Their results are kept.</p>
+                            <p>No more of these probes begin. The results of earlier ones are kept.</p>
                         </Action>
                     </li>
                 ))}

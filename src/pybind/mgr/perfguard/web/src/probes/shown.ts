@@ -31,7 +31,7 @@ export function useShown<T extends object>(): Shown<T> {
     };
 }
 
-/** Results of a probe that is under way are asked for again with each overview. */
+/** Results of an active probe are asked for again with each overview. */
 export function useGrowing(store: Store, overview: Overview, shown: Shown<ProbeDetails>): void {
     const asking = useRef(false);
     const { value, change } = shown;

@@ -114,7 +114,7 @@ function poolTable(id: number, scale: number, scenario: Scenario, since: number,
         rows: rowsOf(since, now, (time) => {
             const slower = isHung(scenario) && time > HUNG_SINCE ? 6 : 1;
             const level = slower * scale * (0.6 + load(time + 97 * id, busy));
-            // The third pool is too quiet for percentiles, and sometimes nobody writes.
+            // The third pool is too quiet for percentiles, and sometimes it has no writes.
             const tail = id !== 3;
             const writes = id !== 3 || time % 600 < 450;
             return [time, STEP_SECONDS, level, writes ? 2 * level : null, 8000 / id,
@@ -202,7 +202,7 @@ function reasons({ phase, paused }: Scenario): string[] {
             return paused ? ['paused by command'] : [
                 '3 PGs are laggy: nothing is released until they are not'];
         case 'IDLE':
-            return ['no campaign is under way'];
+            return ['no campaign is active'];
         default:
             return [`campaign 7 is ${phase}`];
     }
@@ -270,7 +270,7 @@ export const SCHEDULES: Schedule[] = [{
 }, {
     name: 'weekly', begin_time: '0000', end_time: '2400', begin_weekday: '6', end_weekday: '0',
     every_days: '7', probe: { profile: 'latency', osd: 'all' },
-    refused: 'a campaign is under way',
+    refused: 'a campaign is active',
 }];
 
 function direction(iops: number, bytes: number, ms: number) {
