@@ -111,7 +111,7 @@
           section='perfguard-latency',
         ),
 
-        // Slow for any client, whatever the baseline is. Change 0.5 s to what your clients tolerate.
+        // Slow for any client, with any baseline. Change 0.5 s to what your clients tolerate.
         alert(
           'PerfguardPoolLatencyHigh',
           'critical',

@@ -27,7 +27,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from qa.cluster import Cluster, ClusterError
 
 SIZES = (12, 100, 600, 1500, 3000)
-#: 2^5 PGs of 3 replicas per OSD: the usual target is 100 replicas per OSD.
+#: 2^5 PGs of 3 replicas per OSD: Ceph recommends 100 replicas per OSD.
 PG_BITS = 5
 POOL = 1
 UPMAP_SHARE = 5

@@ -166,7 +166,7 @@ class StallClients:
             client.close()
 
     def start(self, pgid: str) -> Dict[str, Run]:
-        """Write to a PG for long enough to tell what is usual, and go on."""
+        """Write to a PG for long enough to measure its normal latency, and go on."""
         objects = self._pool.objects[pgid]
         runs = {name: self._client(name).run(written, DATA, objects)
                 for name, written in zip(('lone', 'busy'), objects)}

@@ -162,7 +162,7 @@ class _Expansion:
         self._screen.step(
             f'Filling a pool of {settings.pg_num} PGs with 3 copies: {settings.objects} '
             f'objects, {bytes_text(settings.objects * OBJECT_BYTES)}')
-        # The balancer is on, as usual, but has nothing to do: its moves in a young pool would
+        # The balancer is on, as by default, but has nothing to do: its moves in a young pool would
         # count as those of the expansion.
         self._cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
                           value='100')

@@ -112,7 +112,7 @@ class Foreign:
     users: Rows
     #: All other values of pools, without the mgr's own pools.
     pools: Rows
-    #: Values of OSDs that are not the usual ones.
+    #: Values of OSDs that differ from the defaults.
     osds: Rows
     #: The rest of the OSDMap: erasure code profiles, ratios, required releases.
     osdmap: Rows

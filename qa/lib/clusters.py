@@ -95,7 +95,7 @@ class Lender(Generic[T]):
 
 # ---- Clusters that the tests of several modules share
 
-#: Kind -> configuration. "campaign": fast campaigns; "join": the usual proposal interval.
+#: Kind -> configuration. "campaign": fast campaigns; "join": the default proposal interval.
 KINDS = {'campaign': {**FAST_CONF, 'global': CALM}, 'join': {**USUAL_CONF, 'global': CALM}}
 
 #: Set by commands of the balancer, which take effect at once.

@@ -85,12 +85,12 @@ def some(instants: Sequence[str], count: int, seed: int) -> List[str]:
 
 
 class Tries:
-    """The instants to arm in each story, until each has come or has not come in two stories without
-    a death.
+    """The instants to arm in each story, until each was reached, or missed in two stories without a
+    death.
 
-    A story that another mgr continues does not pass all instants again, so those that have not come
-    are armed once more, later. A story in which the mgr does not die is one for each of its armed
-    instants alone.
+    A story that another mgr continues does not pass all instants again, so those that were not
+    reached are armed again later. A story in which the mgr does not die is one for each of its
+    armed instants alone.
     """
     #: Stories without a death after which an instant is given up.
     ALONE = 2

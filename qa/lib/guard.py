@@ -135,7 +135,7 @@ class Guard:
         return self.status()
 
     def prepare(self) -> None:
-        """Again where an accepted command is refused at last, since PGs peer once more."""
+        """Again if an accepted command is refused later, because PGs peer again."""
         for _ in range(5):
             after = self.last_event()
             self.do('prepare')

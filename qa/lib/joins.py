@@ -115,7 +115,7 @@ def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
     cluster.wait_clean(60)
     wait_reported(guard)
     cluster.mon('osd set', key='nobackfill')
-    time.sleep(2)  # what has just become clean has changed its state
+    time.sleep(2)  # PGs that have just become clean have changed their state
     before, epoch, begin = served_by(cluster), cluster.epoch(), time.time()
     with Witness(cluster) as witness:
         answer = order(guard, command, **args)

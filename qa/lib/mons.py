@@ -101,7 +101,7 @@ def disks_full(cluster: Cluster, count: int, seconds: float) -> None:
                 fill(filler)
             for mon in mons:
                 with contextlib.suppress(CommandError):
-                    # What it writes fits into what it has allocated for a while.
+                    # For a while its writes fit into space that it has already allocated.
                     cluster.tell(mon, 'compact')
                 wait_dead(cluster, mon)
             time.sleep(seconds)

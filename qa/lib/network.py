@@ -29,7 +29,7 @@ UNUSED_MAC = '02:00:00:00:00:01'
 
 
 class Network:
-    """Takes root. What a killed process has left is removed by the next one of the same number."""
+    """Requires root. The next process of the same number removes the leftovers of a killed one."""
 
     def __init__(self) -> None:
         self._claim, number = _claim()
@@ -70,7 +70,7 @@ class Network:
     def partition(self) -> Iterator[None]:
         """During the block, nothing that is sent arrives."""
         # Without a bridge alone, this machine would still take what the host sends: it owns the
-        # address, on whatever device a packet comes in.
+        # address, on any device that receives a packet.
         _ip('link', 'set', self._cable, 'down')
         try:
             yield

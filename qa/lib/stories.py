@@ -107,7 +107,7 @@ class Operator:
 
     @contextlib.contextmanager
     def one_by_one(self) -> Iterator[None]:
-        """So that the campaign does not end before the next command, whatever mgr takes it."""
+        """So that the campaign does not end before the next command, on any mgr."""
         self.guard.option('max_pgs_in_flight', '1')
         try:
             yield
@@ -252,7 +252,7 @@ def without_balancer(operator: Operator) -> Iterator[None]:
 
 
 def auto_expand(operator: Operator) -> None:
-    """Somebody gives the OSDs a weight, without a word to perfguard."""
+    """Another operator gives the OSDs a weight, without perfguard."""
     cluster, guard = operator.cluster, operator.guard
     version = cluster.osd_dump()['crush_version']
 

@@ -183,7 +183,7 @@ def _quiet(cluster: SimCluster) -> float:
 
 
 def rested(settings: Settings, cluster: SimCluster) -> Tuple[Driver, Dict[float, float]]:
-    """perfguard with what it has learned at rest, before the expansion; latencies of that."""
+    """perfguard after it has learned its baselines at rest, and the latencies at that time."""
     options = options_of(settings)
     driver = Driver(cluster, options, settings.rest)
     driver.quiet(LEARN_SECONDS)

@@ -140,7 +140,7 @@ class Troublemaker:
         self._cluster.balanced_anew = True
 
     def _flag(self, each: Trouble) -> Callable[[], None]:
-        """An operator sets a flag; what perfguard has set is left alone."""
+        """An operator sets a flag; flags that perfguard has set are left alone."""
         flag, model = FLAGS[each.number % len(FLAGS)], self._model
         if flag in model.flags:
             return lambda: None

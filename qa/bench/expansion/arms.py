@@ -81,7 +81,7 @@ METHODS: Dict[str, Callable[[Expander], None]] = {
     'perfguard-pin': Expander.prepare_and_pin, 'fixed-caps': Expander.expand}
 STOCK = 'stock'
 #: Options of perfguard that a method brings along. Fixed caps: PGs are pinned and released as with
-#: upmap-remapped and a balancer, so many at a time, whatever the client latency.
+#: upmap-remapped and a balancer, so many at a time, regardless of client latency.
 PRESETS: Dict[str, Dict[str, str]] = {'fixed-caps': {
     'latency_alarm_factor': '1000', 'latency_factor': '100', 'stall_share': '1',
     'fast_peering': 'off', 'pace_copying': 'off'}}

@@ -244,8 +244,7 @@ class Requests:
     def next(self) -> List[PendingOrder]:
         """For the loop: all orders whose commands still wait, kept ones first.
 
-        The jobs of the others are called off, but for the last one: whoever gave the order may
-        give it again.
+        The jobs of all others except the last one are cancelled: that order may be given again.
         """
         pending, self._kept = self._kept, []
         with contextlib.suppress(queue.Empty):

@@ -335,9 +335,9 @@ class Loss(NamedTuple):
 
 
 def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[Loss]]:
-    """Of what this mgr has read: texts on all that is to be noted, and what is lost of that.
+    """Texts on damaged documents that this mgr has read, and the losses among them.
 
-    `lost`: what could be read and made no sense.
+    `lost`: documents that could be read, but had invalid contents.
     """
     noted: List[str] = []
     losses = [Loss('cannot read %s' % text) for text in lost]

@@ -2,7 +2,7 @@
 """Brings perfguard's REST API and its page into the dashboard.
 
 The dashboard imports each file of this folder when it starts, and does not start if one fails: so
-this one only asks, and whatever is wrong with perfguard costs nothing but perfguard's own part.
+this one only asks, and an error of perfguard costs only perfguard's own part.
 """
 import logging
 

@@ -125,7 +125,7 @@ def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
 
 
 def _module(mgr: Json, module: str) -> StandbyMgr:
-    """What one mgr has of the module: the active one is the MgrMap itself."""
+    """The module as one mgr has it; `mgr`: its entry, or the MgrMap itself for the active one."""
     entry: Json = next((each for each in mgr.get('available_modules', [])
                         if each['name'] == module), {})
     version = entry.get('module_options', {}).get(VERSION_OPTION, {}).get('default_value', '')

@@ -86,7 +86,7 @@ class Jobs:
         return self._checked(self.journal.kept)
 
     def read_back(self, now: float) -> None:
-        """Begin a turn: read back what the last one has removed."""
+        """Begin a turn: check that documents which the last one removed are gone."""
         self._checked(lambda: self.journal.settled(now))
 
     def may_write(self) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which user gave an order, for the events that follow from it.
 
-No release tells a module who sent a command. The dashboard knows its user. For other commands
-ceph-mgr writes the sender to the audit log, at level debug, right before it calls the module; this
-takes a second to reach the mons.
+No release passes the sender of a command to a module. The dashboard knows its user. For other
+commands ceph-mgr writes the sender to the audit log, at level debug, right before it calls the
+module; this takes a second to reach the mons.
 """
 import contextlib
 import logging

@@ -58,8 +58,8 @@ RECOVERY_SHARE = 0.05
 #: Maximum time that counts for one turn: longer ones mean that the clock was set ahead, or that
 #: another mgr was active.
 LONGEST_TURN_SECONDS = 60.0
-#: Time without such trouble until it is judged anew, so that trouble which comes and goes does not
-#: stop movement again and again.
+#: Time without such trouble until it is judged anew, so that recurring trouble does not stop
+#: movement repeatedly.
 IN_VAIN_REST_SECONDS = 600.0
 #: Codes of one trouble that goes through several conditions.
 _SAME = {Code.LAGGY_LATELY: Code.LAGGY, Code.LEASES: Code.LAGGY}

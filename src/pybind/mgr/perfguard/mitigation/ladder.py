@@ -125,7 +125,7 @@ class _Draft:
         if self.bad:
             bad, clear = bad or now, 0.0
         elif not self.evidence.unknown:
-            # Also with trouble that is in vain, which may last for weeks.
+            # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
             bad, clear = 0.0, clear or now
         elif self.in_vain:
             bad, clear = 0.0, 0.0
@@ -302,7 +302,7 @@ def _begin_undo(draft: _Draft, step: LadderStep, why: str,
 # ---- Down
 
 def _down(draft: _Draft) -> None:
-    """Undo the highest rung whose evidence has cleared, or the lowest one that was in vain:
+    """Undo the highest rung whose evidence has cleared, or the lowest one that is in vain:
     norebalance may keep data on the OSD that is the cause."""
     vain = [step for step in draft.state.steps
             if draft.in_vain and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
@@ -328,7 +328,7 @@ def _over(draft: _Draft, step: LadderStep) -> bool:
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
     if step.rung is Rung.REPEER:
-        # A PG that is still laggy was made to peer in vain: the cause is another one.
+        # If a PG is laggy although it was made to peer, the cause is another one.
         rests = step.stage is StepStage.DONE and 0.0 <= draft.now - step.since < REPEER_SECONDS
         return not rests and step.subject not in draft.evidence.wedged \
             and not draft.evidence.unknown

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Degraded PGs whose next OSD is too full, while others have room: which upmaps help them. Pure.
+"""Upmaps that map degraded PGs away from OSDs that are too full, to others with room. Pure.
 
-Recovery of such a PG waits until space is freed. An upmap leads it to an OSD with room that
-its CRUSH rule allows. It is removed once the OSD that was too full has room again.
+Without an upmap, recovery of such a PG waits until space is freed. The upmap maps it to an OSD
+with room that its CRUSH rule allows, and is removed once the full OSD has room again.
 """
 from dataclasses import dataclass, replace
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,

@@ -95,7 +95,7 @@ class Trouble(NamedTuple):
     #: One of trouble_keys, and when it was last seen (0.0: not by this mgr).
     key: str
     last: float
-    #: Seconds for which it has lasted although norebalance, whoever set it, stopped PGs.
+    #: Seconds for which it has lasted although norebalance (of any origin) stopped PGs.
     still: float = 0.0
     #: That was long enough: movement is not why.
     in_vain: bool = False

@@ -60,8 +60,8 @@ class RunResources:
     abandoned: bool = False
     #: The run measures an image in its own pool.
     image: bool = False
-    #: target_size_bytes of the pool that the run creates, a random number: tells it from a pool of
-    #: this name that others create. 0: none, as in earlier versions.
+    #: target_size_bytes of the pool that the run creates, a random number: distinguishes it
+    #: from a pool of this name that others create. 0: none, as in earlier versions.
     mark: int = 0
 
     @property

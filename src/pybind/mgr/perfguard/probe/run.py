@@ -62,7 +62,7 @@ class ProbeRun:
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
                  resources: RunResources, plan: Optional[RunPlan], now: float,
                  tools: ToolThread) -> None:
-        """Without a plan, the run only cleans up what an earlier mgr has left."""
+        """Without a plan, the run only completes the clean-up of an earlier mgr."""
         self._cluster = cluster
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
@@ -100,7 +100,7 @@ class ProbeRun:
 
     @property
     def resources(self) -> RunResources:
-        """What the run has on the cluster."""
+        """The resources of the run in the cluster."""
         return self._manager.resources
 
     # ---- Control

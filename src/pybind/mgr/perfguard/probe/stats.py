@@ -247,7 +247,7 @@ class Repetition(NamedTuple):
     bytes_per_second: float
     #: Of one operation; 0.0 if it is not measured (the bench of an OSD).
     latency_ns: float
-    #: Of the stream where it is the highest, which bounds that of all together.
+    #: The highest p99 of any stream: an upper bound for the p99 of all together.
     p99_ns: float
     seconds: Tuple[Second, ...]
     client_limited: bool

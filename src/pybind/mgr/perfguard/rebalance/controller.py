@@ -270,7 +270,7 @@ class RebalanceController:
 
     def _begin_unannounced(self, seen: Observation, what: str, why: str) -> None:
         self._note(Event('request', what, why))
-        # The CRUSH change has happened already, whatever the version is now.
+        # The CRUSH change has already happened, at an unknown version.
         self.campaign = replace(self.campaigns.begin_after(seen), trigger='auto')
 
     def _go_on_replacing(self, seen: Observation, options: Options) -> None:

@@ -174,8 +174,8 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
 
 
 def _stays(turn: Turn, pgid: str, flight: Flight) -> bool:
-    """Whether the PG is where it will stay remapped, because CRUSH finds too few OSDs for it: what
-    it found has the data. A target that is down may come back."""
+    """Whether the PG stays remapped where it is, because CRUSH finds too few OSDs for it and those
+    that it finds have the data. A target that is down may return."""
     osds, pool, place = turn.seen.osdmap.osds, turn.pool(pgid), turn.seen.placement(pgid)
     return (flight.confirmed is not None and pgid in turn.seen.osdmap.pg_temp
             and pool is not None and place is not None and stays(pool, place.up, place.acting)
@@ -186,7 +186,7 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
     """Pin PGs in flight (`only` these) back to where their data is.
 
     To be called once norebalance is in force: the OSDMap is some seconds old, and a PG that has
-    arrived meanwhile would move once more.
+    arrived meanwhile would move again.
     """
     campaign = turn.campaign
     back = {pgid: flight for pgid, flight in campaign.in_flight.items()

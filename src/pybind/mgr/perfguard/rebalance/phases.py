@@ -489,8 +489,8 @@ def _begun(turn: Turn) -> FrozenSet[int]:
 def _unpinned(turn: Turn) -> List[str]:
     """PGs without pins that would move without norebalance.
 
-    The recorded reason may be of a time when an OSD was down; then it does not tell whether CRUSH
-    has a place for the PG.
+    The recorded reason may date from a time when an OSD was down; then it does not show whether
+    CRUSH has a place for the PG.
     """
     return [pgid for pgid, why in turn.campaign.unpinnable.items()
             if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pins of a campaign, and what each turn asks of all of them.
 
-There may be 100,000 pins, and turns are a second apart. So whatever depends on the pins alone is
-kept from turn to turn, and a new OSDMap is compared with all pins without a Python statement for
+There may be 100,000 pins, and turns are a second apart. So everything that depends only on the pins
+is kept from turn to turn, and a new OSDMap is compared with all pins without a Python statement for
 each of them.
 """
 from itertools import compress, repeat

@@ -455,10 +455,11 @@ class SetCrushMap:
 
 @dataclass(frozen=True)
 class SetEntry:
-    """Make `entry` the whole upmap entry of a PG; `now` is what it has, to send the least.
+    """Make `entry` the whole upmap entry of a PG; `now` is its present one, so that only the
+    difference is sent.
 
-    `prime`: the PG's acting set, which stays in force until its data has moved. Sent along it saves
-    the PG an interval, in which its primary finds that out: see qa/bench/bench_release_stall.py.
+    `prime`: the PG's acting set, which stays in force until its data has moved. Sending it along
+    saves the PG an interval in which its primary requests it: see qa/bench/bench_release_stall.py.
     """
     pgid: str
     entry: UpmapEntry

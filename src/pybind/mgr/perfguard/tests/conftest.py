@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A stub in place of what only ceph-mgr has; and no test fails because the machine is busy.
+"""A stub of the modules that only ceph-mgr has; and no test fails because the machine is busy.
 
-Hypothesis draws the same examples in each run, so that a failure comes again. With PERFGUARD_FUZZ
+Hypothesis draws the same examples in each run, so that a failure is repeatable. With PERFGUARD_FUZZ
 or PERFGUARD_STORIES, it draws others: they depend on a seed that is printed, PERFGUARD_SEED.
 """
 import sys

@@ -263,7 +263,7 @@ BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
 MINORITY_ALLOWANCE = 2.0
 #: The whole group, instead of a kind of work.
 EVERYONE = '*'
-#: An OSD with a score up to this is not slow, whatever the allowance.
+#: An OSD with a score up to this is not slow, with any allowance.
 LEAST_SCORE = 1.1
 #: Slowdown from which a finding needs no more time than the window. Smaller slowdowns need more:
 #: evidence adds up by its logarithm (Page's CUSUM, 1954).

@@ -263,8 +263,8 @@ def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryP
 
 # ---- Health checks, and events when a problem begins and ends
 
-# They name no clients and no objects: whoever may read the health of a cluster, or its log, need
-# not have access to the mgr.
+# They name no clients and no objects, because reading the health of a cluster, or its log, requires
+# no access to the mgr.
 
 LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'

@@ -119,7 +119,7 @@ BUSY_PATIENCE = 3.0
 QUICK_SECONDS = 35.0
 #: Time that a reading of replicated writes covers: when a reading is fast, they have been fast for
 #: that time. If they alone are slow for longer than two readings take to pass, other operations do
-#: not tell when the OSD has recovered.
+#: not show when the OSD has recovered.
 REPLICATED_SECONDS = 30.0
 LATE_SECONDS = 3 * REPLICATED_SECONDS
 

@@ -26,7 +26,7 @@ def load(cluster: FakeCluster) -> Dict[str, CounterType[int]]:
 
 
 def over_caps(cluster: FakeCluster, options: Options) -> List[str]:
-    """The caps that what was released and has not arrived exceeds."""
+    """The caps that PGs in flight exceed."""
     wrong = ['%d PGs in flight' % len(cluster.released)] \
         if len(cluster.released) > options.max_pgs_in_flight else []
     for role, counts in load(cluster).items():

@@ -128,7 +128,7 @@ class Moved:
 
 
 class Transfer(NamedTuple):
-    """What a PG moves that perfguard has released: OSDs that are read, written, and its primary."""
+    """The move of a PG that perfguard has released: OSDs read, OSDs written, and its primary."""
     readers: FrozenSet[int]
     sources: FrozenSet[int]
     targets: FrozenSet[int]
@@ -187,7 +187,7 @@ class FakeCluster:
     closed: bool = False
     #: The configuration database but for the mgr's section, by (who, option).
     osd_config: Dict[Tuple[str, str], str] = field(default_factory=dict)
-    #: What OSDs show of their own options, whatever the configuration database has.
+    #: What OSDs show of their own options, regardless of the configuration database.
     osd_shows: Dict[str, str] = field(default_factory=lambda: {'osd_op_queue': 'wpq'})
     affinity: Dict[int, float] = field(default_factory=dict)
     #: PGs in flight that wait for their backfill to begin.
@@ -324,7 +324,7 @@ class FakeCluster:
             raw = list(pg.mon.raw)
             if number % share == 0:
                 raw[number % 3] = new[number % count]
-                if number % 4 == 0:  # its first two OSDs change places, too: no pairs can tell that
+                if number % 4 == 0:  # its first two OSDs change places: pairs cannot express it
                     first = (number + 1) % 3
                     second = (number + 2) % 3
                     raw[first], raw[second] = raw[second], raw[first]
@@ -378,7 +378,7 @@ class FakeCluster:
         self._map_changed()
 
     def revive(self, osd: int) -> None:
-        """It is back, and in; what it has missed is recovered from the PGs' logs."""
+        """The OSD is up and in again; PGs recover from their logs."""
         self.toys[osd] = self.toys[osd]._replace(up=True, reweight=1.0)
         for pg in self.pg.values():
             if osd in pg.data:

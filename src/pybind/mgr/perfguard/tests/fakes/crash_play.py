@@ -84,7 +84,7 @@ class Late:
 
 
 class CrashPlay:
-    """One story with a crash before side effect number `at`, and `again` after that once more.
+    """One story with a crash before side effect number `at`, and `again` after that a second one.
 
     `jump`: in that turn the clock of the mgr jumps so many seconds.
     """

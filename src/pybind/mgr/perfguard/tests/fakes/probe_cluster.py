@@ -154,10 +154,10 @@ COMMANDS: Dict[str, Any] = {
 
 
 class FakeWorker:
-    """cluster.process.Child with a worker behind it that does one thing each time it is heard.
+    """probe.child.Child with a worker that takes one step each time its output is read.
 
-    Behaviours: "good"; "deaf" (hangs in its first step, whatever it is told), "dies" there,
-    "refused" (cannot connect), "babbles" (says what makes no sense), "leaves" (cannot remove).
+    Behaviours: "good"; "deaf" (hangs in its first step and ignores its input), "dies" there,
+    "refused" (cannot connect), "babbles" (prints invalid lines), "leaves" (cannot remove objects).
     """
 
     def __init__(self, cluster: ProbeCluster) -> None:

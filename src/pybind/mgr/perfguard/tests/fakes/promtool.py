@@ -8,8 +8,8 @@ import pytest
 
 
 def promtool(*argv: str, cwd: Path = Path('.'), given: bytes = b'') -> str:
-    """What it prints; the test fails if it is not content, or not there: a test that is skipped
-    where a tool is missing is one that nobody misses."""
+    """Its output; the test fails if promtool reports an error or is not installed: a skipped test
+    would go unnoticed."""
     if shutil.which('promtool') is None:
         pytest.fail("promtool is missing: run install-deps.sh, or install Debian's package "
                     'prometheus', pytrace=False)

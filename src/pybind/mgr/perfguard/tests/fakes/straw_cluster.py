@@ -151,10 +151,10 @@ class AuditedCluster(StrawCluster):
 
     def unlike_theirs(self, quiet_pools: AbstractSet[int] = frozenset(),
                       kept: bool = False) -> List[str]:
-        """Settings that are not as others want them.
+        """Settings that differ from those that others have set.
 
-        While pools have pins, the balancer and their autoscaler may stay off, lest they move what
-        is held back; `kept`: so may norebalance stay set.
+        While pools have pins, the balancer and their autoscaler may stay off, so that they do not
+        move pinned PGs; `kept`: norebalance may stay set, too.
         """
         modes = {pool: 'off' if pool in quiet_pools and self.modes[pool] == 'off' else mode
                  for pool, mode in self.their_modes.items()}
