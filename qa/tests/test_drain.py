@@ -2,6 +2,7 @@
 """Drains of clusters that are nearly full."""
 import contextlib
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -90,6 +91,21 @@ class FullWatch:
             self.looks += 1
 
 
+def targets_of_balancer(cluster: Cluster, runs: int = 5) -> Set[int]:
+    """OSDs to which the upmaps of several runs of the balancer lead."""
+    osdmap, upmaps = cluster.directory / 'osdmap', cluster.directory / 'upmaps'
+    cluster.ceph('osd', 'getmap', '-o', str(osdmap))
+    found: Set[int] = set()
+    for deviation in ['1', '2', '5'] * runs:
+        upmaps.unlink(missing_ok=True)
+        cluster.run_tool(['osdmaptool', str(osdmap), '--upmap', str(upmaps),
+                          '--upmap-deviation', deviation, '--upmap-max', '100'])
+        text = upmaps.read_text() if upmaps.exists() else ''
+        for line in re.findall(r'pg-upmap-items \S+ (.*)', text):
+            found |= set(map(int, line.split()[1::2]))
+    return found
+
+
 @pytest.fixture
 def nearly_full(guard: Guard) -> Iterator[float]:
     guard.cluster.fill('rep', OBJECTS, SIZE)
@@ -143,6 +159,7 @@ def test_a_nearly_full_cluster_is_drained_and_no_osd_is_nearfull(
               cluster.release.name, 100 * held[0], 100 * held[-1], 100 * NEARFULL,
               100 * max(foreseen.values()) / scale, 100 * max(off), watch.looks))
     assert watch.full == set() and held[-1] < NEARFULL and max(off) < MOST_OFF
+    assert crush_weights(cluster)[7] == 0.0 and targets_of_balancer(cluster).isdisjoint({7})
     cluster.wait(lambda: [(row['osd'], row['phase'], row['replace'], row['pgs']) for row in
                           guard.get('drain ls')['drains']] == [(7, 'EMPTY', False, 0)],
                  30, 'osd.7 reported empty')
