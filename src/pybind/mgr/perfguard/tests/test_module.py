@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The module, its standby and its self-test, with a stub in place of what only ceph-mgr has."""
+"""The module, its standby and its self-test, with a stub of the modules that only ceph-mgr has."""
 import importlib
 import json
 import logging

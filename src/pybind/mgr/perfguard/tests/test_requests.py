@@ -71,7 +71,7 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
     with pytest.raises(Refused) as refused:
         requests.ask(Order('x'), lambda: None)
     assert refused.value.errno == errno.ETIMEDOUT
-    # Whoever asked was told that there is no answer: it is not carried out any more.
+    # The command has returned that there is no answer: the request is no longer carried out.
     assert requests.next() == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Jobs beside the loop: one after the other, not too many, whatever becomes of one."""
+"""Jobs beside the loop run one after the other, not too many, also if one fails."""
 import threading
 from typing import Iterator, List
 

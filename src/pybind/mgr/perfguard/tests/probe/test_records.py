@@ -15,12 +15,12 @@ from ..fakes.probe_records import IOPS, LATENCY, LINEAR, noisy, run, step
 
 DAY = 86400.0
 JOBS = [replace(job, rw=rw) for job in (LATENCY, IOPS, LINEAR) for rw in ('randread', 'randwrite')]
-#: What fio has, as the worker tells it.
+#: The values of fio, as the worker reports them.
 ALL_PERCENTILES: Dict[str, int] = {'%f' % each: int(1e9 / 7) for each in PERCENTILES}
 
 
 def large(osds: int, seconds: int) -> RunRecord:
-    """Six jobs on each OSD, three times, with all that a worker tells."""
+    """Six jobs on each OSD, three times, with everything that a worker reports."""
     done = []
     for osd in range(osds):
         for job in JOBS:

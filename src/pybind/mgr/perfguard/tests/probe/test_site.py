@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a run has on the cluster: its journal, its commands, its names."""
+"""The resources of a run in the cluster: their journal, commands and names."""
 import json
 from dataclasses import replace
 from typing import Any, Dict, Optional

@@ -16,7 +16,7 @@ BALANCER = 'mgr/balancer/active'
 
 
 class Recorder:
-    """Notes what is sent, and fails what it is told to."""
+    """Notes the commands, and fails those that the test names."""
 
     def __init__(self, fails: Sequence[str] = ()) -> None:
         self.log: List[Any] = []

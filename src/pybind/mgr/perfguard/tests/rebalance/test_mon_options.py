@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Options of the mons: held for a while, given back as found, left to whoever changes them."""
+"""Options of the mons: borrowed, given back as found, and left alone if others change them."""
 from dataclasses import replace
 from typing import Dict, List, Mapping, Optional
 

@@ -50,7 +50,7 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'kv_writes': COMPACTION}, ['compaction']),
     ({'kv_writes': COMPACTION, 'slowdowns': PROCESS}, ['process']),
     ({'kv_writes': COMPACTION._replace(sst=0.9 * MIB)}, ['drive']),
-    # Flushes of what its WAL has received, and what all OSDs do.
+    # Flushes of its WAL, and the rate of all OSDs.
     ({'kv_writes': COMPACTION._replace(wal=5.0 * MIB)}, ['drive']),
     ({'kv_writes': COMPACTION._replace(peers_sst=5.0 * MIB)}, ['drive']),
     ({'counts': PgCounts(total=9, backfilling=2, recovering=1)}, ['backfill', 'recovery']),

@@ -118,7 +118,7 @@ def test_http_status(code: int, status: int) -> None:
 
 def test_every_dry_run_has_a_preview_for_those_who_may_only_read(
         handlers: Dict[str, List[str]]) -> None:
-    """Ceph checks capabilities by a command's prefix, whatever its options are."""
+    """Ceph checks capabilities by a command's prefix, regardless of its options."""
     switches = {'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_really_mean_it'}
     previews = {'expand': 'preview_expand', 'drain': 'preview_drain', 'undrain': 'preview_undrain',
                 'rebalance_apply': 'preview_apply', 'rebalance_rollback': 'preview_rollback',

@@ -19,7 +19,7 @@ TABLE = json.loads((Path(__file__).resolve().parents[2] / 'web' / 'tests' / 'ver
 VERBS = ('abort', 'finish', 'pause', 'pin', 'prepare', 'resume', 'rollback', 'start')
 #: Phases in which a campaign can be paused.
 PAUSABLE = (Phase.PINNED, Phase.RELEASING, Phase.HOLDING)
-#: What only the command line has: a rollback of a campaign without pins, an abort that cancels a
+#: Only on the command line: a rollback of a campaign without pins, an abort that cancels a
 #: rollback, pinning again, and another duration for a pause.
 OMITTED = {('IDLE', 'rollback'), ('PREPARED', 'rollback'), ('PINNING', 'rollback'),
            ('ABORTING', 'rollback'), ('ABORTING', 'abort'), ('PINNED', 'pin'),

@@ -100,7 +100,7 @@ CASES = [
     (replace(REMAPPED, campaign=campaign(Phase.PINNING)), Code.UNPINNED),
     (replace(REMAPPED, campaign=campaign(Phase.PINNED, unpinnable={PGID: 'no'})),
      Code.UNPINNABLE),
-    # Whoever placed it.
+    # Regardless of its origin.
     (replace(IDLE, answers=PgAnswers(frozenset({'peering'}))), Code.PEERING),
     (replace(IDLE, answers=PgAnswers(frozenset({'down'}))), Code.INACTIVE),
     (replace(IDLE, answers=PgAnswers(frozenset({'active', 'laggy'}))), Code.LAGGY),
