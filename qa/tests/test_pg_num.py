@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 import pytest
 
@@ -95,6 +95,8 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
 
     try:
         refused_after_a_change_of_crush(guard, **plan('more', 72))
+        # A plan counts from what OSDs report, and that includes copies that are yet to be deleted.
+        wait_pgs(cluster, lambda: held(cluster))
         order(guard, 'rebalance plan save', **plan('other', 80))
         saved = order(guard, 'rebalance plan save', **plan('more', 72))
         assert saved['preview']['eta_high_seconds'] > 0 and guard.phase() == 'IDLE'
@@ -105,7 +107,8 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
         refused(guard, 'rebalance approve', 'pool rep: pg_num 64, now 72', plan='other')
         cluster.wait_clean(60)
         wait_reported(guard)
-        check_pgs(cluster, saved['preview']['osds'])
+        wait_pgs(cluster, lambda: {row['osd']: row['pgs_after']
+                                   for row in saved['preview']['osds']})
     finally:
         for row in guard.get('rebalance plan ls')['plans']:
             guard.get('rebalance plan rm', plan=row['plan'])
@@ -114,17 +117,25 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
     assert not guard.tracebacks()
 
 
-def check_pgs(cluster: Cluster, rows: List[Json]) -> None:
-    """The OSDs have as many PGs as the plan said, once they have reported that."""
-    foreseen = {row['osd']: row['pgs_after'] for row in rows}
+def wait_pgs(cluster: Cluster, wanted: Callable[[], Dict[int, int]]) -> None:
+    """Until the OSDs report so many PGs."""
+    numbers: List[Dict[int, int]] = []
 
     def reported() -> bool:
-        held = {row['osd']: row['num_pgs']
-                for row in cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']}
-        return foreseen == {osd: held[osd] for osd in foreseen}
+        rows = cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']
+        found, expected = {row['osd']: row['num_pgs'] for row in rows}, wanted()
+        numbers[:] = [expected, {osd: found[osd] for osd in expected}]
+        return bool(expected) and numbers[0] == numbers[1]
 
-    assert foreseen
-    cluster.wait(reported, 30, 'the PGs of each OSD as foreseen')
+    try:
+        cluster.wait(reported, 30, 'the PGs of each OSD')
+    except Exception as problem:
+        raise AssertionError('%s; expected and found %s' % (problem, numbers)) from problem
+
+
+def held(cluster: Cluster) -> Dict[int, int]:
+    """The number of PGs that each OSD serves."""
+    return dict(Counter(osd for pg in cluster.pgs() for osd in pg['acting']))
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
