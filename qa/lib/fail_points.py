@@ -128,6 +128,7 @@ NOT_IN_EACH_STORY: Dict[str, str] = {
     'put baseline/': 'the baseline of a pool is written when it has grown',
     'put usual/': 'what is usual for an OSD is written every hour',
     'put watch/': 'written if an OSD seems slow, as on a busy machine',
+    'put drained/': 'the first story after one that drains forgets what that has drained',
     'put chronic/': 'written every 15 minutes if an OSD was slow',
 }
 
