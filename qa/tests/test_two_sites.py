@@ -12,6 +12,7 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import order, wait_reported
 from qa.lib.probes import digest
+from qa.lib.writer import Writer
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
@@ -133,6 +134,23 @@ def degraded_stretch_mode(cluster: Cluster) -> bool:
     return bool(cluster.osd_dump()['stretch_mode']['degraded_stretch_mode'])
 
 
+def lose_a_site(guard: Guard) -> None:
+    """For long enough to see that nothing is released; returns once both are in use again."""
+    cluster = guard.cluster
+    site = [f'mon.{mon}' for mon in MONS['rack1']] + [
+        f'osd.{osd}' for osd in cluster.mon('osd ls-tree', name='rack1')]
+    for daemon in site:
+        cluster.kill(daemon)
+    cluster.wait(lambda: degraded_stretch_mode(cluster), 90, 'degraded stretch mode')
+    guard.wait_phase('HOLDING')
+    upmaps = guard.upmaps()
+    time.sleep(10.0)
+    assert upmaps and guard.upmaps() == upmaps
+    for daemon in site:
+        cluster.start(daemon)
+    cluster.wait(lambda: not degraded_stretch_mode(cluster), 90, 'both sites')
+
+
 def test_nothing_is_released_while_a_site_is_down(release: str,
                                                   make_cluster: ClusterFactory) -> None:
     """In stretch mode clients go on with the other site, and its OSDs have the only copies."""
@@ -146,21 +164,12 @@ def test_nothing_is_released_while_a_site_is_down(release: str,
     wait_reported(guard)
     order(guard, 'expand', weight=1.0)
     guard.wait_moving()
-    site = [f'mon.{mon}' for mon in MONS['rack1']] + [
-        f'osd.{osd}' for osd in cluster.mon('osd ls-tree', name='rack1')]
-    for daemon in site:
-        cluster.kill(daemon)
-    cluster.wait(lambda: degraded_stretch_mode(cluster), 90, 'degraded stretch mode')
-    guard.wait_phase('HOLDING')
-    upmaps = guard.upmaps()
-    time.sleep(10.0)
-    assert upmaps and guard.upmaps() == upmaps
-    for daemon in site:
-        cluster.start(daemon)
-    cluster.wait(lambda: not degraded_stretch_mode(cluster), 90, 'both sites')
-    guard.option('max_pgs_in_flight', '0')
-    done = guard.wait_phase('DONE', timeout=300)
+    with Writer(cluster, 'p') as writer:
+        lose_a_site(guard)
+        guard.option('max_pgs_in_flight', '0')
+        done = guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)
-    print('%s: %d PGs released' % (release, done['released']))
+    print('%s: %d PGs released; %d writes, all read back' % (
+        release, done['released'], writer.writes))
     assert not unevenly_spread(cluster, {pg['pgid']: pg['acting'] for pg in cluster.pgs()})
     assert digest(cluster, 'p') == objects and not guard.tracebacks()
