@@ -24,8 +24,8 @@ from ..tables import listed
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight, warnings)
-from .pool_change import (at_the_end, bridging_rule, first_moves, pg_num_json, pg_num_ordered,
-                          pgs_made, refuse_full, refuse_incomplete, rule_json, rule_ordered,
+from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_rule,
+                          pg_num_ordered, pgs_made, refuse_full, refuse_incomplete, rule_ordered,
                           step_to)
 from .prepared import Prepared, effects
 from .types import Campaign, Change, PinRecord
@@ -166,11 +166,11 @@ class CrushOrders:
                 Change(rule=PoolRule(pool.id, via), then=rule.rule)
         if not order.force:
             refuse_full(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
-        shown = rule_json(change, seen.osdmap, crush)
-        change = replace(change, rule_name=shown['to'], found_rule=shown['from'],
-                         via=shown['via'] or '')
-        return Prepared(change, planned, outlook=None if shown['moves_first'] else outlook,
-                        rule=shown, warnings=tuple(filter(None, (shown['weaker'],))))
+        named = new_rule(change, seen.osdmap, crush)
+        change = replace(change, rule_name=named.wanted, found_rule=named.found,
+                         via=named.via or '')
+        return Prepared(change, planned, outlook=None if named.moves_first else outlook,
+                        rule=named, warnings=tuple(filter(None, (named.weaker,))))
 
     def _prepare_pg_num(self, order: Order, seen: Observation,
                         inventory: OrderFacts) -> Prepared:
@@ -189,7 +189,7 @@ class CrushOrders:
             refuse_full(first.moves.values(), inventory.space, osdmap.nearfull_ratio)
         return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
                         Join(first.pins, first.unpinnable, first.moves),
-                        pg_num=pg_num_json(pool, pg_num),
+                        pg_num=NewPgNum(pool.name, pool.pg_num, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:

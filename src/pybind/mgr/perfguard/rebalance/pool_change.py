@@ -135,16 +135,34 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
                 '"%s"' % command for command in _bridging_commands(pool, ordered, crush)))
 
 
-def rule_json(change: Change, osdmap: OsdMap, crush: CrushRules) -> Dict[str, Any]:
+@dataclass(frozen=True)
+class NewRule:
+    """Another CRUSH rule for a pool, by names."""
+    pool: str
+    found: str
+    wanted: str
+    #: The intermediate rule; None: there is none.
+    via: Optional[str]
+    #: The PGs move before the pool gets the rule.
+    moves_first: bool
+    #: PGs to pin in the epoch of the intermediate rule.
+    pins: int
+    #: Why the intermediate rule protects data less; '' if it does not.
+    weaker: str
+
+    def as_json(self) -> Dict[str, Any]:
+        return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,
+                'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker}
+
+
+def new_rule(change: Change, osdmap: OsdMap, crush: CrushRules) -> NewRule:
     assert change.rule is not None
     pool = osdmap.pools[change.rule.pool]
     final = change.rule.rule if change.then is None else change.then
     via = None if change.then is None else crush.rule_name(change.rule.rule)
-    return {'pool': pool.name, 'from': crush.rule_name(pool.crush_rule),
-            'to': crush.rule_name(final), 'via': via,
-            'moves_first': change.moves_first or change.then is not None,
-            'pins': pool.pg_num if via else 0,
-            'weaker': _weaker(pool, change.rule.rule, final, crush) if via else ''}
+    return NewRule(pool.name, crush.rule_name(pool.crush_rule), crush.rule_name(final), via,
+                   change.moves_first or change.then is not None, pool.pg_num if via else 0,
+                   _weaker(pool, change.rule.rule, final, crush) if via else '')
 
 
 def _all(future: Future) -> Iterator[Tuple[str, FuturePg]]:
@@ -394,10 +412,17 @@ def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
     return found
 
 
-def pg_num_json(pool: Pool, pg_num: int) -> Dict[str, Any]:
-    return {'pool': pool.name, 'from': pool.pg_num, 'to': pg_num,
-            'splits': max(0, pg_num - pool.pg_num), 'merges': max(0, pool.pg_num - pg_num),
-            'moves_first': True}
+@dataclass(frozen=True)
+class NewPgNum:
+    """Another pg_num for a pool. The PGs move before the pool gets the last pgp_num."""
+    pool: str
+    found: int
+    wanted: int
+
+    def as_json(self) -> Dict[str, Any]:
+        return {'pool': self.pool, 'from': self.found, 'to': self.wanted,
+                'splits': max(0, self.wanted - self.found),
+                'merges': max(0, self.found - self.wanted), 'moves_first': True}
 
 
 # ---- In a campaign

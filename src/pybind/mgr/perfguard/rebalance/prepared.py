@@ -24,6 +24,7 @@ from .join_plan import Join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import Order, OrderFacts
+from .pool_change import NewPgNum, NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
@@ -198,10 +199,8 @@ class Prepared:
     #: end state is another.
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
-    #: As rule_json: another rule for a pool.
-    rule: Optional[Json] = None
-    #: As pg_num_json: another pg_num for a pool.
-    pg_num: Optional[Json] = None
+    rule: Optional[NewRule] = None
+    pg_num: Optional[NewPgNum] = None
     #: As pgs_made, for that.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
@@ -225,7 +224,7 @@ class Prepared:
     @property
     def moves_first(self) -> bool:
         """The PGs move before the pool is changed."""
-        return bool((self.rule or self.pg_num or {}).get('moves_first'))
+        return self.pg_num is not None or self.rule is not None and self.rule.moves_first
 
     @property
     def touched(self) -> Optional[Touched]:
@@ -246,7 +245,7 @@ class Prepared:
         """Approximate number of bursts of the change and its pins."""
         pins = len(self.planned.pins)
         if self.moves_first:
-            pins = (self.rule or {}).get('pins', 0)
+            pins = self.rule.pins if self.rule is not None else 0
         return max(1, -(-pins // MAX_BURST_PINS))
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
@@ -284,7 +283,8 @@ class Prepared:
         """Raise Refused for a change that cannot be divided, with too many pins."""
         whole = self.crush_map is not None or self.rule is not None
         if whole and self.bursts > 1 and not order.force:
-            pins = self.rule['pins'] if self.rule and self.rule['pins'] else len(self.planned.pins)
+            pins = self.rule.pins if self.rule is not None and self.rule.pins else \
+                len(self.planned.pins)
             raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
                           '%d in the same epoch: apply the change in several steps, or override '
                           'with --force; PGs pinned one epoch later then peer twice'
@@ -293,9 +293,8 @@ class Prepared:
     def refuse_weaker(self, order: Order) -> None:
         """Raise Refused for an intermediate rule with a smaller failure domain than the rules
         before and after it."""
-        weaker = (self.rule or {}).get('weaker')
-        if weaker and not order.force:
-            raise Refused(errno.EPERM, '%s, or override with --force' % weaker)
+        if self.rule is not None and self.rule.weaker and not order.force:
+            raise Refused(errno.EPERM, '%s, or override with --force' % self.rule.weaker)
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
         """Raise Refused if too many PGs would move at once, outside the caps, after a change."""
@@ -317,7 +316,8 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'rule': self.rule, 'pg_num': self.pg_num, 'waits_for_change': change is None,
+            'rule': self.rule and self.rule.as_json(),
+            'pg_num': self.pg_num and self.pg_num.as_json(), 'waits_for_change': change is None,
             'one_epoch': bool(change) and not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
