@@ -297,9 +297,14 @@ def unreadable_pgs(out: str) -> List[UnreadablePg]:
 
 
 def untrimmed_epochs(out: str) -> Optional[int]:
-    """From ``status`` of an OSD: number of OSDMap epochs kept because PGs are not clean."""
+    """From ``status`` of an OSD: number of OSDMap epochs that the mons keep.
+
+    An OSD learns from each new map which ones the mons have trimmed, and then removes at most
+    osd_target_transaction_size (30) of its own, so it may keep thousands more for a long time.
+    """
     status = json.loads(out)
-    epochs = int(status['newest_map']) - int(status['oldest_map']) + 1
+    first = max(int(status['oldest_map']), int(status.get('cluster_osdmap_trim_lower_bound', 0)))
+    epochs = int(status['newest_map']) - first + 1
     return epochs if epochs >= 0 else None
 
 

@@ -649,6 +649,12 @@ def test_those_that_share_pgs_with_the_culprit_are_asked_for_heartbeats() -> Non
 def test_untrimmed_epochs() -> None:
     from perfguard.cluster.sensors import untrimmed_epochs
     assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 509}') == 500
+    # The mons have trimmed; the OSD removes its maps later, 30 with each new one.
+    assert untrimmed_epochs('{"oldest_map": 10, "cluster_osdmap_trim_lower_bound": 4000, '
+                            '"newest_map": 4599}') == 600
+    # An OSD that has just booted has not heard of the mons' first map.
+    assert untrimmed_epochs('{"oldest_map": 10, "cluster_osdmap_trim_lower_bound": 0, '
+                            '"newest_map": 509}') == 500
     reader = Reader()
     assert reader().untrimmed_epochs is None and reader.mgr.asked(STATUS) == [0]
     reader.mgr.answer(STATUS, {'oldest_map': 1, 'newest_map': 3})
