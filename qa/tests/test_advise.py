@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Set, Tuple
 
 import pytest
+import rados
 
 from perfguard import VERSION
 from qa.cluster import Cluster
@@ -75,11 +76,13 @@ BLUESTORE = (
     Cause('MIN_COMPAT_CLIENT', ('osd set-require-min-compat-client jewel --yes-i-really-mean-it',),
           ('osd set-require-min-compat-client luminous --yes-i-really-mean-it',)),
     option('NETWORK_PINGS', 'global', 'mon_warn_on_slow_ping_time', '0.001'))
-#: Not provoked on a real cluster: drives, PGs of OSDs with much data, spillover, fragmentation,
-#: thousands of OSDMaps, and pg_upmap_primary with clients that do not know it.
+#: Not provoked on a real cluster: drives, PGs of OSDs with much data, and pg_upmap_primary with
+#: kernel clients (Tentacle counts the librados of Pacific as one of Reef).
 
 #: The capacity of an OSD with a rotational disk, and the writes per second of a slow one.
 CAPACITY, DISK_IOPS = 'osd_mclock_max_capacity_iops_hdd', 200
+#: More OSDMap epochs than mons should keep.
+EPOCHS = 5200
 #: How full all OSDs are, and their usual size.
 FILL, MEMSTORE_BYTES = 0.82, 8 << 30
 
@@ -256,6 +259,66 @@ def pool_space(cluster: Cluster) -> Dict[str, Any]:
     found: Dict[str, Any] = next(pool['stats'] for pool in cluster.mon('df', detail='detail')[
         'pools'] if pool['name'] == CLONED)
     return found
+
+
+DB_BYTES, KEYS, VALUE_BYTES = 32 << 20, 256, 4096
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_what_the_osds_warn_of_is_found(release: str, make_cluster: ClusterFactory) -> None:
+    """Metadata on the slow device, and free space in pieces, of which OSDs warn since Tentacle."""
+    cluster = make_cluster(release, osds=3, hosts=3, store='bluestore', conf={'osd': {
+        'bluestore_block_db_create': 'true', 'bluestore_block_db_size': str(DB_BYTES),
+        'bluestore_warn_on_free_fragmentation': '0.000001',
+        'bluestore_fragmentation_check_period': '5'}})
+    cluster.pool_create('rep', 8)
+    cluster.wait_clean(60)
+    guard = Guard(cluster)
+    run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
+    wanted = {'SPILLOVER', 'FRAGMENTATION'} if release == 'tentacle' else {'SPILLOVER'}
+    assert not codes(guard) & wanted
+    keys = tuple('key%d' % number for number in range(KEYS))
+    with cluster.rados().open_ioctx('rep') as ioctx:
+        # On each OSD twice what fits on the fast device.
+        for number in range(2 * DB_BYTES // (KEYS * VALUE_BYTES)):
+            with rados.WriteOpCtx() as op:
+                ioctx.set_omap(op, keys, tuple(os.urandom(VALUE_BYTES) for _ in keys))
+                ioctx.operate_write_op(op, 'o%d' % number)
+    cluster.wait(lambda: wanted <= codes(guard), 120, 'the findings')
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(1500)
+def test_thousands_of_osdmaps_are_found(release: str, make_cluster: ClusterFactory) -> None:
+    """While a PG is undersized the mons trim no OSDMap."""
+    cluster = make_cluster(release, osds=3, hosts=3, conf={
+        'osd': {'osd_beacon_report_interval': '10'},
+        'mon': {'paxos_propose_interval': '0.01', 'paxos_min_wait': '0.001',
+                'mon_osd_down_out_interval': '0'}})
+    cluster.pool_create('rep', 8, size=3)
+    cluster.wait_clean(60)
+    guard = Guard(cluster)
+    run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',))
+    wait_codes(guard, set())
+    cluster.kill('osd.2')
+    cluster.wait(lambda: guard.get('status')['signals']['active_clean_pgs'] == 0, 90,
+                 'undersized PGs')
+    deadline = time.monotonic() + 900
+    while cluster.mon('osd dump')['epoch'] <= EPOCHS:
+        assert time.monotonic() < deadline, 'the mons commit too slowly'
+        for prefix in ('osd set', 'osd unset') * 50:
+            cluster.mon(prefix, key='nodeep-scrub')
+    wait_codes(guard, {'UNTRIMMED_MAPS'})
+    cluster.start('osd.2')
+    cluster.wait_clean(240)
+    cluster.wait(lambda: EPOCHS - 1000 < cluster.mon('report')['osdmap_first_committed'], 120,
+                 'the mons to trim')
+    # OSDs learn that from the next map, and remove 30 of theirs with each.
+    cluster.mon('osd set', key='nodeep-scrub')
+    wait_codes(guard, set(), 120)
+    assert cluster.tell('osd.0', 'status')['oldest_map'] < EPOCHS // 2
+    assert not guard.tracebacks()
 
 
 def test_a_muted_code_stays_muted_after_a_failover(guard: Guard) -> None:
