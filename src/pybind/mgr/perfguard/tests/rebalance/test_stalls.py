@@ -100,28 +100,14 @@ def test_what_was_measured_stays_known_when_releases_rest() -> None:
     assert model.stalls.seconds == pytest.approx(1.0, rel=0.4)
 
 
-def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release() -> None:
+@pytest.mark.parametrize('notice', ['osds_changed', 'silent'])
+def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release(notice: str) -> None:
+    """It goes down, or it hangs and stays up: then its reports stop before its operations end."""
     model = Model(800.0, 0.3)
     for _ in range(24):
         model.reading(changes=2)
     before = model.stalls.seconds
-    model.osds_changed = model.now
-    model.hang(3, 20.0)
-    for _ in range(2):
-        model.reading(changes=0)
-    assert model.stalls.seconds == before
-    for _ in range(10):
-        model.reading(changes=2)
-    assert model.stalls.seconds == pytest.approx(0.3, rel=0.25)
-
-
-def test_nor_are_those_that_wait_for_an_osd_that_hangs_and_stays_up() -> None:
-    """Its reports stop before its operations end."""
-    model = Model(800.0, 0.3)
-    for _ in range(24):
-        model.reading(changes=2)
-    before = model.stalls.seconds
-    model.silent = model.now
+    setattr(model, notice, model.now)
     model.hang(3, 20.0)
     for _ in range(2):
         model.reading(changes=0)
