@@ -114,7 +114,7 @@ def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
         turn.set(change=replace(change, gathers=False))
         turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
             turn.seen.outlook_failure and ' again: ' + turn.seen.outlook_failure))
-    elif change.closing and outlook is not None and _is_left_out(turn, change, outlook):
+    elif change.closing and outlook is not None and _leave_where_pgs_remain(turn, change, outlook):
         pass
     elif isinstance(outlook, NoFuture) and not change.ordinary:
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
@@ -142,9 +142,9 @@ def _left_by_purge(turn: Turn, change: Change) -> Change:
     return replace(change, weights=weights, stage=stage, burst=0, gathers=False)
 
 
-def _is_left_out(turn: Turn, change: Change, outlook: Outlook) -> bool:
+def _leave_where_pgs_remain(turn: Turn, change: Change, outlook: Outlook) -> bool:
     """Leave the tiny weight to OSDs on which PGs remain: weight 0 would move these at once, since
-    the mons drop pins to such OSDs."""
+    the mons drop pins to such OSDs. Returns whether there are any."""
     if isinstance(outlook, NoFuture):
         _leave_out(turn, change, 'cannot preview weight 0: ' + outlook.reason)
         return True
