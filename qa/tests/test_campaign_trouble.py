@@ -561,9 +561,9 @@ def configured(cluster: Cluster, settings: Dict[str, Dict[str, str]]) -> Iterato
 
 
 def map_range(cluster: Cluster) -> int:
-    """OSDMap epochs that osd.0 keeps, as the mons do."""
-    status = cluster.tell('osd.0', 'status')
-    return int(status['newest_map']) - int(status['oldest_map']) + 1
+    """OSDMap epochs that the mons keep. OSDs keep more, for long after a trim."""
+    report = cluster.mon('report')
+    return int(report['osdmap_last_committed']) - int(report['osdmap_first_committed']) + 1
 
 
 @nightly
