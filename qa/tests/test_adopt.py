@@ -97,7 +97,7 @@ def test_an_expansion_that_the_balancer_has_half_balanced(release: str, guard: G
     assert left > 10 and not balanced(guard), left
     wait_reported(guard)
     found = guard.upmaps()
-    # With another mode nothing tells them from upmaps by hand.
+    # With another mode they look like upmaps that were set by hand.
     cluster.mon('config set', who='mgr', name='mgr/balancer/mode', value='crush-compat')
     try:
         cluster.wait(lambda: guard.ask('preview adopt')[0] == -errno.ENOENT, 15,

@@ -128,7 +128,7 @@ def wait_codes(guard: Guard, wanted: Set[str], timeout: float = 90) -> None:
 
 
 def check(guard: Guard, causes: Tuple[Cause, ...], usual: Set[str], timeout: float = 90) -> None:
-    """Each cause has its finding, and before and after it there are the usual ones."""
+    """Each cause has its finding; before and after it there are those of a healthy cluster."""
     wait_codes(guard, usual)
     try:
         for cause in causes:

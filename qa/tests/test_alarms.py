@@ -118,7 +118,7 @@ def affinity(guard: Guard) -> float:
 
 @contextlib.contextmanager
 def acting_on_affinity(guard: Guard) -> Iterator[None]:
-    """perfguard may lower the victim's primary affinity, and finds one that is not 1."""
+    """perfguard may lower the primary affinity of the slow OSD, and finds one that is not 1."""
     guard.cluster.mon('osd primary-affinity', id=VICTIM, weight=AFFINITY)
     try:
         guard.option('mitigation_mode', 'act')
@@ -132,7 +132,7 @@ def acting_on_affinity(guard: Guard) -> Iterator[None]:
 
 
 def affinity_row(guard: Guard) -> Json:
-    """The rung of the victim; {} where there is none."""
+    """The mitigation of the slow OSD; {} if there is none."""
     return next((row for row in guard.get('mitigation ls')['rungs']
                  if row['subject'] == 'osd.%d' % VICTIM), {})
 

@@ -274,7 +274,7 @@ def test_pin_dropped_silently(guard: Guard) -> None:
     assert 'did not keep' in dropped[victim]
     guard.wait_phase('PINNED')
     wait_check(guard, 'PERFGUARD_UNPINNABLE')
-    # Asked once more it gets its pin.
+    # With another request it gets its pin.
     guard.do('pin')
     assert not guard.wait_phase('PINNED')['unpinnable'] and victim in guard.upmaps()
     guard.do('start')

@@ -173,7 +173,7 @@ def set_of(cluster: Cluster, osd: int, **values: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hiccups(cluster: Cluster, osd: int) -> Iterator[None]:
-    """The OSD hangs for moments, as behind a network that drops packets."""
+    """The OSD hangs briefly and often, as behind a network that drops packets."""
     name = 'osd.%d' % osd
 
     def hang(over: threading.Event) -> None:

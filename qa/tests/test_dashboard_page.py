@@ -109,7 +109,7 @@ def wait_quiet(guard: Guard) -> None:
 
 
 def choose(browser: Browser, theme: str) -> None:
-    """The button turns from what the system has to light, to dark, and round again."""
+    """The button switches from the colours of the system to light, to dark, and back."""
     for _ in range(3):
         browser.click('theme-toggle')
         if theme.capitalize() == browser.text('theme-toggle'):

@@ -97,7 +97,7 @@ def assert_verdict(verdict: str, intervals: List[Tuple[float, float]]) -> None:
 def test_interrupted_demonstration(run_dir: Path) -> None:
     """ctrl-C reaches the whole group of processes, as from a terminal.
 
-    Whoever wants to keep the cluster can look at the page before the expansion begins.
+    With --keep, the operator can look at the page before the expansion begins.
     """
     demo = subprocess.Popen([str(CHECKOUT / 'demo.sh'), '--keep', *SMALLEST],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,

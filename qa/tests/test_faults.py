@@ -137,8 +137,8 @@ def test_an_mgr_that_does_not_know_that_it_was_replaced(release: str, guard: Gua
 @pytest.mark.parametrize('cut', [Network.deaf, Network.partition], ids=lambda cut: cut.__name__)
 def test_two_mgrs_that_both_act(cut: Callable[[Network], ContextManager[None]], release: str,
                                 network: Network, make_cluster: ClusterFactory) -> None:
-    """The first one runs on its old state, as it does not hear of the other. Where it is deaf only,
-    the mons get all that it sends."""
+    """The first one runs on its old state, as it does not notice the other. If it only
+    receives nothing, the mons still get all that it sends."""
     conf = {**FAST_CONF, 'mgr.x': LOGGING}
     cluster = make_cluster(release, osds=8, hosts=4, mgrs=2, **network.options(['mgr.x'], conf))
     guard = with_two_pools(cluster, 64, '2')

@@ -157,7 +157,7 @@ def test_auto_expand(release: str, guard: Guard) -> None:
 @pytest.mark.parametrize('phase', [pytest.param('IDLE', marks=nightly), 'PINNING',
                                    pytest.param('RELEASING', marks=nightly)])
 def test_mgr_failover_in_the_middle(guard: Guard, phase: str) -> None:
-    """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
+    """In any phase, nothing is lost and nothing is left behind. IDLE: it has only begun."""
     cluster = guard.cluster
     guard.configure(SLOW_PEERING)
     before = guard.foreign()

@@ -145,7 +145,7 @@ def test_probes(scraped: Scraped) -> None:
     prometheus.wait('ceph_perfguard_probe_regression' + target, lambda value: value == 0, 10)
     assert prometheus.value('ceph_perfguard_probe_success' + target) == 1
     prometheus.wait('ceph_perfguard_probe_running', lambda value: value == 0, 10)
-    # What it measured is what fio's JSON has; each job has one direction here.
+    # The metrics equal the values in fio's JSON; each job has one direction here.
     job, = probes.details(run)['jobs']
     measured = {name: prometheus.value('ceph_perfguard_probe_%s{op="write"}' % name)
                 for name in ('ops_per_second', 'latency_p99_seconds')}

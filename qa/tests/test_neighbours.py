@@ -27,7 +27,7 @@ LEAST_SHARE = 0.4
 
 @contextlib.contextmanager
 def busy_core(_: Cluster) -> Iterator[None]:
-    """A process that takes a core for as long as it gets it; it ends by itself."""
+    """A process that takes a core for as long as it gets it; it ends automatically."""
     loop = 'import time\nend = time.monotonic() + %g\nwhile time.monotonic() < end: pass' % (
         3 * SPAN_SECONDS)
     with subprocess.Popen([sys.executable, '-c', loop]) as process:

@@ -22,7 +22,7 @@ POOL = 'rep'
 SLOW = 2
 #: An operation takes several times as long.
 DELAY_SECONDS = 0.004
-#: Until the usual latency of each OSD is known, by so many reads.
+#: Until the baseline of each OSD is known, from so many reads.
 QUIET_SECONDS = 120.0
 #: Until perfguard has noticed, and for a rate of releases.
 NOTICE_SECONDS, SPAN_SECONDS = 10.0, 35.0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The dashboard's page in a browser, with an API that is made up: names that nothing should have,
-managers that go and come back, users who may only read. No cluster is needed.
+mgrs that stop and return, users who may only read. No cluster is needed.
 """
 from pathlib import Path
 from typing import Iterator, List

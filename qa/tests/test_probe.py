@@ -144,7 +144,7 @@ def test_bad_input(probes: Probes) -> None:
 @contextlib.contextmanager
 def meanwhile(cluster: Cluster, prefix: str, undo: str = '', value: str = '1', back: str = '0',
               **args: Any) -> Iterator[None]:
-    """A command that is undone at the end, whatever happens."""
+    """A command that is undone at the end in any case."""
     values = ({'val': value}, {'val': back}) if not undo else ({}, {})
     cluster.mon(prefix, **args, **values[0])
     try:

@@ -83,7 +83,7 @@ class Trouble(Probes):
                              objects(self.cluster, POOL))
 
     def row_now(self, run: int) -> Json:
-        """The row of `probe ls`; {} where no mgr tells."""
+        """The row of `probe ls`; {} if no mgr answers."""
         retval, out, _ = self.guard.ask('probe ls')
         rows = json.loads(out)['probes'] if retval == 0 else []
         return next((row for row in rows if row['id'] == run), {})

@@ -47,7 +47,7 @@ def _run_cli(*argv: str) -> 'subprocess.CompletedProcess[str]':
 
 
 def _processes_of(directory: Path) -> List[int]:
-    """All processes whose command line names a directory, whatever started them."""
+    """All processes whose command line names a directory, with any parent."""
     found = []
     for path in Path('/proc').glob('[0-9]*/cmdline'):
         try:
@@ -139,7 +139,7 @@ def test_mgr_failover(pacific: Cluster) -> None:
     before = pacific.active_mgr()
     assert pacific.mgr_fail() != before
     assert pacific.mgr('pg stat')[0] == 0
-    # The failed mgr starts anew. Before it is a standby, the next one may take over once more.
+    # The failed mgr starts again. Before it is a standby, the next one may take over again.
     pacific.wait(lambda: pacific.mon('mgr dump')['standbys'], 30, 'a standby mgr')
     assert pacific.restart_mgr() == before
 

@@ -81,7 +81,7 @@ def test_it_yields_to_clients_halts_and_recovers(guard: Guard) -> None:
     cluster = guard.cluster
     load = cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600, objects=200)
     try:
-        # A target that nothing can meet: whatever moves is too much.
+        # A latency limit that cannot be met: any movement exceeds it.
         guard.option('latency_targets', POOL + '=0.001')
         # As operators do it, and not by setting the defaults.
         guard.unset('begin_time')

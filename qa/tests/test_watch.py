@@ -72,7 +72,7 @@ class Laggy(NamedTuple):
 
 @every_release
 def test_laggy_pgs(guard: Guard) -> None:
-    """The mgr fails in the middle of it: nothing is forgotten, nothing told twice."""
+    """The mgr fails in the middle of it: nothing is lost, and nothing is reported twice."""
     six_osds(guard)
     cluster = guard.cluster
     load = cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
@@ -213,8 +213,8 @@ def test_osd_purged(guard: Guard) -> None:
 def test_disabled_leaves_nothing_in_the_mgr(guard: Guard) -> None:
     """Last in this file on the shared cluster.
 
-    What the OSDs were told to measure they go on with: ceph-mgr does not tell them of a list of
-    perf queries that has become empty.
+    OSDs continue to count: ceph-mgr does not send them a list of perf queries that has become
+    empty.
     """
     cluster = guard.cluster
     cluster.mon('mgr module disable', module='perfguard')
@@ -223,7 +223,7 @@ def test_disabled_leaves_nothing_in_the_mgr(guard: Guard) -> None:
 
 
 def baseline(guard: Guard) -> bool:
-    """Whether the pool's usual latency is known."""
+    """Whether the pool's baseline is known."""
     rows = [row for row in guard.get('pools')['pools'] if row['pool'] == 'p']
     return bool(rows and rows[0]['baseline_ms'])
 

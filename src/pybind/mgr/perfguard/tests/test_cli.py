@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands and the adapter to ceph-mgr, with a stub in place of what only ceph-mgr has."""
+"""The commands and the adapter to ceph-mgr, with a stub of the modules that only ceph-mgr has."""
 import errno
 import inspect
 import json

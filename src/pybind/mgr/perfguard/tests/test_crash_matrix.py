@@ -285,7 +285,7 @@ def in_bursts() -> Driver:
 
 
 def is_filled(driver: Driver) -> None:
-    """The new OSDs are, and no pin has become an upmap of nobody."""
+    """The new OSDs are, and no pin has become an upmap without an owner."""
     driver.run_until(lambda: ended()(driver), 700)
     cluster = driver.cluster
     found = [event['what'] for event in driver.loop.published.events if event['kind'] == 'pins']

@@ -62,7 +62,7 @@ def spoiled(document: Any) -> st.SearchStrategy:
                      st.one_of(JSON, st.just(NOTHING)))
 
 
-# ---- what the mgr before this one has stored
+# ---- documents of the previous mgr
 
 def names(stored: Dict[str, str]) -> List[str]:
     return sorted({key.rsplit('/', 2)[0] for key in stored if key.endswith('/head')})

@@ -31,7 +31,7 @@ Value = Optional[str]
 
 
 class Engine:
-    """One setting, and the job that borrows it. `value`: what the cluster has."""
+    """One setting, and the job that borrows it. `value`: its value in the cluster."""
     found: Value = None
     put: str = ''
     #: What an administrator may set it to; None for a setting with no third value.
@@ -270,7 +270,7 @@ def test_given_back_before_it_was_seen(kind: Type[Engine]) -> None:
 
 @each_kind
 def test_a_command_of_a_dead_mgr_that_may_still_arrive_is_taken_back(kind: Type[Engine]) -> None:
-    """It crashed once more between the journal and the command that takes it back."""
+    """It crashed again between the journal and the command that takes it back."""
     engine = kind()
     engine.refused = 2
     engine.turn(True)

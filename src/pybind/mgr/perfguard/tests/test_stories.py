@@ -201,7 +201,7 @@ class Stories(RuleBasedStateMachine):
         pg, osd = self.cluster.pg[pgid], self.some_osd(to)
         if osd not in pg.mon.raw and pg.mon.raw:
             pair = (pg.mon.raw[which % len(pg.mon.raw)], osd)
-            # A part of a pin looks like what the mon has left of it.
+            # A part of a pin looks like an entry that the mon has cleaned up.
             if pair not in pg.mon.stored.items:
                 self.cluster.set_upmap(pgid, [pair])
                 self.their_upmap(pgid)
@@ -313,7 +313,7 @@ class Stories(RuleBasedStateMachine):
         cluster, driver = self.cluster, self.driver
         pins = driver.loop.rebalance.pins
         if driver.phase == 'ABORTED':
-            # What keeps PGs where they are stays, and the operator is told.
+            # The settings that keep PGs in place stay in force, and the operator sees a report.
             assert cluster.unlike_theirs({pool_of(pgid) for pgid in pins}, kept=True) == []
             assert not pins or 'PERFGUARD_HELD_PINS' in cluster.checks
             return

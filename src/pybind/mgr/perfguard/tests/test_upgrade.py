@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What an earlier version has begun is finished by this one.
+"""This version completes what an earlier version has begun.
 
 recorded/*.json has, for each story, the documents in the mons' key/value store and the cluster to
 which they belong, as an earlier state of the module left them; fakes/recording.py wrote them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Ceph's tools at the edge: what they print is read, and whatever they do wrong is a reason."""
+"""Ceph's tools: their output is read, and each of their failures becomes a reason."""
 import base64
 import json
 import os

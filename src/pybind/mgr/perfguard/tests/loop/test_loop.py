@@ -362,7 +362,7 @@ def test_a_request_that_no_longer_fits_is_noted() -> None:
 
 @pytest.mark.parametrize('fenced', [False, True])
 def test_a_request_that_was_refused_is_not_kept_later(fenced: bool) -> None:
-    """Its command has returned an error, whatever becomes of the rest of the turn."""
+    """Its command has returned an error, also if the rest of the turn fails."""
     driver = Driver()
     driver.turn()
     refused = driver.loop.request(Request('prepare'))
@@ -477,7 +477,7 @@ class Story:
         driver, cluster = self.driver, self.cluster
         driver.turn()
         phase = driver.phase
-        # After a crash at the very end only the history tells.
+        # After a crash at the very end only the history shows it.
         self.over = phase in ('DONE', 'ABORTED') or bool(driver.history)
         if self.over:
             return
@@ -672,7 +672,7 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
     driver.restart()
     driver.run(3)
     told = driver.cluster.checks.get('PERFGUARD_INTERRUPTED', {}).get('detail', [])
-    # The next mgr tells it too, where something may be left behind.
+    # The next mgr reports it too, if something may be left behind.
     assert any(name in line for line in told) == (name in ('campaign', 'pins/000001'))
     if driver.phase == 'PREPARED':
         driver.ask('abort')

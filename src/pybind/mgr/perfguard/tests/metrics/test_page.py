@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The page that Prometheus reads: valid whatever things are called, and true."""
+"""The page that Prometheus reads: valid with any names, and correct."""
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, List, Tuple
@@ -293,7 +293,7 @@ def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
     who = {'target': 'pool:rbd', 'profile': 'quick'}
     told = (found.get(key('probe_success', **who)),
             found.get(key('probe_ended_timestamp_seconds', **who)))
-    # What the last one before it has found still holds.
+    # The result of the last one before it still applies.
     assert told == ((1, 200.0) if before else (None, None))
 
 

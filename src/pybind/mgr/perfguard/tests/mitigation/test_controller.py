@@ -297,7 +297,7 @@ def test_abort_while_rungs_are_held() -> None:
     assert 'norebalance' not in driver.cluster.flags
 
 
-# ---- what the watch has found
+# ---- findings of the watch
 
 def test_a_pool_that_is_slow_holds_releases() -> None:
     driver = Watched()

@@ -25,7 +25,7 @@ DEGRADED = replace(BAD, degraded=2)
 
 @dataclass
 class World:
-    """A cluster that does what it is told, and a state that goes through JSON every turn."""
+    """A cluster that executes every command, and a state that goes through JSON every turn."""
     policy: Policy = Policy('act', SECONDS)
     evidence: Evidence = BAD
     flags: Set[str] = field(default_factory=set)

@@ -429,7 +429,7 @@ def test_piped_commands_stop_at_the_first_failure_and_nothing_moves(
 
 
 def refused(tmp_path, text: str, fsid: str, osd_dump: str) -> Tuple[List[str], str]:
-    """What a script that ends early has sent to such a cluster, and what it says."""
+    """The commands that a script has sent to such a cluster when it ends early, and its output."""
     (tmp_path / 'ceph').write_text(
         '#!/bin/sh\necho "$*" >> %s/log\ntest "$1" = fsid && echo %s\ntest "$2" = dump && '
         'printf "%s\\n"\nexit 0\n' % (tmp_path, fsid, osd_dump))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where records are kept: nothing is lost, whatever becomes of the database, and none waits."""
+"""Where records are kept: none is lost, also if the database fails, and nothing waits for it."""
 import json
 import sqlite3
 import threading
@@ -239,7 +239,7 @@ def test_a_database_that_cannot_be_used(opened: Open, kv: MemoryKv, database: Fa
     assert archive.place == "the mgr's key/value store (no database: no such vfs: ceph)"
     assert names(kv) == ['probe/1'] and archive.retention(9, 3.0).steps == STORE_STEPS
     wait_for(lambda: database.closed > 1)
-    # It is opened anew, and takes what it has missed.
+    # The database is opened again, and receives the records that it lacks.
     database.error = None
     settled(archive, kv)
     assert database.ids() == [1]
@@ -305,7 +305,7 @@ def test_ids_are_never_given_twice(opened: Open, kv: MemoryKv, database: FakeDat
     again = opened()
     again.load()
     assert again.new_id() == 3
-    # The count is lost, a record in the store or in the database tells.
+    # If the count is lost, a record in the store or in the database shows it.
     Store(kv).remove('probe-ids')
     again.put(record(9))
     other = opened()

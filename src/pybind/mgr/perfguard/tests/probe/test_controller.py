@@ -603,7 +603,7 @@ def test_a_bench_whose_mgr_is_gone() -> None:
 
 @pytest.mark.parametrize('order', [IN_POOL, replace(STORE, osd='0', repeat='1')])
 def test_an_mgr_that_was_replaced_leaves_the_probe_of_the_next_one(order: RunOrder) -> None:
-    """If that one failed as well, what its probe has on the cluster would not be known."""
+    """If that one failed as well, the resources of its probe in the cluster would not be known."""
     cluster = Benching()
     cluster.behaviour = 'deaf'
     driver = ProbeDriver(cluster)

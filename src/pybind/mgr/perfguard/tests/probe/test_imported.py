@@ -234,7 +234,7 @@ def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, caps
     said = capsys.readouterr()
     assert 'PG_DEGRADED' in said.err and 'POOL_APP' not in said.err
     assert not said.out and not FakeChild.requests
-    # What it has left is removed all the same, and the operator may insist.
+    # Its leftovers are removed nevertheless, and the operator may override the refusal.
     monkeypatch.setattr(FakeChild, 'lines_', [{'type': 'cleaned', 'left': 0}])
     assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == 0
     client.main([*argv, '--rw', 'randread', '--force'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One run of a probe: whatever fails on the way, nothing is left and nothing foreign is touched."""
+"""One run of a probe: with any failure, it leaves nothing behind and touches nothing of others."""
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
@@ -315,7 +315,7 @@ def test_what_the_operator_sets_meanwhile_stays() -> None:
 
 @pytest.mark.parametrize('retval', [-1, -16, -110])
 def test_pools_may_be_deleted_for_one_attempt_at_a_time(retval: int) -> None:
-    """On EPERM only; it is put back whatever the mons say."""
+    """On EPERM only; the option is given back in any case."""
     driver = begun(OWN)
     cluster = driver.cluster
     cluster.reply['osd pool rm'] = Answer(retval, '', 'no')

@@ -45,7 +45,7 @@ def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRe
      'WDC_B (before: bluestore on WDC_A)'),
     # An earlier version did not record the drives.
     ({'setting': {key: value for key, value in SETTING.items() if key != 'drives'}}, ''),
-    # What an earlier version has recorded says no more than the engine.
+    # Records of an earlier version contain only the engine.
     ({'setting': {}}, ''), ({'setting': {}, 'engine': 'python'}, 'engine')])
 def test_slower_under_another_setting_is_no_regression(changes: Dict[str, Any],
                                                        told: str) -> None:

@@ -191,7 +191,7 @@ def test_timeouts_are_whole_seconds_within_the_limit(worker: Any, limit: float,
 
 
 def test_no_image_is_cached_on_this_host_or_stored_in_other_pools(worker: Any) -> None:
-    """Whatever the mons' configuration says for the site's own clients."""
+    """Regardless of the mons' configuration for the site's own clients."""
     found = worker.connection.settings(request())
     assert {name: value for name, value in found.items() if name.startswith('rbd_')} == {
         'rbd_cache': 'false', 'rbd_plugins': '', 'rbd_persistent_cache_mode': 'disabled',

@@ -163,7 +163,7 @@ def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
 
 
 def test_the_preview_names_an_osd_that_was_emptied_by_hand_among_new_ones() -> None:
-    """Nothing tells it from a new OSD, so the operator must see that it would be filled."""
+    """It looks like a new OSD, so the operator must see that it would be filled."""
     cluster, _, _ = expanded()
     drained = 3
     emptied = [pgid for pgid, pg in cluster.pg.items() if drained in pg.up]

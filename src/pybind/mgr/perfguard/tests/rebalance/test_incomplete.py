@@ -26,7 +26,7 @@ class IncompleteCluster(StrawCluster):
     gaps: Mapping[str, Sequence[int]] = field(default_factory=dict)
     #: The CRUSH weights with which CRUSH gives up; None: any.
     only_with: Optional[Mapping[int, float]] = None
-    #: PGs whose first two OSDs change places, which no pairs can tell.
+    #: PGs whose first two OSDs change places, which no pairs can express.
     swapped: Sequence[str] = ()
 
     def raw_under(self, pgid: str, toys: Any) -> List[int]:

@@ -476,7 +476,7 @@ def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() 
     driver.cluster.restart_osd()
     turn = Turn(machine.campaign, {}, {}, machine.observe(), machine.options)
     assert not landed(change, turn)
-    # The new map cannot be told from the one that it replaces.
+    # The new map is identical to the one that it replaces.
     assert landed(replace(change, crush_identity=0), turn)
 
 

@@ -120,7 +120,7 @@ def expanded(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) 
 
 
 def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
-    """A PG that arrives in the seconds that the OSDMap is old would move once more."""
+    """A PG that arrived after the OSDMap that perfguard sees would move again."""
     machine = releasing()
     machine.until(lambda: bool(machine.cluster.remapped()))
     machine.ask('abort')

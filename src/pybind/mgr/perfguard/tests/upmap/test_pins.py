@@ -37,7 +37,7 @@ def commit(mon, entry):
 
 @st.composite
 def mons(draw, healthy=True):
-    """A toy cluster with a legal raw set and whatever a mon left of a random entry."""
+    """A toy cluster with a legal raw set and a random entry as the mon has cleaned it up."""
     hosts = draw(st.integers(3, 8))
     good = ToyOsd(0)
     kinds = st.sampled_from([good] if healthy else [
@@ -70,7 +70,7 @@ def legal_sets(draw, usable, size):
 def entries(draw, mon):
     """Any entry that the mon does not refuse outright, legal or not."""
     ids = st.sampled_from(sorted(mon.osds))
-    # Mostly from the raw set, as whoever sets items would.
+    # Mostly from the raw set, as tools set items.
     source = st.one_of(st.sampled_from(mon.raw), st.sampled_from(mon.raw), ids)
     pairs = draw(st.lists(st.tuples(source, ids).filter(lambda p: p[0] != p[1]),
                           max_size=mon.size, unique=True))
@@ -116,7 +116,7 @@ def test_every_legal_acting_set_is_pinned_and_the_mon_keeps_the_pin(case, erasur
         assert set(mon.up()) == set(acting)
     unknown = raw_from_up(tuple(up_before), entry_of(before), ()) is None
     if unknown and acting == tuple(mon.raw):
-        return      # nothing told that the vector equals the raw set; the mon drops such a one
+        return      # the vector equals the raw set, unknown to perfguard; the mon drops it
     assert entry_of(mon.stored) == pin.entry
     if pin.changed:
         assert len({source for source, _ in pin.entry.items}) == len(pin.entry.items) <= mon.size
@@ -255,7 +255,7 @@ def test_vector_hides_the_raw_set_unless_told():
     vector = UpmapEntry(vector=(1, 2, 3))
     assert pin_of((1, 2, 3), (1, 2, 4), vector) == Pin(UpmapEntry(vector=(1, 2, 4)), True)
     assert pin_of((1, 2, 3), (1, 2, 4), vector, raw=(1, 2, 5)) == Pin(UpmapEntry(((5, 4),)), True)
-    # a raw set that is no longer true does no harm where the up set tells
+    # an outdated raw set does no harm where the up set is known
     assert pin_of((1, 2, 3), (1, 2, 4), raw=(1, 2, 5)) == Pin(UpmapEntry(((3, 4),)), True)
 
 

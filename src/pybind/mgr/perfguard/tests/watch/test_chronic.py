@@ -14,7 +14,7 @@ HOUR, DAY = 3600.0, 86400.0
 #: Longer than mgr_stats_period (5 s): days are played here.
 BEAT = 60.0
 START = 1e9
-#: OSD -> times as slow as usual, in the beat of that number.
+#: OSD -> multiple of its normal latency, in the beat of that number.
 Pattern = Callable[[int, int], float]
 
 

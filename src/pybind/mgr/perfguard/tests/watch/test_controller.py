@@ -375,7 +375,7 @@ def test_the_perf_query_is_given_back_though_the_store_fails() -> None:
     driver.osds.trouble = {'laggy': 1}
     driver.turn(PERIOD)
     driver.ask('prepare', force=True)
-    # Too soon after what the watch told for these events to be written.
+    # Too soon after the reports of the watch for these events to be written.
     driver.turn(1.0)
     driver.osds.fault.error, driver.osds.fault.at = RuntimeError('no mons'), 0
     with pytest.raises(RuntimeError):

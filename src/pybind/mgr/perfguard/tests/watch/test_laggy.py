@@ -60,7 +60,7 @@ def test_the_osd_that_hangs_is_named_first(osds: int, size: int) -> None:
 
 @pytest.mark.parametrize('suspect', range(3))
 def test_where_every_osd_has_every_pg(suspect: int) -> None:
-    """Then it is who leads them that tells."""
+    """Then the primaries of the PGs decide."""
     cluster = Osds(3, 64)
     cases: List[Tuple[List[str], Mapping[int, float]]] = [
         (cluster.stopped(suspect), {}), (cluster.wedged(suspect), {}),

@@ -54,7 +54,7 @@ class Clients:
         return self.watch.latency(POOL)
 
 
-# ---- what is felt now
+# ---- present latency
 
 def test_latency_is_the_mean_of_the_last_minute() -> None:
     clients = Clients()

@@ -136,7 +136,7 @@ def test_an_osd_that_only_its_primaries_find_slow_remains_slow() -> None:
 
 
 def test_a_missing_reading_of_replicated_writes_is_not_a_fast_one() -> None:
-    """Few clients write to an OSD that is slow, so that too few PGs tell how slow it is."""
+    """Few clients write to an OSD that is slow, so that too few PGs show how slow it is."""
     clock = Clock()
     clock.play(300, replicating(0.5))
     assert clock.play(120, replicating(9.0, write=8.0)) == {7}
