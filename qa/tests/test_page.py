@@ -302,7 +302,7 @@ def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
     ('stale', 'loop hangs', ''),
     ('expired', 'The login has expired', 'link-login'),
     ('down', 'perfguard is not enabled', ''),
-    ('standby', 'another manager is active', 'link-active')])
+    ('standby', 'another mgr is active', 'link-active')])
 def test_stale_data_are_shown_with_the_reason(
         browser: Browser, page: FakePage, scenario: str, text: str, link: str) -> None:
     look(browser, page, scenario)
@@ -313,7 +313,7 @@ def test_stale_data_are_shown_with_the_reason(
         assert element.get_attribute('target') == '_blank'
 
 
-def test_another_manager_takes_over_without_a_reload(browser: Browser, page: FakePage) -> None:
+def test_another_mgr_takes_over_without_a_reload(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'releasing')
     browser.wait(lambda: points(browser) >= 719, 'an hour of points')
     browser.script('window.mark = 1')
@@ -323,7 +323,7 @@ def test_another_manager_takes_over_without_a_reload(browser: Browser, page: Fak
     page.start('--name', 'other')
     browser.wait(lambda: not browser.all('banner-stale'), 'the page to go on', 60)
     browser.wait(lambda: 'other' in browser.driver.find_element(By.TAG_NAME, 'header').text,
-                 'the name of the other manager')
+                 'the name of the other mgr')
     # All but what was not measured in between, and what is older than an hour by now.
     assert points(browser) > 700
     assert browser.script('return window.mark') == 1

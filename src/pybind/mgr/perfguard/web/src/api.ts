@@ -54,7 +54,7 @@ export function errorOf(status: number, redirected: boolean, body: unknown): Api
     if (redirected) {
         // The target is not visible to scripts.
         return new ApiError('elsewhere', 'the request was redirected: either another '
-            + 'manager is active now, or a proxy requires a login', status);
+            + 'mgr is active now, or a proxy requires a login', status);
     }
     if (status >= 200 && status < 300) {
         return null;
@@ -117,8 +117,8 @@ export class Api {
                 throw error;
             }
             if (data === undefined && text) {
-                // A standby that knows of no active manager has a page to say so.
-                throw new ApiError('unreachable', 'no manager is active, or this '
+                // A standby that knows of no active mgr has a page to say so.
+                throw new ApiError('unreachable', 'no mgr is active, or this '
                     + 'is not the address of the dashboard', answer.status);
             }
             return data as T;
@@ -127,7 +127,7 @@ export class Api {
                 throw error;
             }
             throw new ApiError('unreachable', abort.signal.aborted
-                ? `no answer within ${timeout / 1000} s` : 'the manager cannot be reached');
+                ? `no answer within ${timeout / 1000} s` : 'the mgr cannot be reached');
         } finally {
             clearTimeout(timer);
         }

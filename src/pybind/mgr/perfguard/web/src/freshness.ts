@@ -45,8 +45,8 @@ export function staleness(seen: Seen, now: number): Staleness | null {
     if (last && last.turned && last.now - last.turned > last.stale_after) {
         return {
             since: seen.received - 1000 * (last.now - last.turned), remedy: 'none',
-            why: 'the manager answers, but perfguard\'s loop hangs: '
-                + 'see the log of the manager',
+            why: 'the mgr answers, but perfguard\'s loop hangs: '
+                + 'see the log of the mgr',
         };
     }
     return null;

@@ -7,7 +7,7 @@ export const QUIET_MS = 5 * SECOND;
 export const OSDS_MS = 10 * SECOND;
 /** A tab in the background. */
 export const HIDDEN_MS = 30 * SECOND;
-/** Failures make it slower up to here: only a little while a user waits for the next manager. */
+/** Failures make it slower up to here: only a little while a user waits for the next mgr. */
 export const MOST_MS = 10 * SECOND;
 export const MOST_HIDDEN_MS = 60 * SECOND;
 

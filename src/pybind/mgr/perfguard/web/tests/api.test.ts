@@ -42,7 +42,7 @@ test('answers stand for what is in the way', () => {
 test('a redirect may be that of a standby or of a proxy: the message names both', () => {
     const error = errorOf(0, true, undefined);
     assert.equal(error?.trouble, 'elsewhere');
-    assert.match(error!.message, /another manager is active .* a proxy requires a login/);
+    assert.match(error!.message, /another mgr is active .* a proxy requires a login/);
 });
 
 function answer(status: number, text: string, type = 'basic'): Response {
@@ -80,7 +80,7 @@ async function trouble(api: Api, expected = /./): Promise<string> {
 test('what is no answer of the API is an error too', async () => {
     const of = (each: Response) => new Api('', async () => each);
     assert.equal(await trouble(of(answer(200, '<html>No active ceph-mgr</html>')),
-        /no manager is active, or this is not the address/), 'unreachable');
+        /no mgr is active, or this is not the address/), 'unreachable');
     assert.equal(await trouble(of(answer(0, '', 'opaqueredirect'))), 'elsewhere');
     assert.equal(await trouble(new Api('', async () => {
         throw new TypeError('Failed to fetch');

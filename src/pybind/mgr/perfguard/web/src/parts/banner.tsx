@@ -49,7 +49,7 @@ function Remedy({ store, remedy }: { store: Store; remedy: Staleness['remedy'] }
     }
     const [path, test, text] = remedy === 'login'
         ? ['/#/login', 'link-login', 'Log in (new tab)']
-        : ['/', 'link-active', 'Open the active manager (new tab)'];
+        : ['/', 'link-active', 'Open the active mgr (new tab)'];
     return (
         <a href={`${store.api.prefix}${path}`} target="_blank" rel="noopener" data-test={test}>
             {text}

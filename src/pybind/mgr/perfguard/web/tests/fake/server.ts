@@ -5,7 +5,7 @@
 //
 // The first part of the path is what is going on there: /releasing/perfguard, /idle/perfguard,
 // ... (see SCENARIOS); it is the proxy's prefix at the same time. Orders change the phase. With a
-// name it is a manager that has taken over just now, and knows nothing of the last hour.
+// name it is an mgr that has just taken over and knows nothing of the last hour.
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { dirname, join } from 'node:path';
