@@ -2,7 +2,7 @@
 """What a probe leaves when something dies, hangs or is taken away under it: nothing.
 
 The tests share one cluster. A pool of the operator's, which is probed as well, holds objects that
-look as if they were a probe's.
+look as if they were a probe's, and a client writes to it all the time.
 """
 import errno
 import json
@@ -24,6 +24,7 @@ from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import CALM, FAST_CONF, Guard, Json
 from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, workers
 from qa.lib.tiers import RELEASES
+from qa.lib.writer import Writer
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -163,7 +164,8 @@ def lender(cluster_factory: ClusterFactory, release: str) -> Iterator[Lender[Tro
 @pytest.fixture
 def probes(lender: Lender[Trouble], failed: Failed) -> Iterator[Trouble]:
     with lender.lend(failed) as probes:
-        yield probes
+        with Writer(probes.cluster, POOL):
+            yield probes
         assert not probes.guard.tracebacks()
 
 
@@ -439,7 +441,7 @@ def test_laggy_pgs(make_cluster: ClusterFactory, release: str) -> None:
     probes.before = probes.seen()
     load = cluster.load('busy', rate=200, read_fraction=0.8, runtime=300)
     run = probes.running(60, pool=POOL)
-    with laggy(cluster, 1):
+    with Writer(cluster, POOL), laggy(cluster, 1):
         aborted(probes, run, lambda: has_state(cluster, 'laggy'), 'laggy')
     load.stop()
     ended_aborted(probes, run, 'laggy')
