@@ -9,6 +9,7 @@ from qa.lib.auditor import placement
 from qa.lib.guard import Guard
 from qa.lib.joins import as_script, crush_weights, order, wait_reported
 from qa.lib.recipes import follow, safe_to_disable, stop
+from qa.lib.writer import Writer
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
               pytest.mark.shares('join')]
@@ -16,6 +17,8 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific
 nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 TIB = 1 << 40
+#: A client writes to them while OSDs fail and daemons are restarted.
+POOLS = ('rep', 'ec')
 
 
 @pytest.fixture(autouse=True)
@@ -121,9 +124,10 @@ def test_replace_a_drive_that_still_works(guard: Guard) -> None:
 
 @nightly
 def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
-    follow(guard, 'replace a drive that has failed', {
-        'Let Ceph recover': lambda: fail_and_recover(guard, 7),
-        'Replace the drive': lambda: create_and_wait(guard, 7)})
+    with Writer(guard.cluster, *POOLS):
+        follow(guard, 'replace a drive that has failed', {
+            'Let Ceph recover': lambda: fail_and_recover(guard, 7),
+            'Replace the drive': lambda: create_and_wait(guard, 7)})
     guard.cluster.wait_clean(120)
     assert 7 in holders(guard.cluster)
     guard.cluster.wait(lambda: guard.get('drain ls')['drains'] == [], 60, 'no drains')
@@ -229,10 +233,11 @@ def test_take_over_from_upmap_remapped(guard: Guard) -> None:
 
 @nightly
 def test_an_osd_fails(guard: Guard) -> None:
-    begun(guard)
-    stop(guard.cluster, 0)
-    guard.wait_code('DEGRADED', 'OSD_DOWN', 'PEERING', 'INACTIVE')
-    follow(guard, 'an OSD fails in the middle of a campaign', {})
+    with Writer(guard.cluster, *POOLS):
+        begun(guard)
+        stop(guard.cluster, 0)
+        guard.wait_code('DEGRADED', 'OSD_DOWN', 'PEERING', 'INACTIVE')
+        follow(guard, 'an OSD fails in the middle of a campaign', {})
     assert_over(guard)
 
 
@@ -250,10 +255,11 @@ def test_an_upgrade(guard: Guard) -> None:
             stop(cluster, osd)
             cluster.start('osd.%d' % osd)
 
-    begun(guard)
-    follow(guard, 'upgrade Ceph in the middle of a campaign', {
-        'Upgrade the mgrs': restart_mgrs,
-        'Upgrade mons': restart_osds})
+    with Writer(cluster, *POOLS):
+        begun(guard)
+        follow(guard, 'upgrade Ceph in the middle of a campaign', {
+            'Upgrade the mgrs': restart_mgrs,
+            'Upgrade mons': restart_osds})
     assert_over(guard)
 
 
