@@ -250,21 +250,27 @@ class ChronicOsds:
         return (len(shares) >= MIN_PEERS
                 and self._counts[osd].share >= PEERS_SHARES * median(shares))
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self, uuids: Mapping[int, str]) -> Dict[str, Any]:
         """The state that survives a failover: OSDs that are raised, or may soon be."""
         kept = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                 if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
-        return {str(osd): {key: round(value, 3) for key, value in asdict(self._counts[osd]).items()}
+        return {str(osd): {'uuid': uuids.get(osd),
+                           **{key: round(value, 3)
+                              for key, value in asdict(self._counts[osd]).items()}}
                 for _, _, osd in sorted(kept, reverse=True)[:KEPT]}
 
-    def from_json(self, value: Any, now: float) -> None:
-        """Load the output of to_json(); invalid entries are skipped."""
+    def from_json(self, value: Any, now: float) -> Dict[int, str]:
+        """Load the output of to_json(); invalid entries are skipped. Returns the known uuids."""
+        uuids: Dict[int, str] = {}
         for key, row in value.items() if isinstance(value, dict) else ():
             count = _read(row, now) if key.isdecimal() and len(key) < 10 else None
             if count is not None:
                 self._counts[int(key)] = count
+                if isinstance(row.get('uuid'), str):
+                    uuids[int(key)] = row['uuid']
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
+        return uuids
 
 
 def _read(row: Any, now: float) -> Optional[_Count]:

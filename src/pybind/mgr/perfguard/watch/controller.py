@@ -125,7 +125,7 @@ class Watching:
         document = self._store.get(DOCUMENT)
         try:
             self._watch.load(document, now)
-            self._watch.slow.chronic.from_json(self._store.get(CHRONIC), now)
+            self._watch.load_chronic(self._store.get(CHRONIC), now)
             self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', 'cannot read %s: %r' % (DOCUMENT, error)))
@@ -200,12 +200,12 @@ class Watching:
             self._stored.add(grown[0])
 
     def _save_chronic(self, now: float) -> None:
-        counted = self._watch.slow.chronic
+        standing = self._watch.slow.chronic.standing
         known, written = self._chronic
-        if counted.standing.keys() == known and 0.0 <= now - written < CHRONIC_SECONDS:
+        if standing.keys() == known and 0.0 <= now - written < CHRONIC_SECONDS:
             return
-        self._chronic = (set(counted.standing), now)
-        document = counted.to_json()
+        self._chronic = (set(standing), now)
+        document = self._watch.chronic_to_json()
         if document != (self._store.get(CHRONIC) or {}):
             self._store.put(CHRONIC, document)
 

@@ -98,8 +98,8 @@ class WatchState:
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
         self.removing: Mapping[int, int] = {}
-        #: OSD -> uuid, which differs once its device was replaced.
-        self._uuids: Mapping[int, str] = {}
+        #: OSD -> the last known uuid, which differs once its device was replaced.
+        self._uuids: Dict[int, str] = {}
         #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
@@ -154,10 +154,11 @@ class WatchState:
         self._judge_laggy(context, readings, seconds)
 
     def _forget_replaced(self, osdmap: OsdMap) -> None:
-        """The new device may have the id of the old one, and its place in CRUSH."""
+        """The new device may have the id of the old one, and its place in CRUSH. In between, the id
+        may be in no OSDMap."""
         uuids = {osd.id: osd.uuid for osd in osdmap.osds.values()}
         replaced = {osd for osd, uuid in uuids.items() if self._uuids.get(osd, uuid) != uuid}
-        self._uuids = uuids
+        self._uuids.update(uuids)
         if replaced:
             self.slow.forget(replaced)
             self.norms.forget_others(uuids.keys() - replaced)
@@ -312,6 +313,13 @@ class WatchState:
         if isinstance(since, (int, float)) and 0.0 < since < LARGEST:
             self.laggy.alarm = Alarm(True, min(float(since), now))
         self.pools.load_alarms(document.get('latency'), now)
+
+    def chronic_to_json(self) -> Dict[str, Any]:
+        return self.slow.chronic.to_json(self._uuids)
+
+    def load_chronic(self, document: Any, now: float) -> None:
+        """The same as `load`, of the counts of chronically slow OSDs."""
+        self._uuids.update(self.slow.chronic.from_json(document, now))
 
 
 def pool_settings(options: Options) -> PoolSettings:

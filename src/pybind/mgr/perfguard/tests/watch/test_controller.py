@@ -253,6 +253,36 @@ def test_a_finding_does_not_outlive_the_device() -> None:
     assert driver.checks == []
 
 
+def test_nor_does_it_if_the_device_is_replaced_while_no_mgr_is_active() -> None:
+    driver = chronic()
+    driver.osds.uuids[7] = 'second'
+    driver.osds.epoch += 1
+    driver.restart()
+    driver.osds.counters.clear()
+    driver.turn(60.0)
+    assert driver.checks == []
+    assert driver.rows[7]['chronic'] is None and driver.rows[7]['slow_time_ratio'] is None
+    last = [event for event in driver.loop.published.events if event['kind'] == 'chronic-osd'][-1]
+    assert last['what'] == 'osd.7 is no longer chronically slow'
+    assert last['why'].endswith(': osd.7 was replaced')
+
+
+def test_nor_do_the_counts_if_its_id_is_removed_in_between() -> None:
+    """For less time than passes between two judgements of the counts."""
+    driver = chronic()
+    driver.osds.period = PERIOD
+    driver.turn(PERIOD)
+    before = driver.osds.toys[7]
+    driver.osds.purge(7)
+    driver.turn(PERIOD)
+    assert len(driver.rows) == 11
+    driver.osds.toys[7] = before
+    driver.osds.epoch += 1
+    driver.turn(PERIOD)
+    row = next(row for row in driver.rows if row['osd'] == 7)
+    assert row['chronic'] is None and row['slow_time_ratio'] is None
+
+
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
     driver = chronic()
     driver.osds.slow = {7: 8.0}
