@@ -134,12 +134,10 @@ class Options:
     fast_peering: str = _option(
         'auto', "shorten the mons' paxos_propose_interval while PGs are released",
         'A released PG waits for this interval several times while it peers, and so do its '
-        'clients. auto: 0.02 s (and paxos_min_wait 0.005 s) for up to 1,000 PGs and 4 MiB that '
-        'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, 0.1 s '
-        'for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged '
-        'beyond. on: 0.25 s beyond as well. off: unchanged. From "rebalance prepare" (for an '
-        'hour) until all PGs are pinned it is at least 0.1 s: the PGs that a CRUSH change remaps '
-        'peer at once.', enum_allowed=['auto', 'on', 'off'])
+        'clients. auto: between 0.02 s (up to 1,000 PGs and 4 MiB that all OSDs together store '
+        'per OSDMap epoch) and 0.25 s (up to 25,000 PGs and 512 MiB), unchanged on larger '
+        'clusters. on: 0.25 s on larger clusters as well. off: unchanged.',
+        enum_allowed=['auto', 'on', 'off'])
     pace_copying: str = _option(
         'off', 'slow the copying of released PGs on the OSDs themselves',
         'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, _hybrid, '
