@@ -363,9 +363,9 @@ def of_another_version(cluster: Cluster, modules: Path) -> str:
     """As in the middle of an upgrade of the module."""
     (modules / 'perfguard').unlink()
     copy = shutil.copytree(cluster.directory / 'mgr-modules' / 'perfguard', modules / 'perfguard')
-    source = (copy / '__init__.py').read_text()
+    source = (copy / 'version.py').read_text()
     assert "\nVERSION = '%s'\n" % VERSION in source
-    (copy / '__init__.py').write_text(source.replace(VERSION, '9.9.9'))
+    (copy / 'version.py').write_text(source.replace(VERSION, '9.9.9'))
     return 'has version 9.9.9 (active mgr: %s)' % VERSION
 
 

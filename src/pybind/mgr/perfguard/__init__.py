@@ -3,8 +3,7 @@
 import importlib.util
 import sys
 
-#: perfguard's own version.
-VERSION = '0.1.0'
+from .version import VERSION  # noqa: F401
 
 # ceph-mgr imports this package and looks for an MgrModule in it. Everywhere else, in the offline
 # tool above all, there is no ceph_module (ceph-mgr builds it in; it is no file), and the pure

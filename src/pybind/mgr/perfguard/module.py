@@ -8,7 +8,7 @@ from typing import Any, Callable, List
 
 from mgr_module import MgrModule, MgrStandbyModule, Option
 
-from . import VERSION, tables
+from . import tables
 from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
@@ -20,6 +20,7 @@ from .options import OPTIONS, LiveOptions, installed_version
 from .probe.archive import SCHEMA
 from .status import Published, overview
 from .store import Store
+from .version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
 from ..cluster.types import Json
+from ..version import VERSION
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
 from .types import (NAMESPACE, BadJob, Direction, Job, JobStep, Quantiles, Second, StepResult,
                     Stream, StreamResult)
@@ -40,6 +41,8 @@ class WorkerRequest:
     naming: Optional[Naming] = None
     #: Where an earlier sweep ended: the number of a name, or of a slice of the pool.
     cursor: int = 0
+    #: Of the sender. A worker is what is installed when it begins, an mgr what was when it began.
+    version: str = VERSION
 
 
 def request_to_json(request: WorkerRequest) -> Json:
@@ -60,7 +63,10 @@ def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
 
 
 def request_from_json(data: Json) -> WorkerRequest:
-    """Raises BadJob if a field is missing, unknown or invalid."""
+    """Raises BadJob if a field is missing, unknown or invalid, or another version sent it."""
+    if data.get('version') != VERSION:
+        raise BadJob('the mgr runs perfguard %s, but %s is installed: restart the mgr, or run '
+                     '"ceph mgr fail"' % (data.get('version', 'of another version'), VERSION))
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
         objects = [tuple(names) for names in data.get('objects', ())]

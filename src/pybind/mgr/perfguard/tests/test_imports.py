@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
 SHARED = frozenset({'errors', 'events', 'holds', 'observation', 'options', 'store',
-                    'tables', 'window', 'compat'})
+                    'tables', 'version', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
     'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),

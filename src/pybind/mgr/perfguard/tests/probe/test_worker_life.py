@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
+from perfguard import VERSION
 from perfguard.cluster.types import Json
 from perfguard.probe.types import Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest, SWEEP, request_to_json
@@ -339,13 +340,31 @@ def test_a_life(life: Any) -> None:
 
 
 @pytest.mark.parametrize('document, code', [
-    ({}, errno.EINVAL), ({'pool': 'rbd', 'bogus': 1}, errno.EINVAL),
+    ({}, errno.EINVAL), ({**request_to_json(request()), 'bogus': 1}, errno.EINVAL),
     ({**request_to_json(request()), 'mode': 'dance'}, errno.EINVAL)])
 def test_a_bad_request_ends_it_before_anything_is_done(life: Any, document: Json,
                                                        code: int) -> None:
     exit_code, said, timers = life(document)
     assert exit_code == 1 and said.lines[-1]['state'] == 'failed'
     assert [line['errno'] for line in said.of('error')] == [-code] and timers == []
+
+
+@pytest.mark.parametrize('change', [{'version': '0.0.9'}, {'version': '0.0.9', 'added': 1}])
+def test_a_worker_of_another_version_begins_nothing(life: Any, change: Json) -> None:
+    """The package was upgraded, and the mgr was not restarted."""
+    exit_code, said, timers = life({**request_to_json(request()), **change})
+    assert exit_code == 1 and timers == []
+    assert said.lines == [
+        {'type': 'error', 'errno': -errno.EINVAL, 'message': 'the mgr runs perfguard 0.0.9, but '
+         '%s is installed: restart the mgr, or run "ceph mgr fail"' % VERSION},
+        {'type': 'end', 'state': 'failed'}]
+
+
+def test_nor_does_it_for_an_mgr_that_sends_no_version(life: Any) -> None:
+    sent = request_to_json(request())
+    del sent['version']
+    assert life(sent)[1].lines[0]['message'].startswith(
+        'the mgr runs perfguard of another version, but ')
 
 
 @pytest.mark.parametrize('error, state, code, told', [
