@@ -171,12 +171,16 @@ class Sensors:
                 if now - when > SILENT_PERIODS * period}
 
     def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
-        """None: the OSD has not reported such a counter."""
+        """None: the OSD has not reported such a counter.
+
+        Sums may be impossibly large and overflow: one operation during which the clock of the OSD
+        was set back adds 136 years. Their differences are checked.
+        """
         point = self._latest('osd', osd, counter).get(counter)
         if not point:
             return None
         ops = Ops(int(point[1]), int(point[2]))
-        if not ops.sane:
+        if min(ops) < 0:
             raise ValueError('%s: %d operations took %d ns' % (counter, ops.number, ops.sum_ns))
         return float(point[0]), ops
 
