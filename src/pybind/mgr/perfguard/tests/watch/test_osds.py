@@ -45,7 +45,11 @@ def test_no_sample_from_invalid_counters() -> None:
     assert sample(0, before, counters(105.0, more)._replace(commit=Ops(-1, 0))) is None
 
 
-@pytest.mark.parametrize('read', [Ops(2 ** 63, 5), Ops(10 ** 18, 1), Ops(1, 0)])
+#: The clock of a fast OSD was set back by a second under one operation.
+SET_BACK = Ops((2 ** 32 - 1) * 10 ** 9, 50000)
+
+
+@pytest.mark.parametrize('read', [Ops(2 ** 63, 5), Ops(10 ** 18, 1), Ops(1, 0), SET_BACK])
 def test_no_sample_of_operations_that_cannot_be(read: Ops) -> None:
     assert sample(0, counters(100.0), counters(105.0, read)) is None
 

@@ -285,8 +285,8 @@ def test_a_standstill_is_no_recovery() -> None:
 # ---- nonsense
 
 @pytest.mark.parametrize('read', [
-    Ops(-5, 3), Ops(5, -3), Ops(5, 0), Ops(2 ** 64 - 1, 1), Ops(NAN, 5),  # type: ignore[arg-type]
-    Ops(5, NAN)])  # type: ignore[arg-type]
+    Ops(-5, 3), Ops(5, -3), Ops(5, 0), Ops(2 ** 64 - 1, 1), Ops((2 ** 32 - 1) * 10 ** 9, 50000),
+    Ops(NAN, 5), Ops(5, NAN)])  # type: ignore[arg-type]
 def test_what_cannot_be_is_left_out(read: Ops) -> None:
     assert not read.sane
     clients = learned()
