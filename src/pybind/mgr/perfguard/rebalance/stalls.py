@@ -102,18 +102,22 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
 
     `osds_changed`: when an OSD last went down or came back, or CRUSH changed. Then PGs peer that
     were not released, and operations wait for the OSD. They also wait for one that hangs and stays
-    up; its report is late before these operations end.
+    up; its report is late before these operations end. If the clock of an OSD was set ahead, its
+    operations in flight seem to have taken that long: more than if each changed PG had stalled all
+    the time.
     """
     if not clients.time or clients.time == stalls.measured:
         return stalls
     begin = clients.time - clients.seconds
     if begin - AFTERMATH_SECONDS <= max(osds_changed, clients.silent):
         return replace(stalls, measured=clients.time)
-    excess = rates = 0.0
+    excess = rates = most = 0.0
+    covered = clients.seconds + AFTERMATH_SECONDS
     shaky = unsteady(stalls, clients)
     for pool_id, pool in clients.pools.items():
-        count = sum(1 for change in stalls.changes
-                    if change.pool == pool_id and begin <= change.time < clients.time)
+        times = [change.time for change in stalls.changes
+                 if change.pool == pool_id and clients.time - covered <= change.time < clients.time]
+        count = sum(1 for time in times if time >= begin)
         rows = [row for row in clients.rows
                 if row.pool == pool_id and row.read.sane and row.write.sane]
         number = sum(row.read.number + row.write.number for row in rows)
@@ -121,8 +125,12 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
         if over is not None and clients.seconds > 0.0:
             # Operations that stalled in one reading may end in the next one, so added latency
             # also counts in readings without a change.
+            pg_rate = number / clients.seconds / max(1, pool.pg_num)
             excess += over
-            rates += count * number / clients.seconds / max(1, pool.pg_num)
+            rates += count * pg_rate
+            most += len(times) * pg_rate * covered ** 2 / 2.0
+    if excess > most:
+        return replace(stalls, measured=clients.time)
     excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
     seconds = _measured_seconds(excess, rates)
     return replace(stalls, measured=clients.time, excess=excess, rates=rates,

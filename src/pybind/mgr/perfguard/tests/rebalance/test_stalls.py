@@ -117,6 +117,22 @@ def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release(no
     assert model.stalls.seconds == pytest.approx(0.3, rel=0.25)
 
 
+@pytest.mark.parametrize('rate', [100.0, 800.0])
+def test_operations_under_which_a_clock_was_set_ahead_are_no_stall_of_a_release(
+        rate: float) -> None:
+    model = Model(rate, 0.3)
+    for _ in range(24):
+        model.reading(changes=2)
+    before = model.stalls.seconds
+    model.stalls = note(model.stalls, [IntervalChange(model.now, 1, (3,))], model.now, PERIOD)
+    model.late += [(model.now, 3, 3600.0)] * 3
+    model.reading(changes=2)
+    assert model.stalls.seconds == before
+    for _ in range(10):
+        model.reading(changes=2)
+    assert model.stalls.seconds == pytest.approx(0.3, rel=0.35)
+
+
 def test_a_reading_counts_once_and_none_does_not() -> None:
     model = Model(800.0, 1.0)
     clients = model.reading(2)
