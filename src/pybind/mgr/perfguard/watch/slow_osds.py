@@ -381,7 +381,7 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
             state.late_seconds = 0.0
     else:
         over = _over(state, findings, passed if learning else 0.0, settings)
-        bad = bool(over)
+        bad = not _has_ended(state.window, over)
         if bad:
             passed *= max(each.weight() for each in over)
             if quick and not state.kind and _is_sure(state.window, over):
@@ -393,6 +393,16 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
     state.over_seconds = min(max(state.over_seconds, 0.0), _hold(state, settings))
     if state.slow and state.over_seconds <= 0.0:
         state.slow = False
+
+
+def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
+    """Whether the last mean of each slow kind of operation has less than half of the excess. The
+    medians of a window fall later."""
+    for each in over:
+        found, last_ms = each.comparison, window.least_ms(each.channel, 0.0)
+        if last_ms is None or last_ms >= 0.5 * (found.ms + found.expected_ms):
+            return False
+    return True
 
 
 def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 import pytest
 
@@ -207,6 +207,16 @@ def test_somewhat_more_than_a_minute_of_slowness_is_no_alarm(factor: float,
         assert not clock.play(120)
         assert not clock.play(75, slow_ones({3}, read=factor, write=factor))
         assert not clock.play(30)
+
+
+@pytest.mark.parametrize('factors', [
+    (5.4,) * 8, (5.4,) * 7 + (2.1,), (5.4,) * 6 + (2.1, 2.1)])
+def test_slowness_that_has_just_ended_is_no_alarm(factors: Sequence[float]) -> None:
+    """It lasted just long enough, but the last reading is normal."""
+    clock = Clock()
+    clock.play(300)
+    for factor in (*factors, 1.0, 1.0, 1.0, 1.0):
+        assert not clock.play(15, slow_ones({3}, read=factor, write=factor), beat=15)
 
 
 @pytest.mark.parametrize('factors', [
