@@ -27,6 +27,7 @@ def follow_flights(turn: Turn) -> None:
     staying: Dict[str, str] = {}
     changes: List[IntervalChange] = []
     released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
+    kept = 0
     for pgid, flight in turn.campaign.in_flight.items():
         if turn.pool(pgid) is None:
             turn.forget_pin(pgid)
@@ -40,8 +41,13 @@ def follow_flights(turn: Turn) -> None:
             if flight.pin is None and turn.pin_of(pgid) is not None:
                 # An OSD was down for a while, and the PG is back where its pin keeps it.
                 continue
-            released += 1
-            bytes_done += flight.bytes
+            if _is_led_elsewhere(turn, pgid, flight):
+                kept += 1
+                turn.event('keep', 'PG %s does not move to where it was released' % pgid,
+                           'its upmap was changed outside perfguard: perfguard leaves it alone')
+            else:
+                released += 1
+                bytes_done += flight.bytes
             turn.forget_pin(pgid)
             changes.append(_arrival(turn, pgid, flight))
         elif _stays(turn, pgid, flight):
@@ -54,6 +60,8 @@ def follow_flights(turn: Turn) -> None:
             flights[pgid] = flight
     if staying:
         turn.set(unpinnable={**turn.campaign.unpinnable, **staying})
+    if kept:
+        turn.set(kept=turn.campaign.kept + kept)
     _count(turn, flights, released, bytes_done)
     turn.set(stalls=note(turn.campaign.stalls, changes, turn.now, turn.seen.stats_period))
 
@@ -171,6 +179,14 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     if place is None or place.up != place.acting:
         return False
     return flight.seen_remapped or turn.has_peered(flight.confirmed)
+
+
+def _is_led_elsewhere(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """Whether a PG in place has none of its new OSDs because of an upmap of others: tools such as
+    upmap-remapped.py pin all PGs that move."""
+    place = turn.seen.placement(pgid)
+    return (place is not None and bool(flight.targets) and set(flight.targets).isdisjoint(place.up)
+            and not is_mixture(turn.seen.osdmap.entry(pgid), flight.entry))
 
 
 def _stays(turn: Turn, pgid: str, flight: Flight) -> bool:

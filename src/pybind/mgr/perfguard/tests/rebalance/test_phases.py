@@ -724,6 +724,22 @@ def test_an_upmap_of_others_replaces_a_pin_and_stays() -> None:
     assert any('replaced outside perfguard' in event.what for event in machine.events)
 
 
+def test_a_pg_in_flight_that_others_pin_is_not_counted_as_moved() -> None:
+    """As upmap-remapped.py does with all PGs that move."""
+    machine = releasing()
+    cluster = machine.cluster
+    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.in_flight)))
+    pgid = min(set(cluster.remapped()) & set(machine.campaign.in_flight))
+    data, total = cluster.pg[pgid].data, machine.campaign.total
+    theirs = tuple((new, old) for new, old in zip(cluster.pg[pgid].mon.raw, data) if new != old)
+    cluster.set_upmap(pgid, theirs)
+    machine.to(Phase.DONE)
+    assert machine.campaign.released == total - 1 and machine.campaign.kept == 1
+    assert [event.what for event in machine.events if event.kind == 'keep'] == [
+        'PG %s does not move to where it was released' % pgid]
+    assert cluster.pg[pgid].data == data and cluster.entries()[pgid].items == theirs
+
+
 @pytest.mark.parametrize('sent', [False, True])
 def test_a_pin_that_never_reached_the_mons_is_not_replaced_by_others(sent: bool) -> None:
     """The one before it is in force, and keeps the PG in place."""
