@@ -130,7 +130,7 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     raws = {pgid: pg.raw for pgid, pg in _pgs_of(numbers.pool, now)}
     acting = {pgid: pg.acting for pgid, pg in _pgs_of(numbers.pool, now)}
-    every = {pgid: FuturePg(acting[pgid], pg.raw) for pgid, pg in _pgs_of(numbers.pool, later)}
+    every = {pgid: pg._replace(acting=acting[pgid]) for pgid, pg in _pgs_of(numbers.pool, later)}
     found = {pgid: pg for pgid, pg in every.items()
              if pg.raw != raws[pgid] or seed_of(pgid) in merging and osdmap.entry(pgid)}
     fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
@@ -142,8 +142,7 @@ def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
     for line in _lines(path):
         pgid = line.split(None, 1)[0]
         if pool_of(pgid) == pool:
-            parsed = _parsed(line, pgid)
-            yield pgid, FuturePg(parsed['acting'], parsed['raw'])
+            yield pgid, _parsed(line, pgid)
 
 
 def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, FuturePg]]:
@@ -152,8 +151,7 @@ def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, F
     for line in _lines(later):
         pgid = line.split(None, 1)[0]
         if pgid.partition('.')[0] in pools and pgid not in found:
-            parsed = _parsed(line, pgid)
-            yield pgid, FuturePg(parsed['acting'], parsed['raw'])
+            yield pgid, _parsed(line, pgid)
 
 
 def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
@@ -230,19 +228,17 @@ def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, Futu
         pgid = old.split(None, 1)[0]
         if old == new and not osdmap.entry(pgid):
             continue
-        acting = _parsed(old, pgid)['acting']
-        yield pgid, FuturePg(acting, _parsed(new, pgid)['raw'])
+        yield pgid, _parsed(new, pgid)._replace(acting=_parsed(old, pgid).acting)
 
 
-def _parsed(line: str, pgid: str) -> Mapping[str, OsdSet]:
+def _parsed(line: str, pgid: str) -> FuturePg:
     match = _PG.match(line.strip())
     if match is None or match.group(1) != pgid:
         raise ValueError('not the mapping of PG %s: %r' % (pgid, line[:200]))
-    sets: Dict[str, OsdSet] = {}
-    for name, text in zip(('raw', 'up', 'acting'), match.groups()[1:]):
-        sets[name] = tuple(NO_OSD if osd == 'NONE' else int(osd)
-                           for osd in text.split(',') if osd)
-    return sets
+    raw, up, acting = [tuple([NO_OSD if osd == 'NONE' else int(osd)
+                              for osd in text.split(',') if osd])
+                       for text in match.groups()[1:]]
+    return FuturePg(acting, raw, up)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,9 @@ class FuturePg(NamedTuple):
     acting: OsdSet
     #: The OSDs that CRUSH will choose.
     raw: OsdSet
+    #: Its future up set with its present upmap entry; (): not known. Primary affinities and
+    #: pg_upmap_primary entries give it another order than upmaps do.
+    up: OsdSet = ()
 
 
 @dataclass(frozen=True)

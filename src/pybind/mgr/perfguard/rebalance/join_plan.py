@@ -5,7 +5,8 @@ The mons may commit the pins without the change, so an entry that is sent with i
 if possible.
 """
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Union
+from typing import (Callable, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence,
+                    Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -77,7 +78,7 @@ def renewed(future: Future, before: OsdMap, now: OsdMap,
     found = {pgid: (future.pgs[pgid], placement(pgid))
              for pgid in before.pg_temp.keys() | now.pg_temp.keys()
              if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
-    moved = {pgid: FuturePg(place.acting, pg.raw) for pgid, (pg, place) in found.items()
+    moved = {pgid: pg._replace(acting=place.acting) for pgid, (pg, place) in found.items()
              if place is not None}
     if not moved:
         return future
@@ -133,7 +134,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
            crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
     """The entry with which the PG stays where it is; `kept` if that suffices."""
-    if apply_entry(pg.raw, kept, out) == pg.acting:
+    if keeps(pg, kept, osdmap.entry(pgid), out):
         return kept
     reason = skip_reason(pool, pgid)
     if reason is not None:
@@ -144,6 +145,16 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
                       existing=kept.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
+
+
+def keeps(pg: FuturePg, entry: UpmapEntry, present: UpmapEntry, out: Container[int]) -> bool:
+    """Whether a PG stays in place, order included, with an entry that the mons keep.
+
+    An entry that leads to the same set as the present one does also leads to the same order.
+    """
+    placed = apply_entry(pg.raw, entry, out)
+    return placed == pg.acting or (
+        pg.up == pg.acting and placed == apply_entry(pg.raw, present, out))
 
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
@@ -169,7 +180,8 @@ def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapE
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
     present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
-    if _serves(turn, pgid, present, pg.raw, future.crush) == pg.acting:
+    left = _left(turn, pgid, present, pg.raw, future.crush)
+    if left is not None and keeps(pg, left, present, turn.out):
         return present
     both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
     return both if _serves_both(turn, pgid, both, future) else entry

@@ -34,6 +34,7 @@ from ..errors import Refused
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
 from ..upmap.semantics import out_osds
+from .join_plan import keeps
 from .moves import Move, move_between
 from .turn import Turn
 from .types import Change, ChangeStage, PinRecord, SetPoolPgs
@@ -181,9 +182,9 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, str] = {}
     for pgid, pg in future.pgs.items():
-        if pg.acting == pg.raw or pgid in osdmap.pg_temp:
-            continue
         present = osdmap.entry(pgid)
+        if keeps(pg, UpmapEntry(), present, out) or pgid in osdmap.pg_temp:
+            continue
         goal = plan_pin(pool, pg.acting, pg.raw, present, osdmap.osds, crush, exact=True, out=out)
         if isinstance(goal, Unpinnable):
             unpinnable[pgid] = goal.reason

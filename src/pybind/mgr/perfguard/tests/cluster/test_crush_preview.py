@@ -96,9 +96,9 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tools]:
 def test_pgs_that_change_or_have_an_upmap(tools: Tools) -> None:
     found = tools.outlook()
     assert isinstance(found, Future) and found.crush_map is None
-    assert found.pgs == {'1.1': FuturePg((4, 1, 2), (9, 1, 2)),
-                         '1.2': FuturePg((4, 2, 3), (1, 2, 3)),
-                         '1.3': FuturePg((1, NO_OSD, 3), (1, 9, 3))}
+    assert found.pgs == {'1.1': FuturePg((4, 1, 2), (9, 1, 2), (9, 1, 2)),
+                         '1.2': FuturePg((4, 2, 3), (1, 2, 3), (4, 2, 3)),
+                         '1.3': FuturePg((1, NO_OSD, 3), (1, 9, 3), (1, NO_OSD, 3))}
 
 
 def test_all_weights_go_into_one_call(tools: Tools) -> None:
@@ -127,7 +127,7 @@ def test_all_pgs_of_pools_that_change_where_that_is_asked_for(tools: Tools) -> N
     tools.now, tools.later = [*NOW, *others], [*LATER, *others]
     found = crush_preview.outlook(OSDMAP, lambda epoch: b'map', {8: 1.0}, None, lambda: False, True)
     assert isinstance(found, Future)
-    assert found.others == {'1.0': FuturePg((0, 1, 2), (0, 1, 2))}
+    assert found.others == {'1.0': FuturePg((0, 1, 2), (0, 1, 2), (0, 1, 2))}
     assert set(found.pgs) == {'1.1', '1.2', '1.3'} and tools.outlook().others == {}
 
 

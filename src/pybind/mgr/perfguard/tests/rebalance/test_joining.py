@@ -16,7 +16,7 @@ from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import differences
-from perfguard.rebalance.join_plan import PlannedFuture, plan_join, renewed, with_pins
+from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.joining import landed
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.turn import Turn
@@ -62,6 +62,23 @@ def test_a_release_does_not_lead_onto_what_is_drained() -> None:
     pin = planned.pins['1.1']
     assert pin.entry == UpmapEntry(((first, 5),)) and pin.before == UpmapEntry()
     assert planned.moves['1.1'].sources == (5,) and planned.moves['1.1'].targets == (first,)
+
+
+def test_a_pg_that_is_not_led_by_the_first_osd_of_its_upmap_is_not_pinned() -> None:
+    """The balancer has moved its first shard to osd.5, whose primary affinity is 0, or a
+    pg_upmap_primary entry names osd.1."""
+    cluster = FakeCluster()
+    raw = cluster.pg['1.1'].data
+    cluster.add_upmap('1.1', raw[0], 5)
+    osdmap, rules = cluster.map_view().osdmap, cluster.crush(0)
+    here = (raw[1], 5, raw[2])
+
+    def planned(up: OsdSet) -> Join:
+        return plan_join(osdmap, Future({'1.1': FuturePg(here, raw, up)}, rules))
+
+    assert not planned(here).pins and not planned(here).unpinnable
+    # CRUSH will place it elsewhere.
+    assert planned((raw[1], 7, raw[2])).pins
 
 
 @pytest.mark.parametrize('entry, left', [

@@ -7,11 +7,12 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Pool, PoolRule
 from perfguard.errors import Refused
 from perfguard.holds import Row
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
-from perfguard.rebalance.pool_change import _weaker
+from perfguard.rebalance.pool_change import _weaker, first_moves
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.requests import ShutdownOrder
 
@@ -55,6 +56,18 @@ def test_the_journal_keeps_the_rule() -> None:
     for name in ('rule', 'then', 'moves_first', 'passes', 'rule_name', 'found_rule', 'via'):
         del document[name]
     assert change_from_json(document) == Change(stage=ChangeStage.SENT)
+
+
+def test_a_pg_that_is_not_led_by_its_first_osd_does_not_move_for_that() -> None:
+    """The primary affinity of osd.0 is lower, with an upmap or without."""
+    cluster = RuledCluster()
+    cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 0)
+    osdmap, crush = cluster.map_view().osdmap, cluster.crush(0)
+    future = Future({pgid: FuturePg((2, 0, 4), (0, 2, 4), (2, 0, 4))
+                     for pgid in ('1.1', '1.2')}, crush)
+    assert not first_moves(osdmap, future, crush, osdmap.pools[1], {}, 0).pins
+    future = Future({'1.2': FuturePg((2, 0, 4), (0, 2, 6), (2, 0, 6))}, crush)
+    assert first_moves(osdmap, future, crush, osdmap.pools[1], {}, 0).pins
 
 
 @pytest.mark.parametrize('start, name, via', [
