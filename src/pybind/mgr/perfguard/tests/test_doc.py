@@ -9,10 +9,16 @@ from typing import Dict, List
 
 import pytest
 
+from perfguard.cluster.crush_preview import SPARE_IDS, TOOL_SECONDS
 from perfguard.errors import Code
 from perfguard.metrics.catalogue import CATALOGUE, CODES as CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
+from perfguard.rebalance.adopting import MOST_PAIRS
+from perfguard.rebalance.forecast import PREVIEW_PGS
+from perfguard.rebalance.joining import MAX_BURST_PINS
+from perfguard.rebalance.pool_change import MOST_AHEAD
+from perfguard.rebalance.throttle import LEAST_PGS
 from perfguard.web.routes import ROUTES
 
 from qa.lib import recipes, reference
@@ -34,6 +40,18 @@ def test_options_and_defaults() -> None:
         return '%g' % value if isinstance(value, float) else str(value) or '-'
 
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
+
+
+@pytest.mark.parametrize('text, limit', [
+    ('One epoch takes at most {:,} pins', MAX_BURST_PINS),
+    ('with more than {:,} remapped PGs', PREVIEW_PGS),
+    ('such a list, of at most {:,} mappings', MOST_PAIRS),
+    ('OSD IDs up to {:,} above the highest one', SPARE_IDS),
+    ('is at most {:,} ahead of ``pgp_num``', MOST_AHEAD),
+    ('and at least {:,}: {:,} on 12 OSDs', LEAST_PGS),
+    ('for at most {:,} s) compute this', int(TOOL_SECONDS))])
+def test_limits(text: str, limit: int) -> None:
+    assert text.format(limit, limit) in ' '.join(MANUAL.read_text().split())
 
 
 #: Ceph's documentation has the directive "prompt" from an extension.
