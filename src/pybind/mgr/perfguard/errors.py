@@ -244,7 +244,7 @@ def idle_check(why: str) -> HealthChecks:
 LOOP_STOPS = ('the data that perfguard shows is out of date, and perfguard neither releases nor '
               'stops anything')
 WATCH_STOPS = ('pools and OSDs are not watched, and the health checks about them are those of the '
-               'last successful turn; a campaign continues')
+               'last successful iteration; a campaign continues')
 
 
 class FailedTurns:
@@ -268,6 +268,6 @@ class FailedTurns:
         if self._count < FAILED_TURNS:
             return {}
         # Without the count: the mons log each change of a summary.
-        return {CHECK: warning('the perfguard %s fails in every turn' % self._what, [
-            'last error (%d turns failed): %s' % (self._count, self._last),
+        return {CHECK: warning('the perfguard %s fails in every iteration' % self._what, [
+            'last error (%d iterations failed): %s' % (self._count, self._last),
             '%s; the log of the active mgr has the traceback' % self._effect])}

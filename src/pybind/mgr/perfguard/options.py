@@ -42,7 +42,8 @@ class Options:
         '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
         'least 32.', min=0, max=100000)
     max_bytes_in_flight: int = _option(
-        4 << 40, 'maximum number of bytes in flight', 'One PG may always move, whatever its size.',
+        4 << 40, 'maximum number of bytes in flight',
+        'One PG may always move, regardless of its size.',
         min=1 << 20, max=1 << 60)
     max_backfills_source: int = _option(
         2, 'maximum number of PGs in flight that move away from one OSD', min=1, max=1000)

@@ -390,7 +390,7 @@ def _refuse_unbounded(crush_map: bytes, ids: int) -> None:
         raise ToolFailed('the map contains osd.%d, but the highest OSD ID in the cluster is %d'
                          % (highest, ids - 1))
     if below > OFTEN * (ids + SPARE_IDS):
-        raise ToolFailed('a bucket contains others too often')
+        raise ToolFailed('OSDs or buckets are in too many buckets')
 
 
 def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:

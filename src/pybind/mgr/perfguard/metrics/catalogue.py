@@ -199,9 +199,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'The loop failed three or more times in a row: the data that perfguard shows is out of '
         'date, and perfguard neither releases nor stops anything. Or only the watch failed: a '
         'campaign continues, and the health checks about PGs, pools and OSDs are those of the '
-        'last successful turn. The check is also raised while '
-        'the journal belongs to another mgr, and while the stored state was written by a newer '
-        'version of perfguard; then the mgr sends no command and refuses requests.',
+        'last successful iteration. The check is also raised while the journal belongs to another '
+        'mgr, and while the stored state was written by a newer version of perfguard; then the '
+        'mgr sends no command and refuses requests.',
         'The detail names the last error; the log of the active mgr contains the traceback. '
         '``ceph mgr fail`` activates another mgr. The check clears when the loop succeeds again. '
         'After a downgrade, activate an mgr with the newer version.'),

@@ -447,9 +447,9 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered
               } - {seen.hosts.get(osd, 'osd.%d' % osd)}
     if others:
-        return 'OSDs of one host at a time, now of %s' % ', '.join(sorted(others))
+        return 'only OSDs of one host at a time, now those of %s' % ', '.join(sorted(others))
     if len(lowered) >= max(1, int(AFFINITY_SHARE * len(seen.affinities))):
-        return 'at most %.0f%% of the OSDs at a time' % (100 * AFFINITY_SHARE)
+        return 'at most %.0f%% of all OSDs at a time' % (100 * AFFINITY_SHARE)
     up = [each for each in seen.hosts if each in seen.affinities]
     left = sum(1 for each in up if each != osd and seen.affinities[each] > 0.0)
     if left < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):

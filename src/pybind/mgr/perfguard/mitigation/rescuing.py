@@ -128,7 +128,7 @@ class Rescuing:
         """They stay as ordinary upmaps: without them the PGs would go to OSDs that are too full."""
         if self.held:
             self._note(Event(KIND, 'the upmaps of %s remain' % pgs(len(self.held)),
-                             'perfguard is shutting down, and removing them would lead the PGs to '
+                             'perfguard is shutting down, and removing them would send the PGs to '
                              'OSDs that were too full'))
         self._put({})
 

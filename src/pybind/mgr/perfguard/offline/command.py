@@ -393,7 +393,7 @@ def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan
     if plan.moves and not moves.pgs:
         say('no more PGs may move until those in flight have arrived')
     if 'norebalance' in maps.osdmap.flags:
-        say('norebalance is set: released PGs do not move before it is cleared')
+        say('norebalance is set: released PGs do not move until it is cleared')
     _explain('is left unchanged', plan.left)
 
 

@@ -173,7 +173,7 @@ def text(mode: str) -> str:
         return 'the pace of recovery remains unchanged (pace_copying is off)'
     return 'while PGs are released, OSDs with wpq sleep %g to %g s after each object unless ' \
         'osd_recovery_sleep* is set%s, and OSDs with mclock use the profile %s' % (
-            STEPS[1], STEPS[-1], '' if mode == AUTO else ' to more', PATIENT_PROFILE)
+            STEPS[1], STEPS[-1], '' if mode == AUTO else ' to a higher value', PATIENT_PROFILE)
 
 
 def copying_to_json(copying: Copying) -> Dict[str, Any]:

@@ -55,7 +55,7 @@ def follow_flights(turn: Turn) -> None:
                 turn.forget_pin(pgid)
             released += bool(flight.pin or flight.targets)
             staying[pgid] = INCOMPLETE
-            turn.event('release', 'PG %s does not move any further' % pgid, INCOMPLETE)
+            turn.event('release', 'PG %s has stopped moving' % pgid, INCOMPLETE)
         else:
             flights[pgid] = flight
     if staying:

@@ -270,7 +270,7 @@ def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, 
                 % (
                     ' of class ' + name if name else '', ' of the class' if name else '', typical,
                     typical * space[osd].total_bytes / TIB, osd,
-                    ' (add the OSDs of each class on their own)' if len(new) > 1 else ''))
+                    ' (add the OSDs of each class separately)' if len(new) > 1 else ''))
     return tuple(found)
 
 

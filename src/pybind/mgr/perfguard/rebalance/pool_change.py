@@ -556,7 +556,7 @@ def left_intermediate(change: Optional[Change], osdmap: OsdMap, verb: str = 'wou
     if change is None or change.rule is None or not change.intermediate \
             or change.rule.pool not in osdmap.pools:
         return ''
-    return 'pool %s %s the intermediate CRUSH rule %s, under which PGs that recover may ' \
-           'be placed against both %s and %s' % (
+    return 'pool %s %s the intermediate CRUSH rule %s, under which recovery may place PGs where ' \
+           'neither %s nor %s allows them' % (
                osdmap.pools[change.rule.pool].name, verb, change.via, change.found_rule,
                change.rule_name)

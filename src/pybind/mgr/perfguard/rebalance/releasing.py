@@ -272,7 +272,7 @@ def _without_displaced(turn: Turn, moves: List[Move]) -> List[Move]:
     found = [move for move in moves if not move.displaced or turn.now < move.displaced
              or turn.has_peered(move.displaced)]
     if len(found) < len(moves):
-        turn.because(Code.PEERING, 'waiting for %s to peer whose OSDs may have changed'
+        turn.because(Code.PEERING, 'waiting for %s, whose OSDs may have changed, to peer'
                      % pgs(len(moves) - len(found)))
     return found
 
@@ -418,8 +418,7 @@ def full_osds(turn: Turn) -> FrozenSet[int]:
             (Code.TARGET_DOWN, 'down', {osd for osd in waiting
                                         if osd not in osds or not osds[osd].up})):
         if found:
-            turn.because(code, 'waiting PGs have '
-                         'targets that are %s: %s' % (text, osds_text(found)))
+            turn.because(code, 'PGs wait for targets that are %s: %s' % (text, osds_text(found)))
     if turn.seen.signals.counts.backfill_toofull:
         turn.because(Code.BACKFILL_TOOFULL, 'targets are too full for backfill; no PG is released '
                      'to the targets of the PGs in flight')

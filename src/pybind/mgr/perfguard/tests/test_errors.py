@@ -73,7 +73,7 @@ def test_a_loop_that_fails_every_turn_is_a_health_check_until_one_succeeds() -> 
     driver.run(2)
     check = driver.cluster.checks[CHECK]
     assert set(driver.cluster.checks) == others | {CHECK}
-    assert check['detail'][0] == 'last error (4 turns failed): ArithmeticError: of all things'
+    assert check['detail'][0] == 'last error (4 iterations failed): ArithmeticError: of all things'
     status = driver.status_now()
     assert CHECK in status['health'] and sum(CHECK in text for text in status['reasons']) == 1
     driver.fail(False)

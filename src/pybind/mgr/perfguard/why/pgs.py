@@ -137,8 +137,8 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
     if case.pgid in campaign.pinning:
         return [Cause(Code.PINS_SENT, 'its pin is not in the OSDMap yet', evidence)]
     if pin.stays:
-        return [Cause(Code.KEPT, 'it stays where it is by an ordinary upmap, because the balance '
-                      'requires it there', {**evidence, 'upmap': _entry(pin)})]
+        return [Cause(Code.KEPT, 'an ordinary upmap keeps it where it is, because the balance '
+                      'requires that', {**evidence, 'upmap': _entry(pin)})]
     if campaign.phase not in (Phase.RELEASING, Phase.HOLDING):
         return [passed_on(reason, **evidence) for reason in case.reasons] or [Cause(
             Code.PINNED, 'it is pinned, and campaign %d is %s' % (campaign.id,

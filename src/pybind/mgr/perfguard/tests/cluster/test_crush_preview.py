@@ -229,7 +229,7 @@ TEXT = b'device %d osd.%d\ntype 0 osd\nroot default {\n id %d\n item osd.%d weig
 
 @pytest.mark.parametrize('given, text', [
     ('crush map', 'osd.4000000'), ('text', 'IDs'), ('bucket', 'IDs'), ('on two lines', 'IDs'),
-    ('loop', 'contains itself'), ('diamonds', 'too often'), ('large', 'MiB'),
+    ('loop', 'contains itself'), ('diamonds', 'too many buckets'), ('large', 'MiB'),
     ('large text', 'MiB'), ('nonsense', 'no compiled CRUSH map'),
     ('short', 'no compiled CRUSH map')])
 def test_a_map_that_takes_much_memory_is_given_to_no_tool(tools: Tools, given: str,

@@ -89,7 +89,7 @@ def test_weights_are_those_of_the_same_device_class() -> None:
             'new OSDs of class ssd get their size in TiB as CRUSH weight, but other OSDs of the '
             'class have a weight of 10.2 per TiB; "--weight 1" gives osd.%d as much data per TiB '
             'as they have%s' % (
-                (8, '') if new[0] == 'ssd' else (9, ' (add the OSDs of each class on their own)')),)
+                (8, '') if new[0] == 'ssd' else (9, ' (add the OSDs of each class separately)')),)
 
 
 def test_drained_osds_do_not_say_what_others_weigh() -> None:

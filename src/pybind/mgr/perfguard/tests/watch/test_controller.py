@@ -503,7 +503,7 @@ def test_health_checks_stay_while_the_watch_fails() -> None:
     driver.turn(PERIOD)
     found = {**driver.osds.checks}
     failed = found.pop(FAILED)
-    assert found == before and failed['summary'] == 'the perfguard watch fails in every turn'
+    assert found == before and failed['summary'] == 'the perfguard watch fails in every iteration'
     assert "KeyError: 'numpg'" in failed['detail'][0]
     driver.minutes(1)
     assert driver.osds.checks[FAILED]['summary'] == failed['summary'], 'the mons log each change'
