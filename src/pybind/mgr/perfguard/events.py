@@ -3,7 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass
-from typing import Collection, List, Tuple
+from typing import Collection, Dict, List, Tuple
 
 from .cluster.types import Json
 from .store import Store
@@ -17,6 +17,10 @@ DOCUMENT, RECENT = 'events', 'events_recent'
 MOST_RECENT = 30
 #: Seconds between two writes of the log; a crash loses at most the events of this time.
 SAVE_SECONDS = 10.0
+#: Maximum number of lines with the same text in the cluster log, and the time in which they count.
+#: A campaign may hold and release PGs every 15 s for days, and the mons keep the last 10,000 lines
+#: of all daemons (mon_log_max).
+MOST_LINES, LINES_SECONDS = 4, 3600.0
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,25 @@ class EventLog:
 
     def all(self) -> Tuple[Json, ...]:
         return tuple(self._events)
+
+
+class Lines:
+    """The lines of the cluster log. What is repeated often is in the log of events only."""
+
+    def __init__(self) -> None:
+        #: When each text was written.
+        self._written: Dict[str, List[float]] = {}
+
+    def of(self, event: Event, now: float) -> Tuple[str, ...]:
+        """The line to write for an event, if any."""
+        lately = {what: [each for each in times if 0.0 <= now - each < LINES_SECONDS]
+                  for what, times in self._written.items()}
+        self._written = {what: times for what, times in lately.items() if times}
+        times = self._written.setdefault(event.what, [])
+        if len(times) == MOST_LINES:
+            return ()
+        times.append(now)
+        line = event.what + (' (%s)' % event.why if event.why else '')
+        return (line if len(times) < MOST_LINES else
+                line + '; %d times within an hour: only "ceph perfguard events" shows more' %
+                MOST_LINES,)

@@ -5,7 +5,7 @@ import threading
 from typing import List, Optional
 
 from ..errors import HealthChecks, texts
-from ..events import Event, EventLog
+from ..events import Event, EventLog, Lines
 from ..mitigation.ladder import KIND as MITIGATION
 from ..observation import Observation
 from ..options import Options
@@ -34,6 +34,7 @@ class Publishing:
         self._clock = context.clock
         self._requests = context.requests
         self.events = EventLog(self._store)
+        self._lines = Lines()
         self.ordered_by = OrderedBy(self.events, self._cluster.audit_log, self._clock)
         #: Held while `published` changes.
         self._lock = threading.Lock()
@@ -42,14 +43,14 @@ class Publishing:
         self.published = Published()
 
     def note(self, event: Event) -> None:
-        self.ordered_by.noted(
-            self.events.note(event, self._clock(), self._options().event_history))
+        now = self._clock()
+        self.ordered_by.noted(self.events.note(event, now, self._options().event_history))
         if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare events, which matter most to operators.
             self.events.save_soon()
         if event.kind in LOGGED:
-            self._cluster.cluster_log(
-                event.what + (' (%s)' % event.why if event.why else ''))
+            for line in self._lines.of(event, now):
+                self._cluster.cluster_log(line)
 
     def publish_expected(self) -> None:
         """For the thread of a command: show the effect of its request before the next turn."""
