@@ -2,7 +2,7 @@
 """The limits of a run: its budget, and reasons not to begin it and to end it."""
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from ..cluster.types import Json, OsdMap, Pool, Signals, Space
+from ..cluster.types import Json, OsdMap, PgCounts, Pool, Signals, Space
 from ..tables import bytes_text, pgs_are, plural, seconds_text
 from .fio_json import job_options
 from .jobs import scale_counts, step_count
@@ -222,19 +222,21 @@ STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
 STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
-def stop_reasons(signals: Signals, moving_allowed: bool) -> List[str]:
+def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> List[str]:
     """Why no probe may run now, in addition to the stop conditions of a rebalance.
 
-    `moving_allowed`: the operator wants to measure although data moves.
+    `moving_allowed`: the operator wants to measure although data moves. `own_pool`: id of a pool
+    that the run has created, whose PGs may move: the balancer evens out each new pool.
     """
-    counts = signals.counts
+    counts, own = signals.counts, signals.pool_counts.get(own_pool, PgCounts())
     found = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
              if check in signals.health]
     if moving_allowed:
         return found
-    for number, text in ((counts.backfilling, 'backfilling'), (counts.recovering, 'recovering'),
-                         (counts.backfill_wait, 'waiting for backfill')):
-        if number:
+    for number, text in ((counts.backfilling - own.backfilling, 'backfilling'),
+                         (counts.recovering - own.recovering, 'recovering'),
+                         (counts.backfill_wait - own.backfill_wait, 'waiting for backfill')):
+        if number > 0:
             found.append('%s %s' % (pgs_are(number), text))
     return found
 

@@ -335,7 +335,7 @@ def _crowded(cluster: Reader, seen: Observation, target: Target, pool: Optional[
     return budgets.nearfull_osds(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
 
 
-def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
-    """Why no probe may run now; also checked while a probe runs."""
+def reasons(seen: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
+    """Why no probe may run now; also checked while a probe runs. The rest as in stop_reasons."""
     stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
-    return stops + stop_reasons(seen.signals, moving_allowed)
+    return stops + stop_reasons(seen.signals, moving_allowed, own_pool)

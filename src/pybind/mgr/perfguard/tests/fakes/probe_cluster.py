@@ -50,6 +50,8 @@ class ProbeCluster(FakeCluster):
         self.stuck = False
         #: Slices of pools that were listed.
         self.listed: List[int] = []
+        #: PGs of the pools of runs that backfill.
+        self.moving = 0
         #: What a worker does: see FakeWorker.
         self.behaviour = 'good'
         ProbeCluster.newest = self
@@ -83,7 +85,12 @@ class ProbeCluster(FakeCluster):
     def signals(self, osdmap: OsdMap) -> Signals:
         clean = {pool.id: PgCounts(total=pool.pg_num, active_clean=pool.pg_num)
                  for pool in osdmap.pools.values()}
-        return replace(super().signals(osdmap), pool_counts=clean)
+        moving = {pool.id: PgCounts(total=pool.pg_num, active_clean=pool.pg_num - self.moving,
+                                    backfilling=self.moving) for pool in self.made.values()}
+        found = super().signals(osdmap)
+        counts = replace(found.counts, backfilling=found.counts.backfilling + sum(
+            each.backfilling for each in moving.values()))
+        return replace(found, counts=counts, pool_counts={**clean, **moving})
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         mine = tuple(ConfigEntry('mon', '', *item) for item in self.mon_config.items())

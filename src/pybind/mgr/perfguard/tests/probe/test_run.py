@@ -226,6 +226,27 @@ def test_trouble_ends_it_within_a_turn() -> None:
     assert driver.state(1) == 'aborted' and '2 PGs are laggy' in driver.listed[1]['message']
 
 
+def test_the_balancer_may_move_pgs_of_the_probes_own_pool() -> None:
+    """It does so in each new pool, and little moves: the run goes on, and its record says so."""
+    driver = begun(OWN)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.moving = 2
+    driver.finish()
+    assert driver.state(1) == 'done' and driver.cluster.is_untouched()
+    assert driver.loop.probed().known(1).conditions == ('recovery or backfill',)
+
+
+@pytest.mark.parametrize('order, trouble', [(OWN, {'backfilling': 1}), (OWN, {'degraded': 1}),
+                                            (SIZE_ONE, {})])
+def test_other_movement_ends_it(order: RunOrder, trouble: Dict[str, int]) -> None:
+    """Of other pools; and if OSDs are probed one by one, objects may come to other primaries."""
+    driver = begun(order, 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.moving, driver.cluster.trouble = 2, trouble
+    driver.finish(60)
+    assert driver.state(1) == 'aborted' and driver.cluster.is_untouched()
+
+
 def test_who_leads_which_pg_is_worked_out_beside_the_loop() -> None:
     """It takes some 20 us a PG."""
     driver = ProbeDriver()
