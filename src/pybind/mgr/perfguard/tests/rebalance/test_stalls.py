@@ -118,6 +118,23 @@ def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release(no
 
 
 @pytest.mark.parametrize('rate', [100.0, 800.0])
+@pytest.mark.parametrize('seconds', [6.0, 9.0])
+def test_an_osd_that_hangs_for_less_time_than_its_reports_take_hardly_counts(
+        rate: float, seconds: float) -> None:
+    """Nothing shows that it hung: releases may be slower for a while, but not by much."""
+    model = Model(rate, 0.3)
+    for _ in range(24):
+        model.reading(changes=2)
+    model.hang(3, seconds)
+    for _ in range(2):
+        model.reading(changes=0)
+        assert model.stalls.seconds is not None and model.stalls.seconds < 1.01 * DEFAULT_SECONDS
+    for _ in range(40):
+        model.reading(changes=2)
+    assert model.stalls.seconds == pytest.approx(0.3, rel=0.35)
+
+
+@pytest.mark.parametrize('rate', [100.0, 800.0])
 def test_operations_under_which_a_clock_was_set_ahead_are_no_stall_of_a_release(
         rate: float) -> None:
     model = Model(rate, 0.3)
