@@ -41,6 +41,21 @@ def test_only_the_last_ones_are_kept() -> None:
     assert ids(loaded(kv)) == list(range(MANY - 9, MANY + 1))
 
 
+def test_events_of_one_kind_take_half_of_the_log_if_there_are_others() -> None:
+    """A campaign may hold and continue every 15 s for days."""
+    kv = MemoryKv()
+    events = EventLog(Store(kv))
+    for number in range(4):
+        events.note(Event('request', 'order %d' % number), float(number), 10)
+    noted(events, 4, MANY, keep=10)
+    assert ids(loaded(kv)) == [1, 2, 3, 4, *range(MANY - 5, MANY + 1)]
+    for number in range(MANY, MANY + 4):
+        events.note(Event('request', 'order %d' % number), float(number), 10)
+    assert ids(events) == [4, *range(MANY - 4, MANY + 5)]
+    events.note(Event('test', 'the last'), 1e9, 4)
+    assert len(ids(events)) == 4 and ids(events)[-1] == MANY + 5
+
+
 def test_a_write_is_short_however_long_the_log_is() -> None:
     kv, sizes = MemoryKv(), []
     events = EventLog(Store(kv))
