@@ -18,8 +18,6 @@ from qa.lib.probes import SHORT, digest
 STORY_SECONDS = 300.0
 #: Complete probes of a story.
 PROBES = 4
-#: CRUSH weight of an OSD that a rollback has emptied.
-EMPTIED = 0.0001
 #: PGs that an import moves.
 IMPORTED = 12
 #: upmap_max_deviation of the balancer of test clusters, and one with which the upmaps of a script
@@ -427,14 +425,12 @@ class Expected:
     """The end of a story."""
     story: Callable[[Operator], None]
     weight: float = 1.0
-    #: A rollback gives weight 0 to an OSD that holds nothing yet.
-    or_zero: bool = False
     #: Pins become ordinary upmaps.
     keeps_upmaps: bool = False
 
 
 STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
-           'drain': Expected(drain, 0.0), 'rollback': Expected(rollback, EMPTIED, or_zero=True),
+           'drain': Expected(drain, 0.0), 'rollback': Expected(rollback, 0.0),
            'abort': Expected(abort), 'keep': Expected(keep, keeps_upmaps=True),
            'taken over': Expected(taken_over), 'pause': Expected(pause),
            'import': Expected(import_mappings, 0.0), 'adopt': Expected(adopt),
@@ -471,9 +467,7 @@ def check_end(operator: Operator, before: Audit, end: Expected) -> None:
     found = audit(operator)
     assert found.foreign == before.foreign and found.objects == before.objects
     assert found.placement.crush == before.placement.crush
-    weights = {**before.weights, **{
-        osd: 0.0 if end.or_zero and found.weights[osd] == 0.0 else end.weight
-        for osd in operator.osds}}
+    weights = {**before.weights, **dict.fromkeys(operator.osds, end.weight)}
     assert {osd: round(weight, 4) for osd, weight in found.weights.items()} == weights
     assert end.keeps_upmaps or found.placement.upmaps == before.placement.upmaps
     assert set(guard.checks()) <= {'PERFGUARD_PROBE_REGRESSION'}

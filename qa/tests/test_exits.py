@@ -13,6 +13,8 @@ from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, Witness, ask, changed_since, crush_weights, join, landing,
                           order, refused, served_by, wait_reported)
 
+from .test_drain import targets_of_balancer
+
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
 
@@ -126,7 +128,8 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
         release, answer['pgs'], answer['pins_removed']))
     assert answer['pgs'] >= 2
     assert not {osd for pg in cluster.pgs() for osd in pg['acting']} & set(added)
-    assert all(crush_weights(cluster)[osd] <= 0.0001 for osd in added)
+    assert crush_weights(cluster) == weights
+    assert targets_of_balancer(cluster).isdisjoint(added)
     assert guard.foreign() == before and not guard.tracebacks()
     refused(guard, 'rebalance rollback', 'no campaign is active')
 

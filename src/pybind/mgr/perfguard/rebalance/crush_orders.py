@@ -239,7 +239,8 @@ class CrushOrders:
         Raises Refused at once if there is nothing to restore.
         """
         crush_map = self._before(seen)
-        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space())
+        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(), {
+            osd: record.weight for osd, record in self._records().items()})
         pins = dict(pins)  # the loop's own changes meanwhile
         return lambda: self._prepare_back(campaign, pins, seen, crush_map, inventory)
 
@@ -295,10 +296,11 @@ class CrushOrders:
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
         if prepared.change is not None and prepared.change.drained:
             weights = seen.crush.weights()
+            # A rollback that continues an earlier one finds tiny weights.
             self._put_drained({**self._records(), **{osd: Drained(
                 weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '',
                 tuple(sorted(seen.crush.uneven.get(osd, {}).items())))
-                for osd in prepared.change.drained}})
+                for osd in prepared.change.drained if weights[osd] > DRAINED_WEIGHT}})
 
     def ended(self) -> None:
         """The campaign has ended."""

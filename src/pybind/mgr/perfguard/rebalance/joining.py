@@ -52,10 +52,10 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
 
 
 def closing_change(turn: Turn) -> Optional[Change]:
-    """The change that ends a drain once no PG has to be kept on its OSDs: weight 0. The balancer
-    takes an OSD of a tiny weight for one that lacks PGs."""
-    campaign, change = turn.campaign, turn.campaign.change
-    if change is None or change.closing or campaign.rolled_back:
+    """The change that ends a drain, or a rollback that empties OSDs, once no PG has to be kept on
+    them: weight 0. The balancer takes an OSD of a tiny weight for one that lacks PGs."""
+    change = turn.campaign.change
+    if change is None or change.closing:
         return None
     weights = turn.seen.crush.weights()
     osds = [osd for osd in change.drained if 0.0 < weights.get(osd, 0.0) <= DRAINED_WEIGHT]
@@ -171,7 +171,7 @@ def _is_given_up(turn: Turn, pgid: str, outlook: Future) -> bool:
 
 
 def _leave_out(turn: Turn, change: Change, why: str) -> None:
-    """End a drain with the tiny weight."""
+    """End with the tiny weight."""
     if change.pending:
         _unsent(turn, change)
     osds = change.weights.keys() - set(change.done)
@@ -286,7 +286,7 @@ def _send(turn: Turn, change: Change) -> None:
 
 def _planned(turn: Turn, change: Change, outlook: Future) -> Join:
     osdmap, drained = turn.seen.osdmap, change.drained
-    if turn.campaign.rolled_back:
+    if turn.campaign.rolled_back and not change.closing:
         return plan_join(osdmap, outlook, drained, bases=bases_of(turn.pinned()))
     if change.moves_first:
         return plan_join(osdmap, outlook, drained, bases=upmaps_to_remove(turn, outlook))

@@ -203,13 +203,15 @@ def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[
     """The change that restores a CRUSH map from before. Raises Refused.
 
     `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
+    `inventory.drained`: all OSDs that perfguard has drained; they end at weight 0, although an
+    earlier drain may have left them a tiny one.
     """
-    now = inventory.crush.weights()
     weights = inventory.crush.weights_towards(before)
     if weights:
-        emptied = {osd for osd, weight in weights.items()
-                   if weight <= DRAINED_WEIGHT and now[osd] > DRAINED_WEIGHT and osd in serving}
-        return Change({osd: TINY_WEIGHT if osd in emptied else weight
+        ends = {osd for osd, weight in weights.items() if weight == 0.0
+                or weight <= DRAINED_WEIGHT and osd in inventory.drained}
+        emptied = ends & serving
+        return Change({osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in ends else weight
                        for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
     # More than weights of OSDs has changed: the whole map is restored, or nothing.
     for pool in inventory.osdmap.pools.values():

@@ -80,8 +80,8 @@ class Change:
     #: The preview of the order was not available: if it still is not, the change is made without
     #: pins in the same epoch.
     ordinary: bool = False
-    #: The end of a drain: weight 0 for OSDs that are empty. If it fails it is left out, and counts
-    #: as landed without the weights that are not in force.
+    #: The end of a drain, or of a rollback that empties OSDs: weight 0 for OSDs that are empty. If
+    #: it fails it is left out, and counts as landed without the weights that are not in force.
     closing: bool = False
 
     @property

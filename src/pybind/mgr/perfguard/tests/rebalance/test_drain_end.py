@@ -45,6 +45,12 @@ def weight(driver: Driver, osd: int) -> float:
     return driver.cluster.toys[osd].crush_weight
 
 
+def weigh(driver: Driver, osd: int, to: float) -> None:
+    """By another admin."""
+    assert isinstance(driver.cluster, StrawCluster)
+    driver.cluster.weigh(osd, to)
+
+
 def next_steps(driver: Driver) -> Mapping[int, str]:
     return {row['osd']: row['next'] for row in driver.order('drain ls')['drains']}
 
@@ -159,6 +165,78 @@ def test_a_rollback_meanwhile(zero: bool) -> None:
     assert places == {pgid: pg.up for pgid, pg in cluster.pg.items()}
     driver.turn()
     assert not next_steps(driver)
+
+
+def expanded_and_rolled_back(osd: int = EMPTY) -> Driver:
+    """PGs have moved to an OSD of weight 0, and back."""
+    driver = small_weights()
+    weigh(driver, osd, 0.0)
+    driver.run_until(driver.cluster.clean)
+    driver.order('expand', '%d' % osd, weight=repr(WEIGHT))
+    driver.run_until(lambda: driver.status['released'] > 1)
+    driver.order('rollback')
+    return driver
+
+
+def test_pgs_that_weight_0_would_move_at_the_end_of_a_rollback_are_pinned_and_released() -> None:
+    driver = expanded_and_rolled_back()
+    cluster = driver.cluster
+    driver.run_until(lambda: closing(driver), 600)
+    assert not any(EMPTY in pg.up for pg in cluster.pg.values()) and cluster.clean()
+    before = {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.run_until(lambda: weight(driver, EMPTY) == 0.0)
+    assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == before
+    driver.run_to('DONE')
+    assert {pgid for pgid, pg in cluster.pg.items() if pg.up != before[pgid]} == {'1.3', '2.7'}
+    assert cluster.clean() and not cluster.entries() and driver.history[0]['rolled_back']
+    assert not cluster.wrong  # type: ignore[attr-defined]
+    driver.order('undrain', 'osd.%d' % EMPTY)
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == WEIGHT and cluster.clean()
+
+
+@pytest.mark.parametrize('trouble', ['no preview', 'refused', 'abort'])
+def test_a_rollback_that_cannot_set_weight_0_ends(trouble: str) -> None:
+    driver = expanded_and_rolled_back()
+    driver.run_until(lambda: closing(driver), 600)
+    if trouble == 'no preview':
+        driver.cluster.no_tools = 'no crushtool'
+    elif trouble == 'refused':
+        driver.cluster.refuse['osd crush reweight'] = 'not now'
+    else:
+        driver.ask('abort')
+    driver.run_to('ABORTED' if trouble == 'abort' else 'DONE', 600)
+    assert weight(driver, EMPTY) == 0.0001 and driver.cluster.clean()
+    assert not driver.cluster.entries() and driver.history[0]['rolled_back']
+    assert 'the CRUSH weight of osd.0 stays 0.0001' in joins(driver)
+
+
+@pytest.mark.parametrize('moved', [False, True])
+@pytest.mark.parametrize('own', [False, True])
+def test_the_tiny_weight_of_others_is_restored_and_that_of_an_earlier_drain_is_not(
+        own: bool, moved: bool) -> None:
+    driver = small_weights()
+    cluster = driver.cluster
+    if own:
+        drained(driver, EMPTY)
+    weigh(driver, EMPTY, 0.0001)
+    driver.run_until(cluster.clean)
+    if own:
+        driver.order('undrain', 'osd.%d' % EMPTY)
+    else:
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        weigh(driver, EMPTY, WEIGHT)
+        driver.turn()
+        driver.ask('pin')
+        driver.run_to('PINNED')
+        driver.ask('start')
+    driver.run_until(lambda: driver.status['released'] > 1 if moved
+                     else driver.phase in ('PINNED', 'RELEASING'))
+    driver.order('rollback')
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == (0.0 if own else pytest.approx(0.0001, abs=1 / 0x10000))
+    assert cluster.clean() and not cluster.entries()
 
 
 def test_a_device_of_the_same_id_is_no_new_osd() -> None:

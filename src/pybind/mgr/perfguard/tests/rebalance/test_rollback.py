@@ -130,9 +130,13 @@ def test_what_has_moved_is_pinned_and_goes_back_under_the_caps() -> None:
         moving.append(len(cluster.remapped()))
         assert len(moving) < 300
     assert max(moving) <= driver.options.max_pgs_in_flight
-    assert cluster.entries() == {} and cluster.clean()
+    assert cluster.entries() == {} and cluster.clean() and new_weights(driver) == [0.0] * 3
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
     assert cluster.config == {BALANCER: 'true'}
+
+
+def new_weights(driver: Driver) -> List[float]:
+    return [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new]
 
 
 def test_a_dry_run_changes_nothing() -> None:
@@ -268,7 +272,7 @@ def test_a_campaign_that_continues_an_aborted_one_restores_the_state_before_both
     driver.order('rollback')
     driver.run_to('DONE')
     assert driver.cluster.entries() == {} and driver.cluster.moved == []
-    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+    assert new_weights(driver) == [0.0] * 3
 
 
 def test_an_abort_waits_for_a_change_that_is_on_its_way() -> None:
@@ -323,6 +327,34 @@ def test_a_rollback_that_was_carried_out_in_part_remains_one(
     assert campaign is not None and campaign.rolled_back
 
 
+def test_a_rollback_that_continues_one_empties_its_osds_under_the_caps(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has left a tiny weight to OSDs that hold PGs."""
+    driver = Driver(waiting())
+    cluster, weigh, refuses = driver.cluster, driver.cluster._weigh, [True]
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] >= 8)
+
+    def refuse_one(osd: int, weight: float) -> None:
+        if osd == 10 and refuses:
+            raise MonRefused()
+        weigh(osd, weight)
+
+    monkeypatch.setattr(cluster, '_weigh', refuse_one)
+    driver.order('rollback')
+    driver.run_to('ABORTED')
+    held = [osd for osd in change(driver).done if any(osd in pg.up for pg in cluster.pg.values())]
+    assert held and {cluster.toys[osd].crush_weight for osd in held} == {0.0001}
+    refuses.clear()
+    cluster.most_unclean = 0
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert 0 < cluster.most_unclean <= driver.options.max_pgs_in_flight
+    assert new_weights(driver) == [0.0] * 3 and cluster.clean() and cluster.entries() == {}
+    weights = driver.order('undrain', *('osd.%d' % osd for osd in held), dry_run=True)['weights']
+    assert set(weights.values()) == {1.0}
+
+
 def test_a_refused_map_is_not_applied_by_resume() -> None:
     driver = Driver()
     cluster = driver.cluster
@@ -350,7 +382,7 @@ def test_an_expansion_aborted_between_its_bursts_is_rolled_back(
     driver.run_until(lambda: driver.phase == 'ABORTING')
     driver.order('rollback')
     driver.run_to('DONE')
-    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+    assert new_weights(driver) == [0.0] * 3
 
 
 def test_a_change_by_others_along_with_the_campaigns_own_is_not_reverted() -> None:
@@ -482,7 +514,7 @@ def test_a_map_that_perfguard_applied_is_taken_back() -> None:
     driver.order('rollback')
     driver.run_to('DONE')
     assert driver.cluster.entries() == {} and driver.cluster.moved == []
-    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+    assert new_weights(driver) == [0.0] * 3
 
 
 def play(fault_at: Any, error: BaseException) -> int:
@@ -513,9 +545,11 @@ def play(fault_at: Any, error: BaseException) -> int:
         ('DONE', True)]
     assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
+    assert new_weights(driver) == [0.0] * 3
     return count
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
 def test_a_fault_at_any_point_of_the_rollback(error: BaseException) -> None:
     total, wrong = play(None, error), []
