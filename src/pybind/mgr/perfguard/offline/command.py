@@ -12,15 +12,17 @@ from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster import crush_preview
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import Json, OsdMap, PgSets
 from ..errors import Refused
 from ..options import DEFAULTS
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
-from ..rebalance.orders import Order, OrderFacts, change_of, warnings
+from ..rebalance.orders import DRAINED_WEIGHT, Order, OrderFacts, change_of, warnings
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
+from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from .plans import (NO_RAWS, CommandBatch, HeldBack, PinPlan, Raws, Script, batches, commands,
@@ -238,6 +240,7 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     moves = [move for batch in found for move in batch]
     forecast = plan_moves(moves, caps.pgs, caps.target, None)
     _summarize_release(args.command, plan, maps, forecast)
+    _name_empty(maps.crush, pgs)
     entries = [plan.entries(move.pgid for move in batch) for batch in found]
     return _printed(args, maps, {
         **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
@@ -249,6 +252,17 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
                              None if args.command == 'release' else
                              frozenset(osd for move in batch for osd in move.targets))
                 for batch, each in zip(found, entries)], repeated=args.command == 'release'))
+
+
+def _name_empty(crush: CrushRules, pgs: Sequence[PgSets]) -> None:
+    """Name drained OSDs that are empty. The balancer takes an OSD of any weight above 0 for one
+    that lacks PGs."""
+    light = {osd for osd, weight in crush.weights().items() if 0.0 < weight <= DRAINED_WEIGHT}
+    if light:
+        light.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
+    for osd in sorted(light)[:MOST_OSDS]:
+        say('osd.%d is empty and has a small CRUSH weight: "ceph osd crush reweight osd.%d 0" '
+            'keeps the balancer from placing PGs on it' % (osd, osd))
 
 
 def _refuse_or_warn(command: str, why: str) -> None:
@@ -336,6 +350,9 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     present = maps.crush.weights()
     before = {osd: present[osd] for osd in change.weights}
     say('CRUSH weights before: ' + _some_weights(before))
+    if change.drained:
+        say('drained OSDs keep CRUSH weight %s: with weight 0, the mons would drop their pins. '
+            'When they are empty, "plan" names the command for weight 0' % TINY_WEIGHT)
     lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),

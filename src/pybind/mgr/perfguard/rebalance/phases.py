@@ -32,7 +32,7 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .turn import CampaignDecision, Turn, flight_osds, has_own_crush
-from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
+from .types import KEPT_ALL, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
 #: still unclean then have another cause.
@@ -547,11 +547,21 @@ def _resume_does(turn: Turn) -> str:
 
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
-    turn.enter(phase, '%s released, %d kept as upmaps' % (pgs(campaign.released),
-                                                          campaign.kept_now))
+    turn.enter(phase, '%s released, %d kept as upmaps%s' % (
+        pgs(campaign.released), campaign.kept_now, _left_light(turn) if campaign.keep else ''))
     turn.set(ended=turn.now, paused=False, acknowledged=())
     if not turn.campaign.held:
         turn.set(holds=replace(campaign.holds, given_up=()))
+
+
+def _left_light(turn: Turn) -> str:
+    """Text on OSDs that "finish --keep" leaves a tiny weight: the mons would drop the upmaps that
+    keep PGs on them if they got weight 0, and these PGs would move at once."""
+    change, weights = turn.campaign.change, turn.seen.crush.weights()
+    osds = [osd for osd in change.drained if 0.0 < weights.get(osd, 0.0) <= DRAINED_WEIGHT] \
+        if change is not None else []
+    return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
+        if osds else ''
 
 
 _STEPS: Mapping[Phase, Callable[[Turn], None]] = {

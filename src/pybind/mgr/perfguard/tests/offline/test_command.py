@@ -367,11 +367,12 @@ def test_an_expansion_warns_where_weights_are_not_sizes(change, tmp_path, kb, wa
     (('drain', 'h3', 'osd.4'), 'osd.3 0.0001')])
 def test_weights_come_before_their_pins(change, argv, weight):
     # A pin is kept only where its OSD is in the set that CRUSH chooses.
-    status, out, _ = change(*argv)
+    status, out, error = change(*argv)
     lines = out.splitlines()
     assert status == 0 and 'ceph osd crush reweight ' + weight in lines
     pins = [at for at, line in enumerate(lines) if 'pg-upmap' in line]
     assert pins and all('reweight' not in line for line in lines[pins[0]:])
+    assert ('keep CRUSH weight 0.0001' in error) == (argv[0] == 'drain')
 
 
 @pytest.mark.parametrize('fails, flags', [
@@ -621,6 +622,20 @@ def test_a_plan_of_a_single_batch_waits_as_well(pinned, tmp_path, output):
     release = pinned[1]('release', '--format', output).stdout
     assert 'pg stat' not in release and release.count('sleep 10') == 1
     assert release.index('rm-pg-upmap-items') < release.index('sleep 10')
+
+
+@pytest.mark.parametrize('osd, hint', [
+    (9, '"ceph osd crush reweight osd.9 0" keeps the balancer from placing PGs on it'), (2, '')])
+def test_a_plan_names_drained_osds_that_are_empty(pinned, tmp_path, osd, hint):
+    """With weight 0, the PGs of one that is not empty would move at once."""
+    _, planned = pinned
+    report = json.loads((tmp_path / 'report').read_text())
+    report['osdmap']['pg_upmap_items'] = []
+    report['crushmap']['buckets'][1 + osd]['items'][0]['weight'] = 6
+    (tmp_path / 'report').write_text(json.dumps(report))
+    found = planned('plan')
+    assert found.returncode == 0 and hint in found.stderr
+    assert ('reweight' in found.stderr) == bool(hint)
 
 
 def test_a_release_without_a_pg_waits_for_nothing(pinned, tmp_path):

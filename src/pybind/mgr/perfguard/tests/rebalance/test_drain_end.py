@@ -264,6 +264,25 @@ def test_a_drain_that_others_have_undone_is_not_taken_for_one_that_succeeded() -
                for event in driver.loop.published.events if event['kind'] == 'phase')
 
 
+def test_a_drain_that_is_finished_early_keeps_the_weight_under_its_upmaps() -> None:
+    """The mons drop upmaps onto OSDs of weight 0, and all their PGs would move at once."""
+    cluster = StrawCluster(pgs=12)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=1))
+    driver.order('drain', 'osd.3')
+    driver.run_until(lambda: bool(driver.status.get('released')))
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE', 600)
+    assert any(3 in pg.up for pg in cluster.pg.values()) and cluster.entries() and cluster.clean()
+    assert weight(driver, 3) == 0.0001
+    assert [event['why'] for event in driver.loop.published.events
+            if event['what'] == 'campaign 1: DONE'][0].endswith(
+                '; CRUSH weight 0.0001 remains for osd.3: see "drain ls"')
+    driver.order('adopt')
+    driver.run_to('DONE', 600)
+    assert not any(3 in pg.up for pg in cluster.pg.values()) and cluster.clean()
+    assert 'keeps the balancer' in next_steps(driver)[3]
+
+
 class WithTools(StrawCluster):
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], *more: Any) -> Outlook:
         """crushtool knows no weight of an OSD that is gone."""
