@@ -76,7 +76,9 @@ def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None
             fsid=dump.get('fsid', ''),
             min_compat_client=dump.get('require_min_compat_client', ''),
             nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)),
-            crush_version=dump.get('crush_version', 0))
+            crush_version=dump.get('crush_version', 0),
+            upmap_primaries={e['pgid']: e['primary_osd']
+                             for e in dump.get('pg_upmap_primaries', ())})
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
 

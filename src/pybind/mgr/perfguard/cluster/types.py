@@ -158,6 +158,8 @@ class OsdMap:
     nearfull_ratio: float = 0.85
     #: Version of its CRUSH map.
     crush_version: int = 0
+    #: PG -> the OSD that leads it (pg_upmap_primary, from Reef on).
+    upmap_primaries: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def pg_count(self) -> int:

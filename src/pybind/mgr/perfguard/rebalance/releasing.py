@@ -9,6 +9,7 @@ from ..errors import Code, Reason
 from ..observation import BALANCER
 from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
+from ..upmap.semantics import led_by
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .copying import in_force
 from .fast_peering import epoch_of, peering_text
@@ -371,6 +372,7 @@ def _prime(turn: Turn, move: Move, pin: PinRecord) -> OsdSet:
     if not there or any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0
                         for osd in there):
         return place.acting
+    there = led_by(there, osdmap.upmap_primaries.get(move.pgid), turn.out)
     return serving_until_moved(pool, place.acting, there)
 
 

@@ -114,7 +114,8 @@ def same_placement(one: Observation, other: Observation) -> bool:
                                   pg_num_min=0, pg_num_max=0,
                                   flags=pool.flags & {'hashpspool'})
                  for pool in osdmap.pools.values()}
-        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors)
+        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
+                osdmap.upmap_primaries)
     return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
 
 

@@ -40,6 +40,15 @@ def apply_entry(raw: OsdSet, entry: UpmapEntry, out: Container[int]) -> OsdSet:
     return tuple(result)
 
 
+def led_by(osds: OsdSet, primary: Optional[int], out: Container[int]) -> OsdSet:
+    """A set in which the OSD of a pg_upmap_primary entry has changed places with the first one, if
+    it is in the set (OSDMap::_apply_upmap)."""
+    if primary is None or primary in out or primary not in osds:
+        return osds
+    first = osds[0]
+    return tuple(primary if osd == first else first if osd == primary else osd for osd in osds)
+
+
 def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[OsdSet]:
     """The raw CRUSH set behind a complete up set, or None if it cannot be known.
 

@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import PgCounts, Signals, UpmapEntry, pool_of
+from perfguard.cluster.types import (OsdSet, PgCounts, Placement, Signals, UpmapEntry,
+                                     pool_of)
 from perfguard.errors import Code, texts
 from perfguard.events import Event
 from perfguard.mitigation.controller import Mitigated, with_mitigation
@@ -16,7 +17,7 @@ from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.releasing import others_degraded
+from perfguard.rebalance.releasing import _prime, others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
@@ -363,6 +364,25 @@ def test_a_release_keeps_the_order_where_primary_affinities_decide_who_leads() -
                        if isinstance(action, SetEntry)})
     assert set(primes) == set(serving) and all(
         place is not None and primes[pgid] == place.acting for pgid, place in serving.items())
+
+
+def test_a_release_keeps_the_primary_that_a_pg_upmap_primary_entry_names() -> None:
+    """CRUSH places osd.0 first: it would lead the PG for an interval, and osd.1 again after it."""
+    machine = pinned()
+    seen, pgid, here = machine.observe(), '1.0', (1, 0, 2)
+    pin = PinRecord(UpmapEntry(), UpmapEntry(vector=here), raw=(0, 1, 9))
+    move = release_move(pgid, seen.osdmap.pools[1], here, pin, frozenset(), 1)
+
+    def prime(primaries: Dict[str, int]) -> OsdSet:
+        settings = replace(seen.settings, osdmap=replace(seen.osdmap, upmap_primaries=primaries))
+        return _prime(Turn(machine.campaign, {pgid: pin}, {}, replace(
+            seen, settings=settings, placement=lambda _: Placement(here, here)), OPTIONS),
+            move, pin)
+
+    assert prime({}) == (0, 1, 2)
+    # An OSD that is not in the set leads no PG.
+    assert prime({pgid: 5}) == (0, 1, 2)
+    assert prime({pgid: 1}) == here
 
 
 def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order() -> None:
