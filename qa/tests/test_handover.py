@@ -4,13 +4,14 @@
 The mons are upgraded first, then the standby mgr, which takes over. The OSDs keep the release that
 they have: those of memstore would lose their data.
 """
+import json
 from dataclasses import replace
 from typing import Tuple
 
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.auditor import MGR_POOLS, Foreign, known
+from qa.lib.auditor import MGR_POOLS, Foreign, Rows, known
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, wait_reported
@@ -23,15 +24,25 @@ EARLIER = {'reef': 'pacific', 'tentacle': 'reef'}
 SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
 FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 
+#: Keys that CRUSH rules no longer have in Reef.
+DROPPED = {'ruleset', 'min_size', 'max_size'}
+
 
 def own(foreign: Foreign, before: Foreign) -> Foreign:
     """Without what the mgrs and mons of the next release change of themselves: the pool of the mgr
     has another name, and new options, keys and values of the OSDMap are stored."""
     autoscale: Tuple[Tuple[str, str], ...] = tuple(
         (pool, mode) for pool, mode in foreign.autoscale if not pool.startswith(MGR_POOLS))
-    return replace(foreign, autoscale=autoscale, **{
-        name: known(getattr(foreign, name), getattr(before, name))
-        for name in ('keys', 'pools', 'osds', 'osdmap', 'crush')})
+    return replace(foreign, autoscale=autoscale, crush=rules_of_reef(known(
+        foreign.crush, before.crush)), **{
+            name: known(getattr(foreign, name), getattr(before, name))
+            for name in ('keys', 'pools', 'osds', 'osdmap')})
+
+
+def rules_of_reef(crush: Rows) -> Rows:
+    return tuple((path, json.dumps([{
+        name: setting for name, setting in rule.items() if name not in DROPPED}
+        for rule in json.loads(value)]) if path == '/rules' else value) for path, value in crush)
 
 
 def release_of(cluster: Cluster, mgr: str) -> str:
