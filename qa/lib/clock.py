@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A daemon whose wall clock jumps, while the clocks of all others stay right."""
+import contextlib
 import struct
 import subprocess
+from datetime import datetime
 from pathlib import Path
+from typing import List
 
 import pytest
 
@@ -25,9 +28,22 @@ class ShiftedClock:
         with open(self._shift, 'r+b' if self._shift.exists() else 'w+b') as file:
             file.write(struct.pack('l', seconds))
 
-    def start(self, cluster: Cluster, daemon: str) -> None:
-        """Start a killed daemon with this clock."""
+    def restart(self, cluster: Cluster, daemon: str) -> None:
+        """With this clock. An OSD is up again, but a memstore is empty."""
+        cluster.kill(daemon)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv('LD_PRELOAD', str(self._library))
             patch.setenv('SHIFTED_CLOCK', str(self._shift))
-            cluster.launch(daemon)
+            cluster.start(daemon)
+
+
+def times_of_log(cluster: Cluster, daemon: str) -> List[float]:
+    """At which a daemon has written to its log, by its own clock."""
+    found = []
+    with open(cluster.log_path(daemon), errors='replace') as log:
+        for line in log:
+            # Further lines of a message begin with something else.
+            with contextlib.suppress(ValueError):
+                found.append(datetime.strptime(line.partition(' ')[0],
+                                               '%Y-%m-%dT%H:%M:%S.%f%z').timestamp())
+    return found

@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Power loss, two active mgrs, a clock that jumps, mons that refuse writes, a host that is cut off,
+"""Power loss, two active mgrs, clocks that jump, mons that refuse writes, a host that is cut off,
 OSDs that flap, die or are full.
 
 A client writes known content all the time, and reads all of it back.
 """
+import errno
+import json
 import os
 import signal
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Callable, ContextManager, Iterator, List, Sequence, Set
+from typing import Callable, ContextManager, Dict, Iterator, List, Sequence, Set, Tuple
 
 import pytest
 
-from qa.cluster import Cluster
+from qa.cluster import Cluster, CommandError
 from qa.cluster.patience import patient
 from qa.lib import mon_commands
-from qa.lib.clock import ShiftedClock
+from qa.lib.clock import ShiftedClock, times_of_log
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import osd_dies, osd_flaps
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import FAST_CONF, FAST_OPTIONS, Guard, Json
 from qa.lib.joins import crush_weights, order, wait_reported
 from qa.lib.mon_commands import LOGGING
+from qa.lib.mons import MONS, bring_back_mons, leader, mon_of_the_mgr, move_the_mgr_to_a_peon
 from qa.lib.network import Network, why_impossible
 from qa.lib.probes import digest
 from qa.lib.seed import chance
@@ -36,6 +40,10 @@ REFUSED_SECONDS = 8.0
 FULL_SECONDS = 6.0
 #: Until two more PGs have arrived after the clock of the mgr has jumped.
 JUMP_SECONDS = 60.0
+#: Seconds for which the clock of an OSD or of a mon is wrong, and in which PGs move again after.
+WRONG_SECONDS, RIGHT_SECONDS = 60.0, 120.0
+#: Meanwhile, a mon may not answer.
+ANSWER_SECONDS = 5.0
 #: Three times the grace of heartbeats: the OSDs are marked down, and return when it is over.
 PARTITION_SECONDS = 60.0
 #: PGs that have been released when the power is lost: a third of them.
@@ -290,7 +298,7 @@ def down(cluster: Cluster) -> Set[int]:
     return {osd['osd'] for osd in cluster.osd_dump()['osds'] if not osd['up']}
 
 
-# ---- a clock
+# ---- clocks
 
 @pytest.mark.releases('pacific', quick=())
 def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: ClusterFactory,
@@ -301,8 +309,7 @@ def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: C
     cluster.fill('p', 300, 65536)
     guard = Guard(cluster, {'max_pgs_in_flight': '1'})
     before, objects, clock = guard.foreign(), digests(cluster, 'p'), ShiftedClock(tmp_path)
-    cluster.kill('mgr.x')
-    clock.start(cluster, 'mgr.x')
+    clock.restart(cluster, 'mgr.x')
     guard.wait_ready()
     released = []
     with Writer(cluster, 'p') as writer:
@@ -322,3 +329,104 @@ def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: C
     assert digests(cluster, 'p') == objects
     assert guard.tracebacks() == []
     assert guard.upmaps() == {} and guard.foreign() == before
+
+
+def clock_of_an_osd(cluster: Cluster, directory: Path) -> Tuple[str, ShiftedClock]:
+    clock = ShiftedClock(directory)
+    clock.restart(cluster, 'osd.1')
+    return 'osd.1', clock
+
+
+def clock_of_a_mon(cluster: Cluster, directory: Path) -> Tuple[str, ShiftedClock]:
+    """A peon, which the mgr sends its commands to."""
+    clocks: Dict[str, ShiftedClock] = {}
+    for mon in sorted(set(MONS) - {leader(cluster)}):
+        (directory / mon).mkdir()
+        clocks[mon] = ShiftedClock(directory / mon)
+        clocks[mon].restart(cluster, 'mon.' + mon)
+        bring_back_mons(cluster)
+    move_the_mgr_to_a_peon(cluster)
+    mon = mon_of_the_mgr(cluster)
+    return 'mon.' + mon, clocks[mon]
+
+
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize('prepared, mons', [(clock_of_an_osd, 1), (clock_of_a_mon, 3)],
+                         ids=['osd', 'mon'])
+def test_the_clock_of_another_daemon_jumps_while_pgs_move(
+        prepared: Callable[[Cluster, Path], Tuple[str, ShiftedClock]], mons: int, release: str,
+        make_cluster: ClusterFactory, tmp_path: Path) -> None:
+    """By an hour to the future and to the past, for a minute each, under load.
+
+    The timers of an OSD whose clock was set back rest for as long, also when it is right again: it
+    serves clients, but does not report.
+    """
+    cluster = make_cluster(release, osds=8, hosts=4, mons=mons, mgrs=2, conf={
+        **FAST_CONF, 'osd.1': LOGGING, 'mon': {**FAST_CONF['mon'], 'debug_paxos': '10'}})
+    daemon, clock = prepared(cluster, tmp_path)
+    # Enough for two minutes: an idle machine moves 80 PGs per minute.
+    cluster.pool_create('p', 128)
+    cluster.pool_create('busy', 128)
+    cluster.fill('p', 300, 65536)
+    guard = Guard(cluster, {'max_pgs_in_flight': '1', 'campaign_interval': '2'})
+    before, objects = guard.foreign(), digests(cluster, ['p'])
+    load = cluster.load('busy', rate=200, runtime=1200)
+    raised: Set[str] = set()
+    with Writer(cluster, 'p') as writer:
+        begin_expansion(guard, 4)
+        for seconds in (3600, -3600):
+            begun, written = guard.status()['released'], writer.writes
+            clock.set(seconds)
+            try:
+                seen = looks(guard, WRONG_SECONDS)
+            finally:
+                clock.set(0)
+            guard.wait_ready()
+            status = guard.status()
+            print('%s: %s %+d s for %.0f s: %d to %d of %d PGs released, %d writes; %s' % (
+                release, daemon, seconds, WRONG_SECONDS, begun, status['released'],
+                status['total'], writer.writes - written, dict(seen)))
+            raised.update(seen)
+            if seconds > 0:
+                cluster.wait(lambda: not [osd for osd, row in guard.osds().items()
+                                          if row['silent_seconds']], 30, 'reports of all OSDs')
+            status = guard.wait_moving(status['released'] + 2, timeout=RIGHT_SECONDS)
+        assert status['released'] < status['total'], 'nothing was left to do'
+        guard.unset('max_pgs_in_flight')
+        guard.option('campaign_interval', FAST_OPTIONS['campaign_interval'])
+        guard.wait_phase('DONE', timeout=300)
+    load.stop()
+    cluster.wait_clean(120)
+    times = times_of_log(cluster, daemon)
+    # Less what has passed between the end of the first jump and the second one.
+    assert max(times) - min(times) > 7200 - RIGHT_SECONDS, 'the clock did not jump'
+    assert not raised & {'PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY', 'PERFGUARD_LAGGY_PGS'}
+    assert digests(cluster, ['p']) == objects
+    assert guard.tracebacks() == []
+    assert guard.upmaps() == {} and guard.foreign() == before
+
+
+def looks(guard: Guard, seconds: float) -> 'Counter[str]':
+    """How often there was which health check, or reason to hold releases, or no answer."""
+    found: 'Counter[str]' = Counter()
+    over = time.monotonic() + seconds
+    while time.monotonic() < over:
+        for target, prefix, names in (('mgr', 'perfguard rebalance status', reasons),
+                                      ('mon', 'health', checks)):
+            try:
+                retval, out, _ = guard.cluster.command(
+                    target, {'prefix': prefix, 'format': 'json'}, timeout=ANSWER_SECONDS)
+            except CommandError:
+                retval = -errno.ETIMEDOUT
+            found.update(names(json.loads(out)) if retval == 0 else ['%s: no answer' % target])
+        time.sleep(1)
+    return found
+
+
+def reasons(status: Json) -> List[str]:
+    return [reason['code'] for reason in status['limits']]
+
+
+def checks(health: Json) -> List[str]:
+    return list(health['checks'])
