@@ -288,6 +288,9 @@ def order(data: Json) -> str:
                                          bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
+    # A plan that an earlier version saved does not have it.
+    if data.get('bursts', 1) > 1:
+        rows.append(('OSDMap epochs of the change', '%d or more' % data['bursts']))
     rows += _effects(data)
     if data.get('pins_removed'):
         rows.append(('pins to remove', data['pins_removed']))

@@ -40,6 +40,12 @@ def test_the_preview_is_what_the_campaign_plans(options: Any) -> None:
     assert '%d only for the balance' % found['extra_shards'] in tables.order(preview)
 
 
+def test_the_preview_says_in_how_many_epochs_a_large_change_is_made() -> None:
+    preview = waiting().order('expand', weight='1.0', dry_run=True)
+    assert 'OSDMap epochs' not in tables.order(preview)
+    assert 'OSDMap epochs of the change  3 or more' in tables.order({**preview, 'bursts': 3})
+
+
 def test_movement_for_the_balance_is_bounded() -> None:
     loose, tight = (waiting(max_extra_movement=most).order('expand', weight='1.0', dry_run=True)
                     for most in (100.0, 0.0))
