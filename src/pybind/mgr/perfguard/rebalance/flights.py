@@ -41,7 +41,7 @@ def follow_flights(turn: Turn) -> None:
             if flight.pin is None and turn.pin_of(pgid) is not None:
                 # An OSD was down for a while, and the PG is back where its pin keeps it.
                 continue
-            if _is_led_elsewhere(turn, pgid, flight):
+            if _is_pinned_by_others(turn, pgid, flight):
                 kept += 1
                 turn.event('keep', 'PG %s does not move to where it was released' % pgid,
                            'its upmap was changed outside perfguard: perfguard leaves it alone')
@@ -181,7 +181,7 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     return flight.seen_remapped or turn.has_peered(flight.confirmed)
 
 
-def _is_led_elsewhere(turn: Turn, pgid: str, flight: Flight) -> bool:
+def _is_pinned_by_others(turn: Turn, pgid: str, flight: Flight) -> bool:
     """Whether a PG in place has none of its new OSDs because of an upmap of others: tools such as
     upmap-remapped.py pin all PGs that move."""
     place = turn.seen.placement(pgid)
