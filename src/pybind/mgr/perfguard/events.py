@@ -4,7 +4,7 @@ import logging
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Collection, Dict, List, Tuple
+from typing import Collection, Dict, List, Optional, Tuple
 
 from .cluster.types import Json
 from .store import Store
@@ -107,16 +107,17 @@ class Lines:
         #: When each text was written.
         self._written: Dict[str, List[float]] = {}
 
-    def of(self, event: Event, now: float) -> Tuple[str, ...]:
-        """The line to write for an event, if any."""
+    def line(self, event: Event, now: float) -> Optional[str]:
+        """The line to write for an event; None if there were enough."""
         lately = {what: [each for each in times if 0.0 <= now - each < LINES_SECONDS]
                   for what, times in self._written.items()}
         self._written = {what: times for what, times in lately.items() if times}
         times = self._written.setdefault(event.what, [])
         if len(times) == MOST_LINES:
-            return ()
+            return None
         times.append(now)
         line = event.what + (' (%s)' % event.why if event.why else '')
-        return (line if len(times) < MOST_LINES else
-                line + '; %d times within an hour: only "ceph perfguard events" shows more' %
-                MOST_LINES,)
+        if len(times) == MOST_LINES:
+            line += '; %d times within an hour: only "ceph perfguard events" shows more' \
+                % MOST_LINES
+        return line

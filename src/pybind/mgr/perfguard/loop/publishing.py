@@ -49,7 +49,8 @@ class Publishing:
             # Rare events, which matter most to operators.
             self.events.save_soon()
         if event.kind in LOGGED:
-            for line in self._lines.of(event, now):
+            line = self._lines.line(event, now)
+            if line is not None:
                 self._cluster.cluster_log(line)
 
     def publish_expected(self) -> None:
