@@ -131,11 +131,11 @@ def check_counts(place: Place, engine: str) -> None:
     check_stream(mix)
     both = mix.streams[0]
     assert 0.6 < both.read.ios / (both.read.ios + both.write.ios) < 0.8
-    # What waits when the ramp ends is counted too, what waits at the end is not: either of them
-    # for at most as long as an operation took.
+    # What waits when the ramp ends is counted too, on a busy machine all of the ramp. What waits at
+    # the end is not, for at most as long as an operation took.
     slowest = paced.streams[0].read.latency
     assert slowest is not None
-    assert abs(paced.streams[0].read.ios - 400) <= 10 + 200 * slowest.max / 1e9
+    assert -10 - 200 * slowest.max / 1e9 <= paced.streams[0].read.ios - 400 <= 10 + 200 * 0.3
     assert only(lines, 'cleaned')['left'] == 0
     assert only(lines, 'cleaned')['removed'] == 2 * OBJECTS
     assert lines[-1] == {'type': 'end', 'state': 'done'}
