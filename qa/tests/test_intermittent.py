@@ -120,11 +120,17 @@ def test_a_slow_host_is_the_cause_of_its_slow_osds(setup: Setup) -> None:
     host = guard.osds()[0]['host']
     members = {osd for osd, row in guard.osds().items() if row['host'] == host}
     assert len(members) == 2
+
+    def both_slow() -> bool:
+        slow = guard.slow_osds()
+        assert slow <= members, 'OSDs of other hosts: %s' % (slow - members)
+        return slow == members
+
     with contextlib.ExitStack() as slow:
         for osd in members:
             slow.enter_context(dispatch_delay(cluster, osd, DELAY_SECONDS))
-        cluster.wait(lambda: guard.slow_osds() == members, NAMED_SECONDS, 'both OSDs to be slow')
-        cluster.wait(lambda: SLOW in guard.checks()
+        cluster.wait(both_slow, NAMED_SECONDS, 'both OSDs to be slow')
+        cluster.wait(lambda: both_slow() and SLOW in guard.checks()
                      and 'host ' + host in guard.checks()[SLOW]['summary']['message'], 30,
                      'the host to be named')
         rows = guard.osds()
