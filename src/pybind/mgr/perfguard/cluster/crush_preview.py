@@ -128,11 +128,11 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     now = mapping('now', numbers._replace(pgp_num=pgp_num))
     later = mapping('later', numbers)
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
-    raws = {pgid: pg.raw for pgid, pg in _pgs_of(numbers.pool, now)}
-    acting = {pgid: pg.acting for pgid, pg in _pgs_of(numbers.pool, now)}
-    every = {pgid: pg._replace(acting=acting[pgid]) for pgid, pg in _pgs_of(numbers.pool, later)}
+    present = dict(_pgs_of(numbers.pool, now))
+    every = {pgid: pg._replace(acting=present[pgid].acting)
+             for pgid, pg in _pgs_of(numbers.pool, later)}
     found = {pgid: pg for pgid, pg in every.items()
-             if pg.raw != raws[pgid] or seed_of(pgid) in merging and osdmap.entry(pgid)}
+             if pg.raw != present[pgid].raw or seed_of(pgid) in merging and osdmap.entry(pgid)}
     fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
     return Future(found, _rules(tools, crush_path), others={
         pgid: pg for pgid, pg in every.items() if pgid not in found and seed_of(pgid) >= fewest})
