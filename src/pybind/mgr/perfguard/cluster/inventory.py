@@ -98,7 +98,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
          ask: Callable[[Mapping[str, str]], str]) -> Inventory:
     """Read the inventory; `ask` sends a mon command and returns its output, '' without one."""
     dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
-    primaries = tuple(entry['pgid'] for entry in dump.get('pg_upmap_primaries', []))
+    primaries = tuple(osdmap.upmap_primaries)
     osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
