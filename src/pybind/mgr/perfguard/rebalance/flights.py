@@ -27,14 +27,14 @@ def follow_flights(turn: Turn) -> None:
     staying: Dict[str, str] = {}
     changes: List[IntervalChange] = []
     released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
-    kept = 0
     for pgid, flight in turn.campaign.in_flight.items():
         if turn.pool(pgid) is None:
             turn.forget_pin(pgid)
             turn.event('release', 'PG %s no longer exists' % pgid, 'the PG or its pool was removed')
             continue
         if _is_refused(turn, pgid, flight):
-            _give_up(turn, pgid)
+            _keep(turn, pgid, 'PG %s is not released' % pgid,
+                  'the mons did not accept its release, sent %d times' % SEND_TIMES)
             continue
         flight = _observe(turn, pgid, flight)
         if _arrived(turn, pgid, flight):
@@ -42,13 +42,12 @@ def follow_flights(turn: Turn) -> None:
                 # An OSD was down for a while, and the PG is back where its pin keeps it.
                 continue
             if _is_pinned_by_others(turn, pgid, flight):
-                kept += 1
-                turn.event('keep', 'PG %s does not move to where it was released' % pgid,
-                           'its upmap was changed outside perfguard: perfguard leaves it alone')
+                _keep(turn, pgid, 'PG %s does not move to where it was released' % pgid,
+                      'its upmap was changed outside perfguard: perfguard leaves it alone')
             else:
                 released += 1
                 bytes_done += flight.bytes
-            turn.forget_pin(pgid)
+                turn.forget_pin(pgid)
             changes.append(_arrival(turn, pgid, flight))
         elif _stays(turn, pgid, flight):
             if flight.pin is not None:
@@ -60,8 +59,6 @@ def follow_flights(turn: Turn) -> None:
             flights[pgid] = flight
     if staying:
         turn.set(unpinnable={**turn.campaign.unpinnable, **staying})
-    if kept:
-        turn.set(kept=turn.campaign.kept + kept)
     _count(turn, flights, released, bytes_done)
     turn.set(stalls=note(turn.campaign.stalls, changes, turn.now, turn.seen.stats_period))
 
@@ -98,12 +95,11 @@ def _is_refused(turn: Turn, pgid: str, flight: Flight) -> bool:
             and turn.now - flight.since > turn.options.readback_timeout)
 
 
-def _give_up(turn: Turn, pgid: str) -> None:
-    """The PG stays where it is, with its pin as an ordinary upmap."""
+def _keep(turn: Turn, pgid: str, what: str, why: str) -> None:
+    """The PG stays where it is, with its present upmap as an ordinary one."""
     turn.forget_pin(pgid)
     turn.set(kept=turn.campaign.kept + 1)
-    turn.event('keep', 'PG %s is not released' % pgid,
-               'the mons did not accept its release, sent %d times' % SEND_TIMES)
+    turn.event('keep', what, why)
 
 
 def _arrival(turn: Turn, pgid: str, flight: Flight) -> IntervalChange:
