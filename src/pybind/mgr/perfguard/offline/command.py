@@ -19,7 +19,8 @@ from ..errors import Refused
 from ..options import DEFAULTS
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
-from ..rebalance.orders import DRAINED_WEIGHT, Order, OrderFacts, change_of, warnings
+from ..rebalance.orders import (Order, OrderFacts, change_of, how_to_leave_empty, is_tiny,
+                                warnings)
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
@@ -255,14 +256,12 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
 
 
 def _name_empty(crush: CrushRules, pgs: Sequence[PgSets]) -> None:
-    """Name drained OSDs that are empty. The balancer takes an OSD of any weight above 0 for one
-    that lacks PGs."""
-    light = {osd for osd, weight in crush.weights().items() if 0.0 < weight <= DRAINED_WEIGHT}
-    if light:
-        light.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
-    for osd in sorted(light)[:MOST_OSDS]:
-        say('osd.%d is empty and has a small CRUSH weight: "ceph osd crush reweight osd.%d 0" '
-            'keeps the balancer from placing PGs on it' % (osd, osd))
+    """Name drained OSDs that are empty."""
+    tiny = {osd for osd, weight in crush.weights().items() if is_tiny(weight)}
+    if tiny:
+        tiny.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
+    for osd in sorted(tiny)[:MOST_OSDS]:
+        say('osd.%d is empty and has a small CRUSH weight: %s' % (osd, how_to_leave_empty(osd)))
 
 
 def _refuse_or_warn(command: str, why: str) -> None:

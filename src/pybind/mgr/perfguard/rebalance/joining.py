@@ -22,7 +22,7 @@ from ..watch.stop_conditions import is_muted, is_waived
 from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
-from .orders import DRAINED_WEIGHT
+from .orders import is_tiny
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pool_change import (accepted, change_to, has_numbers, has_targets, interrupted, move_first,
                           other_rule, pg_num_begun, stands_still, step_now, step_text, targets_of,
@@ -58,7 +58,7 @@ def closing_change(turn: Turn) -> Optional[Change]:
     if change is None or change.closing:
         return None
     weights = turn.seen.crush.weights()
-    osds = [osd for osd in change.drained if 0.0 < weights.get(osd, 0.0) <= DRAINED_WEIGHT]
+    osds = [osd for osd in change.drained if is_tiny(weights.get(osd, 0.0))]
     return Change(dict.fromkeys(osds, 0.0), drained=change.drained, closing=True) if osds else None
 
 

@@ -60,6 +60,18 @@ class OrderFacts:
     shared: Mapping[int, float] = field(default_factory=dict)
 
 
+def is_tiny(weight: float) -> bool:
+    """Whether an OSD counts as drained, but its CRUSH weight is not 0. The balancer takes an OSD of
+    any weight for one that lacks PGs, as long as it has fewer than its share
+    (OSDMap::calc_pg_upmaps)."""
+    return 0.0 < weight <= DRAINED_WEIGHT
+
+
+def how_to_leave_empty(osd: int) -> str:
+    """The advice for an OSD of a tiny weight that is empty."""
+    return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it' % osd
+
+
 def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:
     """The change of an order; None: the operator makes the change. Raises Refused."""
     if order.verb == 'expand':

@@ -22,7 +22,7 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
 from .joining import closing_change, drop_refused, join, on_its_way
 from .latency import slow_read_stops
 from .moves import Move
-from .orders import DRAINED_WEIGHT
+from .orders import DRAINED_WEIGHT, is_tiny
 from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
                       waiting)
 from .pool_change import begun_pools, way_back
@@ -548,17 +548,17 @@ def _resume_does(turn: Turn) -> str:
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
     turn.enter(phase, '%s released, %d kept as upmaps%s' % (
-        pgs(campaign.released), campaign.kept_now, _left_light(turn) if campaign.keep else ''))
+        pgs(campaign.released), campaign.kept_now, _left_tiny(turn) if campaign.keep else ''))
     turn.set(ended=turn.now, paused=False, acknowledged=())
     if not turn.campaign.held:
         turn.set(holds=replace(campaign.holds, given_up=()))
 
 
-def _left_light(turn: Turn) -> str:
+def _left_tiny(turn: Turn) -> str:
     """Text on OSDs that "finish --keep" leaves a tiny weight: the mons would drop the upmaps that
     keep PGs on them if they got weight 0, and these PGs would move at once."""
     change, weights = turn.campaign.change, turn.seen.crush.weights()
-    osds = [osd for osd in change.drained if 0.0 < weights.get(osd, 0.0) <= DRAINED_WEIGHT] \
+    osds = [osd for osd in change.drained if is_tiny(weights.get(osd, 0.0))] \
         if change is not None else []
     return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
         if osds else ''

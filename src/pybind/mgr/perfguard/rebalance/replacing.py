@@ -22,7 +22,8 @@ from ..tables import osds_text
 from ..upmap.pins import stays
 from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
-from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves
+from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
+                     serves)
 from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
 from .types import Campaign, Phase
 
@@ -201,12 +202,10 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
 
 
 def _kept_empty(osd: int, facts: ReplaceFacts) -> str:
-    """How the balancer leaves an empty OSD alone. OSDMap::calc_pg_upmaps takes an OSD of any weight
-    for one that lacks PGs, as long as it has fewer than its share."""
-    if facts.active or not 0.0 < facts.weight(osd) <= DRAINED_WEIGHT \
-            or not serves(osd, facts.orders.osdmap):
+    """How the balancer leaves an empty OSD alone."""
+    if facts.active or not is_tiny(facts.weight(osd)) or not serves(osd, facts.orders.osdmap):
         return ''
-    return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it; ' % osd
+    return how_to_leave_empty(osd) + '; '
 
 
 def new_weight(record: Replacement, space: Optional[Space]) -> float:
