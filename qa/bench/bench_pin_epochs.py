@@ -26,11 +26,6 @@ from .large_map import Shape
 RELEASED_AT_ONCE = 8
 
 
-def kept_epochs(cluster: Cluster) -> Tuple[int, int]:
-    report = cluster.mon('report')
-    return report['osdmap_first_committed'], report['osdmap_last_committed']
-
-
 def commits(cluster: Cluster) -> Tuple[int, float]:
     """Number of paxos commits since the mon started, and their seconds."""
     found = cluster.tell('mon.a', 'perf dump')['paxos']['commit_latency']
@@ -71,7 +66,7 @@ def main() -> None:
         measure(cluster, 'releases', [
             {'prefix': 'osd rm-pg-upmap-items', 'pgid': pin['pgid']}
             for pin in pins[:args.releases]], RELEASED_AT_ONCE)
-        print('OSDMap epochs that the mon keeps: %d to %d' % kept_epochs(cluster))
+        print('OSDMap epochs that the mon keeps: %d to %d' % cluster.kept_epochs())
 
 
 if __name__ == '__main__':

@@ -263,6 +263,12 @@ class Cluster:
         """The OSDMap as JSON."""
         return cast(Dict[str, Any], self.mon('osd dump'))
 
+    def kept_epochs(self) -> Tuple[int, int]:
+        """The first and the last OSDMap epoch that the mons keep. OSDs keep more, for long after a
+        trim."""
+        report = self.mon('report')
+        return report['osdmap_first_committed'], report['osdmap_last_committed']
+
     def epoch(self) -> int:
         """The epoch of the OSDMap."""
         return cast(int, self.mon('osd stat')['epoch'])

@@ -561,9 +561,9 @@ def configured(cluster: Cluster, settings: Dict[str, Dict[str, str]]) -> Iterato
 
 
 def map_range(cluster: Cluster) -> int:
-    """OSDMap epochs that the mons keep. OSDs keep more, for long after a trim."""
-    report = cluster.mon('report')
-    return int(report['osdmap_last_committed']) - int(report['osdmap_first_committed']) + 1
+    """Number of OSDMap epochs that the mons keep."""
+    first, last = cluster.kept_epochs()
+    return last - first + 1
 
 
 @nightly

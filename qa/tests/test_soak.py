@@ -68,8 +68,7 @@ class Sample:
 
 def look(guard: Guard, at_seconds: float, story: str) -> Sample:
     cluster = guard.cluster
-    report = cluster.mon('report')
-    first, last = report['osdmap_first_committed'], report['osdmap_last_committed']
+    first, last = cluster.kept_epochs()
     stored = cluster.mon('config-key dump', key='mgr/perfguard/')
     return Sample(round(at_seconds, 1), story, rss_kib(cluster.pid('mgr.' + cluster.active_mgr())),
                   len(stored), sum(map(len, stored.values())), last - first, last)
