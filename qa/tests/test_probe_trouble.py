@@ -18,6 +18,7 @@ import pytest
 
 from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import LAGGY_CONF, laggy
@@ -58,8 +59,8 @@ PATIENCE_SECONDS = 120.0
 #: From the instant at which the mons show a stop condition until the run is asked to stop:
 #: a stats period and some turns of the loop.
 ABORT_SECONDS = 2.5
-#: Over its limit a worker may take two seconds, and the loop a turn; a busy machine twice as long.
-LATE_SECONDS = 6.0
+#: Over its limit a worker may take two seconds, and the loop a turn.
+LATE_SECONDS = patient(3.0)
 
 
 @dataclass(frozen=True)
