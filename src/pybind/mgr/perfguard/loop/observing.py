@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The first part of a turn: the state of the cluster, what it means, and the mitigation."""
+from dataclasses import replace
+from typing import Callable, Sequence, Tuple
+
+from ..cluster.ports import Cluster, View
+from ..mitigation.controller import with_mitigation
+from ..observation import Observation, Settings
+from ..options import Options
+from ..rebalance.requests import Request
+from ..rebalance.throttle import FlightCap
+from .jobs import Jobs
+
+
+class Observing:
+    """The first part of a turn.
+
+    1. `observe`: the OSDMap and what the OSDs report.
+    2. `watch`: what that says about PGs, pools and OSDs.
+    3. `mitigate`: what is done against it.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], float], jobs: Jobs) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._jobs = jobs
+        self._flight_cap = FlightCap()
+
+    def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:
+        """`asked`: the requests that this turn will execute."""
+        rebalance = self._jobs.rebalance
+        # Read before the OSDMap, so that the OSDMap contains the last commands of the balancer.
+        busy = rebalance.active and self._cluster.balancer_busy()
+        view = self._cluster.map_view()
+        signals = self._cluster.signals(view.osdmap)
+        reading = rebalance.wants_stored_options(view.osdmap, asked)
+        stored = self._cluster.stored_options() if reading else None
+        scanning = rebalance.active and signals.counts.degraded > 0
+        if self._cluster.unanswered():
+            rebalance.answered = self._clock()
+        return Observation(
+            now=self._clock(), signals=signals,
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy),
+            placement=view.placement, crush=self._cluster.crush(view.crush_version),
+            stats_period=self._cluster.stats_period(),
+            degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
+            new_map=view.osdmap.epoch != rebalance.audited_epoch,
+            crush_version=view.crush_version,
+            pg_limit=self._cluster.pgs_per_osd_limit(),
+            answered=min(rebalance.answered, self._clock()),
+            balancing=self._cluster.balancing()), view
+
+    def resolve(self, options: Options, seen: Observation) -> Options:
+        """The options, with limits that depend on the cluster."""
+        return self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
+
+    def watch(self, seen: Observation, view: View, options: Options) -> Observation:
+        jobs, watching = self._jobs, self._jobs.watching
+        watching.turn(seen.now, view, seen.signals, options, jobs.rebalance.in_flight,
+                      jobs.probing.affects_latency(seen.now, self._cluster.stats_period()))
+        return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
+                       removing=watching.removing, untrimmed_epochs=jobs.untrimmed_epochs)
+
+    def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:
+        jobs = self._jobs
+        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options)
+        jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
+                           jobs.shutdown.ordered)
+        return with_mitigation(seen, jobs.mitigating.mitigated)
