@@ -4,13 +4,11 @@
 Commands run in other threads. They read `published`, which is replaced whole at the end of each
 turn, or leave a request in the queue.
 """
-import contextlib
 import errno
-import gc
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
@@ -28,36 +26,10 @@ from ..status import TOO_EARLY, Published, status_json
 from ..store import Store, found, found_earlier
 from ..watch.series import HistoryPoint
 from .answering import Answering
+from .garbage import collected_at_end
 from .jobs import Jobs, LoopContext
 from .observing import Observing
 from .publishing import Publishing
-
-
-#: Number of turns until the garbage collector examines all objects.
-FULL_TURNS = 1000
-
-
-@contextlib.contextmanager
-def _collected_at_end() -> Iterator[None]:
-    """The garbage collector waits for the end of the block, and then examines only objects created
-    in it. It is that of this module, and on Tentacle that of all modules of ceph-mgr.
-
-    A turn creates and drops many objects. Collections in between would take those in use for
-    long-lived ones, and so examine every third turn all objects of the module: 0.3 s for a campaign
-    with 100,000 PGs, in which no other module of ceph-mgr runs. Objects that become garbage after
-    their turn are freed every FULL_TURNS turns: hardly any are created between turns, which could
-    make the collector look for them.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        # The last number counts the collections like this one since all objects were examined.
-        gc.collect(2 if gc.get_count()[2] >= FULL_TURNS else 1)
-        gc.enable()
 
 
 #: Minimum interval of two turns in seconds.
@@ -266,7 +238,7 @@ class Loop:
         begin = time.thread_time()
         self._answer_seconds = 0.0
         try:
-            with _collected_at_end():
+            with collected_at_end():
                 if self._may_act():
                     self._turn()
             self.failed_turns.clear()

@@ -13,6 +13,7 @@ import pytest
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
 from perfguard.errors import Code, Reason, Refused
 from perfguard.loop import loop
+from perfguard.loop.garbage import FULL_TURNS
 from perfguard.mitigation.controller import Mitigated
 from perfguard.observation import Observation
 from perfguard.options import Options
@@ -88,7 +89,7 @@ def test_garbage_that_outlives_its_turn_is_freed(monkeypatch: pytest.MonkeyPatch
         cycles.append(weakref.ref(lasting[-1]))
 
     monkeypatch.setattr(driver.loop, '_turn', allocating)
-    for _ in range(loop.FULL_TURNS + 3):
+    for _ in range(FULL_TURNS + 3):
         driver.loop.turn()
     assert cycles[0]() is None
 
