@@ -13,8 +13,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Union
 from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
-from ..errors import FailedTurns, Refused, idle_check, old_check, too_old
-from ..events import Event
+from ..errors import FailedTurns, Refused
 from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
@@ -22,13 +21,14 @@ from ..probe.archive import Database
 from ..probe.report import Probed
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
 from ..requests import CLOSING, AnsweredOrder, Json, Promised, Requests
-from ..status import TOO_EARLY, Published, status_json
-from ..store import Store, found, found_earlier
+from ..status import Published, status_json
+from ..store import Store
 from ..watch.series import HistoryPoint
 from .answering import Answering
 from .garbage import collected_at_end
 from .jobs import Jobs, LoopContext
 from .observing import Observing
+from .ownership import Ownership
 from .publishing import Publishing
 
 
@@ -70,12 +70,11 @@ class Loop:
         self.jobs = Jobs(context, database, self._publishing.note)
         self.journal, self.shutdown = self.jobs.journal, self.jobs.shutdown
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
+        self._ownership = Ownership(context, self.jobs, self._publishing)
         self._observing = Observing(cluster, clock, self.jobs)
         self._answering = Answering(self.jobs, self.requests, self._publishing.note,
                                     self._publishing.ordered_by)
         self.failed_turns = FailedTurns()
-        #: Why this version must not act; '' if it may.
-        self._too_old = ''
         #: CPU time of the last turn, except for answering orders.
         self._turn_seconds = self._answer_seconds = 0.0
 
@@ -91,7 +90,7 @@ class Loop:
         The loop checks again, as the state may have changed, and logs a refusal; see
         Requests.confirm. `again`: it was refused before because the cluster was not fit.
         """
-        self._refuse_too_early()
+        self._ownership.refuse_idle(self.published)
         checks: Dict[str, Callable[..., None]] = {
             Request.document: self._check, Revert.document: self.jobs.mitigating.check}
         checks[promise.document](promise)
@@ -99,15 +98,6 @@ class Loop:
         self._publishing.publish_expected()
         self._wake.set()
         return promised
-
-    def _refuse_too_early(self) -> None:
-        """Raise Refused while the state is unknown or stale."""
-        if self.journal.fenced:
-            raise Refused(errno.EAGAIN, self.jobs.journal.failure)
-        if self._too_old:
-            raise Refused(errno.EPERM, self._too_old)
-        if not self.published.turned:
-            raise Refused(errno.EAGAIN, TOO_EARLY)
 
     def _check(self, request: Request) -> None:
         seen, pools = self.published.rebalanced, self.published.watched.pool_ids or None
@@ -189,37 +179,7 @@ class Loop:
 
     def load(self) -> None:
         """Load the state of an earlier mgr from the store."""
-        now = self._clock()
-        self.journal.load(now)
-        self._publishing.events.load()
-        self.jobs.load(now)
-        noted, losses = found(self._store, self._load_shared())
-        for text in noted:
-            self._publishing.note(Event('store', text))
-        self._store.losses = losses + found_earlier(self._store)
-        self.rebalance.resumed()
-
-    def _load_shared(self) -> List[str]:
-        """Load the state that another mgr may have changed; returns texts on what cannot be
-        read."""
-        lost = self.jobs.load_shared()
-        # After the campaign: this version may only act if it can read the campaign.
-        withheld = self._store.withheld()
-        self._too_old = too_old(withheld) if withheld else ''
-        # Requests of a newer version are left to an mgr of that version.
-        return lost if withheld else lost + self.requests.load()
-
-    def _claimed(self) -> bool:
-        """While fenced: whether this mgr is the active one again. It continues from the stored
-        state, since another mgr may have been active meanwhile."""
-        if not self.journal.claim(self._clock()):
-            return False
-        self._store.verified()
-        for text in self._load_shared():
-            self._publishing.note(Event('store', 'cannot read %s' % text))
-        self._publishing.note(
-            Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))
-        return True
+        self._ownership.load()
 
     def close(self) -> None:
         """After the last turn: write pending data, and remove the performance queries of the
@@ -239,7 +199,7 @@ class Loop:
         self._answer_seconds = 0.0
         try:
             with collected_at_end():
-                if self._may_act():
+                if self._ownership.may_act():
                     self._turn()
             self.failed_turns.clear()
         finally:
@@ -252,21 +212,6 @@ class Loop:
         check = self.failed_turns.check()
         if check:
             self._publishing.warn(check)
-
-    def _may_act(self) -> bool:
-        """Whether this mgr may act. If not, orders are refused, and a health check gives the
-        reason."""
-        journal = self.jobs.journal
-        self.jobs.read_back(self._clock())
-        if journal.fenced and not self._claimed():
-            self.requests.refuse(journal.failure)
-            self._publishing.warn(idle_check(journal.failure))
-            return False
-        if self._too_old:
-            self.requests.refuse(self._too_old)
-            self._publishing.warn(old_check(self._too_old))
-            return False
-        return True
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
