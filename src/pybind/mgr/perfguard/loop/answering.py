@@ -2,7 +2,7 @@
 """The second part of a turn: requests of operators."""
 import errno
 import logging
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from ..cluster.ports import View
 from ..errors import Refused
@@ -12,27 +12,47 @@ from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
 from ..probe.plan import RunOrder
-from ..requests import (Json, losses, next_request, PendingOrder, Promised, refuse, Requests,
-                        SAFE)
+from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
+from ..requests import (CLOSING, SAFE, Json, PendingOrder, Promised, losses, next_request, refuse)
+from ..status import Published
 from ..why.controller import LoopState
-from .jobs import Jobs
+from .jobs import Jobs, LoopContext
 from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
 
 
 class Answering:
-    """1. `revert`, `keep`: the promises that were journalled when their commands returned.
-    2. `answer`: the orders whose commands wait.
-    3. `leave`: the next step of a shutdown.
+    """1. `check`: a promise, in the thread of its command, before it is queued.
+    2. `revert`, `keep`: the promises that were journalled when their commands returned.
+    3. `answer`: the orders whose commands wait.
+    4. `shut_down_further`: the next step of a shutdown.
     """
 
-    def __init__(self, jobs: Jobs, requests: Requests, note: Callable[[Event], None],
+    def __init__(self, context: LoopContext, jobs: Jobs, note: Callable[[Event], None],
                  ordered_by: OrderedBy) -> None:
+        self._options = context.options
+        self._requests = context.requests
         self._jobs = jobs
-        self._requests = requests
         self._note = note
         self._ordered_by = ordered_by
+
+    def check(self, promise: Union[Request, Revert], published: Published) -> None:
+        """Raise Refused if the last published state forbids the promise."""
+        if isinstance(promise, Request):
+            self._check_request(promise, published)
+        else:
+            self._jobs.mitigating.check(promise)
+
+    def _check_request(self, request: Request, published: Published) -> None:
+        seen, pools = published.rebalanced, published.watched.pool_ids or None
+        # An abort must be possible while a finished campaign cannot end.
+        if self._jobs.closing and request.verb != 'abort':
+            raise Refused(errno.EBUSY, CLOSING)
+        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
+        refuse_bad_options(request, self._jobs.options(), pools)
+        if request.verb == 'set' and seen.campaign is not None:
+            refuse_bad_settings(seen.campaign, request, self._options(), pools)
 
     def revert(self) -> None:
         """Mitigations that operators revert."""

@@ -4,23 +4,22 @@
 Commands run in other threads. They read `published`, which is replaced whole at the end of each
 turn, or leave a request in the queue.
 """
-import errno
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, Dict, List, Optional, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Union
 
 from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
-from ..errors import FailedTurns, Refused
+from ..errors import FailedTurns
 from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
 from ..probe.archive import Database
 from ..probe.report import Probed
-from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import CLOSING, AnsweredOrder, Json, Promised, Requests
+from ..rebalance.requests import Request
+from ..requests import AnsweredOrder, Json, Promised, Requests
 from ..status import Published, status_json
 from ..store import Store
 from ..watch.series import HistoryPoint
@@ -72,7 +71,7 @@ class Loop:
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._ownership = Ownership(context, self.jobs, self._publishing)
         self._observing = Observing(cluster, clock, self.jobs)
-        self._answering = Answering(self.jobs, self.requests, self._publishing.note,
+        self._answering = Answering(context, self.jobs, self._publishing.note,
                                     self._publishing.ordered_by)
         self.failed_turns = FailedTurns()
         #: CPU time of the last turn, except for answering orders.
@@ -91,23 +90,11 @@ class Loop:
         Requests.confirm. `again`: it was refused before because the cluster was not fit.
         """
         self._ownership.refuse_idle(self.published)
-        checks: Dict[str, Callable[..., None]] = {
-            Request.document: self._check, Revert.document: self.jobs.mitigating.check}
-        checks[promise.document](promise)
+        self._answering.check(promise, self.published)
         promised = self.requests.put(promise, again)
         self._publishing.publish_expected()
         self._wake.set()
         return promised
-
-    def _check(self, request: Request) -> None:
-        seen, pools = self.published.rebalanced, self.published.watched.pool_ids or None
-        # An abort must be possible while a finished campaign cannot end.
-        if self.jobs.closing and request.verb != 'abort':
-            raise Refused(errno.EBUSY, CLOSING)
-        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
-        refuse_bad_options(request, self.jobs.options(), pools)
-        if request.verb == 'set' and seen.campaign is not None:
-            refuse_bad_settings(seen.campaign, request, self._options(), pools)
 
     def ask(self, order: AnsweredOrder, again: bool = False) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it.
