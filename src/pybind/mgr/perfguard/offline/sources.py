@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional,
@@ -16,6 +17,9 @@ from ..errors import PerfguardError
 from ..rebalance.types import ENDED, Phase
 
 ObjectHook = Callable[[Dict[str, Any]], Any]
+#: The ceph command prints this to standard error, before the dump. A terminal mixes both, as that
+#: of "kubectl exec -it" does.
+_MESSAGE = re.compile(r'(?:report|dumped) \w+\r?\n')
 
 
 class BadInput(PerfguardError):
@@ -140,7 +144,8 @@ class Dumps:
 def converted(text: str, convert: Callable[[Any], Any],
               object_hook: Optional[ObjectHook] = None) -> Any:
     """Raises WrongDump, or an error of json.loads."""
-    return convert(json.loads(text, object_hook=object_hook))
+    message = _MESSAGE.match(text)
+    return convert(json.loads(text[message.end():] if message else text, object_hook=object_hook))
 
 
 @contextlib.contextmanager

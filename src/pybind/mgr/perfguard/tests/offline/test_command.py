@@ -160,6 +160,21 @@ def test_a_report_stands_for_the_osd_dump_and_the_crush_dump(files, tmp_path):
     assert (found.returncode, found.stdout) == (0, pin(files).stdout)
 
 
+@pytest.mark.parametrize('end', ['\n', '\r\n', '\r\n\r\n'])
+def test_a_message_before_a_dump_is_skipped(files, tmp_path, end):
+    """The ceph command prints it to standard error, which a terminal does not keep apart
+    ("kubectl exec -it")."""
+    expected = pin(files).stdout
+    report = tmp_path / 'report'
+    report.write_text('report 1188805303' + end + json.dumps(
+        {'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}) + end)
+    Path(files['pg']).write_text('dumped pgs_brief' + end + json.dumps(ROWS))
+    found = run('pin', '--report', str(report), '--pg-dump', files['pg'])
+    assert (found.returncode, found.stdout) == (0, expected)
+    Path(files['pg']).write_text('report 1188805303 ' + json.dumps(ROWS))
+    assert 'not JSON' in pin(files).stderr
+
+
 @pytest.mark.parametrize('words', [
     ['--report', 'osd', '--osd-dump', 'osd'], ['--report', 'osd', '--crush-dump', 'crush'],
     ['--report', 'osd'], []])
