@@ -31,9 +31,10 @@ SHORTEST_SECONDS = 0.02
 AFTERMATH_SECONDS = 5.0
 #: Decay of the weight of a reading per later reading.
 MEMORY = 0.9
-#: Maximum growth of the measured stall by one reading, if it is above the default. An OSD that
+#: Maximum growth of the measured stall by one reading, if it is above FAST_SECONDS. An OSD that
 #: hangs for less time than its reports take is not noticed, and its operations seem to be stalled.
-MOST_GROWTH = 2.0
+#: A stall that takes longer from now on is measured within a minute nevertheless.
+MOST_GROWTH = 1.5
 #: Minimum expected number of stalled operations for a measurement.
 LEAST_STALLED = 5.0
 #: Each release, and each arrival, takes two OSDMap epochs: a new interval, and the up_thru of the
@@ -136,7 +137,7 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
         return replace(stalls, measured=clients.time)
     excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
     known = DEFAULT_SECONDS if stalls.seconds is None else stalls.seconds
-    excess = min(excess, rates * max(DEFAULT_SECONDS, MOST_GROWTH * known) ** 2 / 2.0)
+    excess = min(excess, rates * max(FAST_SECONDS, MOST_GROWTH * known) ** 2 / 2.0)
     seconds = _measured_seconds(excess, rates)
     return replace(stalls, measured=clients.time, excess=excess, rates=rates,
                    seconds=stalls.seconds if seconds is None else seconds)

@@ -118,20 +118,34 @@ def test_operations_that_wait_for_an_osd_that_fails_are_no_stall_of_a_release(no
 
 
 @pytest.mark.parametrize('rate', [100.0, 800.0])
-@pytest.mark.parametrize('seconds', [6.0, 9.0])
+@pytest.mark.parametrize('seconds', [3.0, 4.0, 6.0, 9.0])
 def test_an_osd_that_hangs_for_less_time_than_its_reports_take_hardly_counts(
         rate: float, seconds: float) -> None:
     """Nothing shows that it hung: releases may be slower for a while, but not by much."""
     model = Model(rate, 0.3)
     for _ in range(24):
         model.reading(changes=2)
+    before = model.stalls.seconds
+    assert before is not None
     model.hang(3, seconds)
-    for _ in range(2):
-        model.reading(changes=0)
-        assert model.stalls.seconds is not None and model.stalls.seconds < 1.01 * DEFAULT_SECONDS
-    for _ in range(40):
-        model.reading(changes=2)
+    for number in range(42):
+        model.reading(changes=2 if number > 1 else 0)
+        assert model.stalls.seconds is not None and model.stalls.seconds < 1.6 * before
     assert model.stalls.seconds == pytest.approx(0.3, rel=0.35)
+
+
+@pytest.mark.parametrize('rate', [100.0, 800.0])
+@pytest.mark.parametrize('before', [0.05, 0.3])
+def test_stalls_that_become_longer_are_measured_within_a_minute(rate: float,
+                                                                before: float) -> None:
+    """The mons become slow, or shortened intervals of theirs end."""
+    model = Model(rate, before)
+    for _ in range(24):
+        model.reading(changes=2)
+    model.stall = 1.6
+    for _ in range(int(60.0 / PERIOD)):
+        model.reading(changes=2)
+    assert model.stalls.seconds is not None and model.stalls.seconds > 0.65 * model.stall
 
 
 @pytest.mark.parametrize('rate', [100.0, 800.0])
