@@ -33,7 +33,7 @@ COPIES = ('a', 'b')
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
 STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'crushmap', 'crushbefore', 'drained',
-         'shutdown', 'unpinnable', 'pins/')
+         'added', 'shutdown', 'unpinnable', 'pins/')
 #: Documents that the mons must have stored before the commands that they describe are sent.
 VERIFIED = (*STATE, 'probing', 'plans/')
 

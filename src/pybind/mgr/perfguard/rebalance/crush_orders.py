@@ -10,8 +10,8 @@ import base64
 import errno
 import math
 from dataclasses import replace
-from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+from typing import (Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
@@ -23,7 +23,7 @@ from ..store import Store
 from ..tables import listed
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
-                     left_out, must_fit_by_weight, warnings)
+                     left_out, must_fit_by_weight, waiting, warnings)
 from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_rule,
                           pg_num_ordered, pgs_made, refuse_full, refuse_incomplete, rule_ordered,
                           step_to)
@@ -32,9 +32,10 @@ from .types import Campaign, Change, PinRecord
 
 Json = Dict[str, Any]
 
-#: Documents: CRUSH weights of drained OSDs; the CRUSH map of the active campaign, and the digest
-#: of the one that it replaces.
+#: Documents: CRUSH weights of drained OSDs; new OSDs of expansions; the CRUSH map of the active
+#: campaign, and the digest of the one that it replaces.
 DRAINED = 'drained'
+ADDED = 'added'
 CRUSH_MAP = 'crushmap'
 #: CRUSH as it was before the campaign: {"version", "map"}.
 BEFORE = 'crushbefore'
@@ -54,6 +55,8 @@ class CrushOrders:
         self._store = store
         #: Records of drains; None: not read yet.
         self._known: Optional[Dict[int, Drained]] = None
+        #: New OSDs of the active expansion, and of those that were rolled back; None: as above.
+        self._added: Optional[Dict[int, Added]] = None
 
     def previewing(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
@@ -84,7 +87,8 @@ class CrushOrders:
                           self._cluster.osd_space() if space is None else space,
                           self._drained(seen), {
                               osd: dict(record.uneven)
-                              for osd, record in self._records().items() if record.uneven})
+                              for osd, record in self._records().items() if record.uneven},
+                          undone=self._undone(seen.osdmap))
 
     def preparing(self, order: Order, seen: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:
@@ -301,6 +305,19 @@ class CrushOrders:
                 weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '',
                 tuple(sorted(seen.crush.uneven.get(osd, {}).items())))
                 for osd in prepared.change.drained if weights[osd] > DRAINED_WEIGHT}})
+        if prepared.change is not None:
+            self._note_added(prepared.order, prepared.change, seen)
+
+    def _note_added(self, order: Optional[Order], change: Change, seen: Observation) -> None:
+        """`order`: None for a rollback. Its OSDs count as new again, if they did before."""
+        added = self._additions()
+        if order is None:
+            self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
+                             for osd, record in added.items()})
+        elif order.verb == 'expand':
+            found, osds = waiting(self.facts(seen)), seen.osdmap.osds
+            self._put_added({**added, **{osd: Added(osds[osd].uuid) for osd in change.weights
+                                         if found.get(osd) == ''}})
 
     def ended(self) -> None:
         """The campaign has ended."""
@@ -310,7 +327,7 @@ class CrushOrders:
 
     def load(self) -> None:
         """Load the records, which another mgr may have changed."""
-        self._known = None
+        self._known = self._added = None
 
     def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
         """Record these weights for `undrain`, with the new devices of the OSDs."""
@@ -319,22 +336,32 @@ class CrushOrders:
         if any(records.get(osd) != record for osd, record in new.items()):
             self._put_drained({**records, **new})
 
+    def replace_devices(self, osds: Collection[int]) -> None:
+        """The devices of these OSDs must not be filled again."""
+        self._put_added({osd: record for osd, record in self._additions().items()
+                         if osd not in osds})
+
     def forget_drains(self, seen: Observation, campaign: Optional[Campaign],
                       may_write: Callable[[], bool]) -> None:
         """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
-        weight, which `undrain` must not replace by the earlier one.
+        weight, which `undrain` must not replace by the earlier one. So is that of a new OSD after
+        the rollback of its expansion.
 
         `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
         whether this mgr owns the journal.
         """
-        records = self._records()
-        if not records:
+        records, added = self._records(), self._additions()
+        if not records and not added:
             return
         weights, changing = seen.crush.weights(), _changing(campaign)
+        empty = {osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) <= DRAINED_WEIGHT}
         left = {osd: record for osd, record in records.items() if osd in seen.osdmap.osds
-                and (osd in changing or weights.get(osd, 0.0) <= DRAINED_WEIGHT)}
-        if len(left) < len(records) and may_write():
+                and (osd in changing or osd in empty)}
+        new = {osd: record for osd, record in added.items()
+               if osd in changing or record.undone and osd in empty}
+        if (len(left) < len(records) or len(new) < len(added)) and may_write():
             self._put_drained(left)
+            self._put_added(new)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:
         """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
@@ -359,9 +386,36 @@ class CrushOrders:
         return self._known
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
+        if records == self._known:
+            return
         self._store.put(DRAINED, {str(osd): list(record if record.uneven else record[:2])
                                   for osd, record in records.items()})
         self._known = records
+
+    def _undone(self, osdmap: OsdMap) -> FrozenSet[int]:
+        """OSDs that were new before an expansion that was rolled back, with the same devices."""
+        return frozenset(osd for osd, record in self._additions().items() if record.undone
+                         and record.uuid and osd in osdmap.osds
+                         and osdmap.osds[osd].uuid == record.uuid)
+
+    def _additions(self) -> Dict[int, 'Added']:
+        if self._added is None:
+            try:
+                self._added = {int(osd): Added(str(uuid), bool(undone)) for osd, (uuid, undone)
+                               in (self._store.get(ADDED) or {}).items()}
+            except (AttributeError, TypeError, ValueError):
+                self._store.refuse(ADDED)
+                self._added = {}
+        return self._added
+
+    def _put_added(self, records: Dict[int, 'Added']) -> None:
+        if records == self._additions():
+            return
+        if records:
+            self._store.put(ADDED, {str(osd): list(record) for osd, record in records.items()})
+        else:
+            self._store.remove(ADDED)
+        self._added = records
 
 
 def _given_up(planned: Join, outlook: Future, seen: Observation) -> Iterator[str]:
@@ -415,6 +469,13 @@ class Drained(NamedTuple):
     uuid: str = ''
     #: Location and weight, where the weights differed between trees.
     uneven: Tuple[Tuple[str, float], ...] = ()
+
+
+class Added(NamedTuple):
+    """The record of an OSD that was new when its expansion began."""
+    uuid: str
+    #: The expansion was rolled back.
+    undone: bool = False
 
 
 def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:

@@ -58,6 +58,8 @@ class OrderFacts:
     uneven: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     #: As Reader.pool_shared; only previews need it.
     shared: Mapping[int, float] = field(default_factory=dict)
+    #: OSDs that were new before an expansion that was rolled back.
+    undone: AbstractSet[int] = frozenset()
 
 
 def is_tiny(weight: float) -> bool:
@@ -115,7 +117,8 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
 
     A disk that was emptied, also by others, must not be filled again unless it is named. An OSD
     that was ever the primary of a PG has an up_thru in the OSDMap until it is purged, and an OSD
-    with a share of the PGs is the primary of some.
+    with a share of the PGs is the primary of some. The rollback of an expansion restores the state
+    before, in which its OSDs were new.
     """
     return {osd: _not_new(osd, inventory) for osd, weight in sorted(
         inventory.crush.weights().items()) if weight == 0 and serves(osd, inventory.osdmap)}
@@ -136,10 +139,11 @@ def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
 
 def _not_new(osd: int, inventory: OrderFacts) -> str:
     space = inventory.space.get(osd)
-    if osd in inventory.drained:
-        return 'was drained'
-    if inventory.osdmap.osds[osd].has_led:
-        return 'held PGs before'
+    if osd not in inventory.undone:
+        if osd in inventory.drained:
+            return 'was drained'
+        if inventory.osdmap.osds[osd].has_led:
+            return 'held PGs before'
     if space is None or space.pgs is None:
         return UNREPORTED
     return 'holds %s' % pgs(space.pgs) if space.pgs else ''

@@ -297,6 +297,7 @@ class Replacing:
         return bool(self._known)
 
     def _put(self, known: Dict[int, Replacement]) -> None:
+        self._crush_orders.replace_devices(known)
         if known:
             self._store.put(DOCUMENT, {str(osd): list(row) for osd, row in known.items()})
         else:

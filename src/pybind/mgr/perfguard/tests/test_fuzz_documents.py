@@ -120,6 +120,15 @@ def test_records_of_drains_that_make_no_sense_are_kept_aside(document: Any) -> N
     assert any(key.startswith('damaged/drained') for key in driver.kv.data)
 
 
+@pytest.mark.parametrize('document', [{'3': None}, {'3': ['a']}, {'x': ['a', True]}, [3]])
+def test_records_of_expansions_that_make_no_sense_are_kept_aside(document: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put('added', document)
+    driver.restart()
+    driver.run(2)
+    assert any(key.startswith('damaged/added') for key in driver.kv.data)
+
+
 def test_a_campaign_with_a_primary_that_is_no_osd_is_kept_aside() -> None:
     """Found by the test above: each turn of the loop has failed."""
     story = NEWEST['RELEASING']

@@ -355,6 +355,71 @@ def test_a_rollback_that_continues_one_empties_its_osds_under_the_caps(
     assert set(weights.values()) == {1.0}
 
 
+def rolled_back() -> Driver:
+    """PGs have moved to the new OSDs, and back."""
+    driver = expanding()
+    driver.cluster.led.update(driver.cluster.new)
+    driver.order('rollback')
+    driver.run_to('DONE')
+    driver.run(3)
+    assert new_weights(driver) == [0.0] * 3
+    return driver
+
+
+def test_an_expansion_that_was_rolled_back_may_be_tried_again() -> None:
+    """The rollback has restored the state before, in which the OSDs were new."""
+    driver = rolled_back()
+    driver.restart()
+    driver.run(3)
+    answer = driver.order('expand', weight='1.0')
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'} and answer['left_out'] == []
+    driver.run_to('DONE')
+    driver.run(3)
+    assert new_weights(driver) == [1.0] * 3
+    assert not [key for key in driver.kv.data if key.startswith('added')]
+
+
+@pytest.mark.parametrize('since', ['another device', 'is being replaced', 'drained'])
+def test_what_has_happened_to_an_osd_since_the_rollback_counts(since: str) -> None:
+    driver = rolled_back()
+    if since == 'another device':
+        driver.cluster.uuids[8] = 'second'
+    elif since == 'is being replaced':
+        driver.order('replace', 'osd.8')
+    else:
+        driver.order('expand', '8', weight='1.0')
+        driver.run_to('DONE')
+        driver.order('drain', 'osd.8')
+        driver.run_to('DONE')
+    driver.run(3)
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert set(answer['weights']) == {'osd.9', 'osd.10'}
+    assert [row['osd'] for row in answer['left_out']] == [8]
+
+
+@pytest.mark.parametrize('before', ['was drained', 'held PGs before'])
+def test_an_osd_that_was_not_new_before_an_expansion_is_not_after_its_rollback(
+        before: str) -> None:
+    cluster = waiting()
+    driver = Driver(cluster)
+    if before == 'was drained':
+        driver.order('expand', '8', weight='1.0')
+        driver.run_to('DONE')
+        driver.order('drain', 'osd.8')
+        driver.run_to('DONE')
+    cluster.led.add(8)
+    driver.run(3)
+    driver.order('expand', '8', '9', '10', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    cluster.led.update(cluster.new)
+    driver.order('rollback')
+    driver.run_to('DONE')
+    driver.run(3)
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert set(answer['weights']) == {'osd.9', 'osd.10'}
+    assert [row['osd'] for row in answer['left_out']] == [8]
+
+
 def test_a_refused_map_is_not_applied_by_resume() -> None:
     driver = Driver()
     cluster = driver.cluster
