@@ -48,13 +48,18 @@ class CrushPlace(NamedTuple):
 @dataclass(frozen=True)
 class Level:
     """A choice of a rule above the OSD level: at most `num` buckets below each bucket of the level
-    above, each with as many OSDs as the `inner` choices allow."""
+    above, each with as many OSDs as the `inner` choices allow.
+
+    `retries`: a step of an MSR rule. Shards whose OSDs are out move to further buckets, so CRUSH
+    itself chooses more than `num`.
+    """
     type_name: str
     num: int
     inner: Tuple[int, ...]
     #: OSD -> its bucket of this level, and its bucket of the level above (at the top: the take).
     bucket_of: Mapping[int, int]
     parent_of: Mapping[int, int]
+    retries: bool = False
 
     def spreads(self, osds: OsdSet, pool_size: int) -> bool:
         """Whether each bucket of this level has one OSD of a set at most, and each of the level
@@ -62,6 +67,8 @@ class Level:
         buckets = list(map(self.bucket_of.get, osds))
         if len(set(buckets)) < len(buckets) or product(self.inner, pool_size) < 1:
             return False
+        if self.retries:
+            return True
         parents = [self.parent_of[osd] for osd in osds if osd in self.parent_of]
         allowed = wanted(self.num, pool_size)
         return len(parents) <= allowed or all(
@@ -74,7 +81,8 @@ class Level:
             bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
             if bucket is not None and parent is not None:
                 members.setdefault(CrushPlace(bucket, 'OSDs'), set()).add(osd)
-                members.setdefault(CrushPlace(parent, self._children), set()).add(bucket)
+                if not self.retries:
+                    members.setdefault(CrushPlace(parent, self._children), set()).add(bucket)
         return {place: len(found) for place, found in members.items()}
 
     def room(self, place: CrushPlace, pool_size: int) -> int:
@@ -161,7 +169,8 @@ def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
             break
         here = _bucket_of(buckets, [taken], type_id)
         inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
-        found.append(Level(step['type'], step['num'], inner, here, above))
+        found.append(Level(step['type'], step['num'], inner, here, above,
+                           step['op'] == _CHOOSE_MSR))
         above = here
     return found
 
@@ -240,9 +249,9 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
         if osd in level.bucket_of:
             buckets.setdefault(level.bucket_of[osd], set()).add(osd)
     found = sorted(filter(None, (
-        _places(below, each, pool_size) if below
-        else min(len(each), product(level.inner, pool_size)) for each in buckets.values())))
-    return sum(found[:max(0, wanted(level.num, pool_size))])
+        min(_places(below, each, pool_size) if below else len(each),
+            product(level.inner, pool_size)) for each in buckets.values())))
+    return sum(found if level.retries else found[:max(0, wanted(level.num, pool_size))])
 
 
 def weight_reason(rule: CrushRule, osd: int) -> str:

@@ -266,6 +266,15 @@ def test_drain_leaves_a_device_class_of_a_hybrid_rule_enough_hosts() -> None:
     assert 'only 3 OSDs' in refusal(Order('drain', ('h6', 'h7')), there)
 
 
+def test_drain_of_one_of_the_osds_that_an_msr_rule_chooses_on_a_host() -> None:
+    """Its shards move to a further host."""
+    there = racks(take(-1, 'default'), {'op': 'choosemsr', 'num': 2, 'type': 'host'},
+                  {'op': 'choosemsr', 'num': 2, 'type': 'osd'}, EMIT)
+    assert change_of(Order('drain', ('osd.1',)), there)
+    assert change_of(Order('drain', ('rack0', 'h4', 'osd.11')), there)
+    assert 'only 3 OSDs' in refusal(Order('drain', ('rack0', 'h4', 'h5', 'osd.13')), there)
+
+
 @pytest.mark.parametrize('name', ['osd.\u00b2', '\u00b2', 'osd.' + 5000 * '1', 'osd.-1', 'osd.'])
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(Refused, match='no OSD, host or rack'):

@@ -54,11 +54,17 @@ def test_a_balanced_end_never_puts_two_shards_on_a_host() -> None:
 
 @pytest.mark.parametrize('steps, osds, words', [
     (MSR, (0, 2, 4), None), (MSR, (0, 1, 4), '2 OSDs are in h0 (rule rule20 allows 1)'),
-    (MSR, (0, 2, 4, 6), '4 buckets of type host are in default (rule rule20 allows 3)'),
     ([take(-1), step('choosemsr', 2, 'host'), step('choosemsr', 2, 'osd'), EMIT],
      (0, 1, 4, 5), None),
+    # CRUSH gives the shard of an OSD that is out to a third host, or to a third rack.
     ([take(-1), step('choosemsr', 2, 'host'), step('choosemsr', 2, 'osd'), EMIT],
-     (0, 1, 4, 6), '3 buckets of type host'),
+     (0, 1, 4, 6), None),
+    ([take(-1), step('choosemsr', 1, 'rack'), step('choosemsr', 2, 'host'),
+      step('choosemsr', 1, 'osd'), EMIT], (0, 4), None),
+    ([take(-1), step('choosemsr', 1, 'rack'), step('choosemsr', 2, 'host'),
+      step('choosemsr', 1, 'osd'), EMIT], (0, 2, 4, 6), None),
+    ([take(-1), step('choosemsr', 2, 'rack'), step('choosemsr', 1, 'host'),
+      step('choosemsr', 1, 'osd'), EMIT], (0, 2), '2 OSDs are in r0 (rule rule20 allows 1)'),
     # A classic rule, whose hosts the mon counts without looking into them.
     ([take(-1), step('choose_indep', 3, 'host'), step('choose_indep', 1, 'osd'), EMIT],
      (0, 1, 4), '2 OSDs are in h0'),
