@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+NO_ANSWER = 'no answer from the mons'
 
 #: Maximum number of PGs that ceph-mgr maps in one call, which holds the GIL for about 25 ms.
 MOST_PGS_AT_ONCE = 4096
@@ -361,8 +362,7 @@ class MgrCluster:
             given = (command[INPUT],) if INPUT in command else ()
             self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
             results.append(result)
-        deadline = time.monotonic() + timeout
-        replies = [self._wait(result, deadline) for result in results]
+        replies = self._wait(results, time.monotonic() + timeout)
         self._late += [result for result in results if not result.ev.is_set()]
         return replies
 
@@ -410,12 +410,19 @@ class MgrCluster:
             return -errno.ENOENT, '', 'balancer: %s' % failure
         return int(retval), str(out), str(error)
 
-    def _wait(self, result: CommandResult, deadline: float) -> Reply:
-        # Short steps: a module that is being disabled must not wait for mons without quorum.
-        while not result.ev.wait(0.5):
-            if time.monotonic() > deadline or self._stopping():
-                return Reply(None, error='no answer from the mons')
-        return Reply(result.r, result.outb, result.outs)
+    def _wait(self, results: Sequence[CommandResult], deadline: float) -> List[Reply]:
+        """The answers; without them all until the deadline, of those that were given."""
+        replies = []
+        for result in results:
+            # Short steps: a module that is being disabled must not wait for mons without quorum.
+            while not result.ev.wait(max(0.0, min(0.5, deadline - time.monotonic()))):
+                if self._stopping():
+                    deadline = min(deadline, time.monotonic())
+                if time.monotonic() >= deadline:
+                    break
+            replies.append(Reply(result.r, result.outb, result.outs) if result.ev.is_set()
+                           else Reply(None, error=NO_ANSWER))
+        return replies
 
     # ---- Publishing
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Commands for the mons: sent together, but not more than they can answer in time."""
+import json
+import threading
+import time
+from typing import Any, Dict, List
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures('mgr_stub')
+
+
+class Mons:
+    """The mgr's API; the mons answer all commands that they have with each proposal."""
+
+    def __init__(self, answers: int = 1 << 30) -> None:
+        self._lock = threading.Lock()
+        self._waiting: List[Any] = []
+        #: After this number, they are silent.
+        self._answers = answers
+        self.sent: List[Dict[str, Any]] = []
+        self.most = 0
+
+    def get_latest_counter(self, kind: str, daemon: str, counter: str) -> Any:
+        return {counter: []}
+
+    def send_command(self, result: Any, service: str, target: str, command: str,
+                     *rest: str) -> None:
+        with self._lock:
+            self.sent.append(json.loads(command))
+            if len(self.sent) <= self._answers:
+                self._waiting.append(result)
+            self.most = max(self.most, len(self._waiting))
+            if len(self._waiting) == 1:
+                threading.Timer(0.3, self._propose).start()
+
+    def _propose(self) -> None:
+        with self._lock:
+            for result in self._waiting:
+                result.ev.set()
+            self._waiting.clear()
+
+
+def mgr_cluster(mons: Mons, stopping: bool = False) -> Any:
+    from perfguard.cluster.mgr import MgrCluster
+    cluster: Any = MgrCluster
+    return cluster(mons, lambda: stopping)
+
+
+def commands(number: int) -> List[Dict[str, Any]]:
+    return [{'prefix': 'osd rm-pg-upmap-items', 'pgid': '1.%x' % seed} for seed in range(number)]
+
+
+@pytest.mark.parametrize('stopping, timeout', [(False, 1.0), (True, 60.0)])
+def test_mons_without_quorum_are_waited_for_once(stopping: bool, timeout: float) -> None:
+    """Not for each of 2,000 pins: the loop would stand still for a quarter of an hour."""
+    begin = time.monotonic()
+    replies = mgr_cluster(Mons(answers=0), stopping).run(commands(200), timeout=timeout)
+    assert [reply.retval for reply in replies] == [None] * 200
+    assert time.monotonic() - begin < 30.0
