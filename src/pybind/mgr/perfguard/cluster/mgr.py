@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+#: Maximum number of commands that are sent before the mons answer; a change of CRUSH with the most
+#: pins that fit into one epoch has fewer. A mon carries out about 700 pins per second, and the
+#: beacons of this mgr wait behind them: after 30 s without one (mon_mgr_beacon_grace) the mons
+#: replace the mgr.
+MOST_COMMANDS = 5000
 NO_ANSWER = 'no answer from the mons'
 
 #: Maximum number of PGs that ceph-mgr maps in one call, which holds the GIL for about 25 ms.
@@ -354,17 +359,26 @@ class MgrCluster:
     # ---- Acting
 
     def run(self, commands: Sequence[Command], timeout: float = 60.0) -> List[Reply]:
-        """Send all mon commands, then wait: the mon batches them into few proposals."""
-        results: List[CommandResult] = []
-        for command in commands:
-            result = CommandResult('')
-            arguments = {key: value for key, value in command.items() if key != INPUT}
-            given = (command[INPUT],) if INPUT in command else ()
-            self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
-            results.append(result)
-        replies = self._wait(results, time.monotonic() + timeout)
-        self._late += [result for result in results if not result.ev.is_set()]
-        return replies
+        """Send all mon commands, then wait: the mon batches them into few proposals.
+
+        Above MOST_COMMANDS they are sent in parts, each after the answers to the one before.
+        Without these, the rest is not sent and counts as unanswered.
+        """
+        deadline = time.monotonic() + timeout
+        replies: List[Reply] = []
+        while len(replies) < len(commands) and not any(reply.retval is None for reply in replies):
+            results = [self._send(command)
+                       for command in commands[len(replies):len(replies) + MOST_COMMANDS]]
+            replies += self._wait(results, deadline)
+            self._late += [result for result in results if not result.ev.is_set()]
+        return replies + [Reply(None, error=NO_ANSWER)] * (len(commands) - len(replies))
+
+    def _send(self, command: Command) -> CommandResult:
+        result = CommandResult('')
+        arguments = {key: value for key, value in command.items() if key != INPUT}
+        given = (command[INPUT],) if INPUT in command else ()
+        self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
+        return result
 
     def unanswered(self) -> bool:
         """Whether the mons may still execute a command that they have not answered.

@@ -7,6 +7,8 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.rebalance.joining import MAX_BURST_PINS
+
 pytestmark = pytest.mark.usefixtures('mgr_stub')
 
 
@@ -49,6 +51,32 @@ def mgr_cluster(mons: Mons, stopping: bool = False) -> Any:
 
 def commands(number: int) -> List[Dict[str, Any]]:
     return [{'prefix': 'osd rm-pg-upmap-items', 'pgid': '1.%x' % seed} for seed in range(number)]
+
+
+def test_no_more_commands_wait_for_the_mons_than_they_answer_in_a_few_seconds() -> None:
+    """The CRUSH map of a large cluster is restored, with a pin for each PG that has moved. The
+    beacons of the mgr wait behind all of them, and without beacons the mons replace it."""
+    mons, wanted = Mons(), commands(15000)
+    replies = mgr_cluster(mons).run(wanted)
+    assert [reply.retval for reply in replies] == [0] * len(wanted) and mons.sent == wanted
+    assert mons.most <= 5000
+
+
+def test_a_burst_that_fits_into_one_epoch_is_sent_at_once() -> None:
+    """Each pin takes up to two commands, and the OSDs get their weights."""
+    mons = Mons()
+    mgr_cluster(mons).run(commands(2 * MAX_BURST_PINS + 500))
+    assert mons.most == 2 * MAX_BURST_PINS + 500
+
+
+def test_without_an_answer_the_rest_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard.cluster import mgr
+    monkeypatch.setattr(mgr, 'MOST_COMMANDS', 3)
+    mons = Mons(answers=4)
+    cluster = mgr_cluster(mons)
+    replies = cluster.run(commands(9), timeout=1.0)
+    assert [reply.retval for reply in replies] == [0] * 4 + [None] * 5
+    assert len(mons.sent) == 6 and cluster.unanswered()
 
 
 @pytest.mark.parametrize('stopping, timeout', [(False, 1.0), (True, 60.0)])
