@@ -17,6 +17,7 @@ from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import Json, OsdMap, PgSets
 from ..errors import Refused
 from ..options import DEFAULTS
+from ..rebalance.crush_orders import WEIGHT_SET_OPTION
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import (Order, OrderFacts, change_of, how_to_leave_empty, is_tiny,
@@ -53,6 +54,9 @@ CAPS: Mapping[str, Tuple[str, str]] = {
 
 #: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
 APART = 'the OSDMap is newer and has another acting set: plan again'
+#: Of a change of weights; a dump does not show it, and Ceph's tools always change both.
+FIXED_SETS = ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
+              'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION)
 #: Maximum length of an unexpected error.
 SHOWN = 200
 
@@ -334,6 +338,8 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     if change is None:
         raise BadInput('no new OSD of CRUSH weight 0 is up and in')
     remarks = warnings(order, change, facts)
+    if maps.crush.weight_sets:
+        remarks += (FIXED_SETS,)
     for text in remarks:
         say(text)
     future = _future(osdmap, source, change.weights, progress)

@@ -377,6 +377,18 @@ def test_an_expansion_warns_where_weights_are_not_sizes(change, tmp_path, kb, wa
     assert not json.loads(change('drain', 'h3', '--format', 'json')[1])['warnings']
 
 
+@pytest.mark.parametrize('sets, warned', [
+    ({}, 0), ({'-1': [{'bucket_id': -1, 'weight_set': [[1.0] * 10]}]}, 1), ({'-1': []}, 0)])
+def test_a_change_warns_of_weight_sets(change, tmp_path, sets, warned):
+    """Of the crush-compat balancer: the preview does not show that they may not follow."""
+    (tmp_path / 'report').write_text(json.dumps({
+        'osdmap': OSD_DUMP, 'crushmap': {**CRUSH_DUMP, 'choose_args': sets}}))
+    for argv in (('expand',), ('drain', 'h3')):
+        status, out, err = change(*argv, '--format', 'json')
+        assert status == 0 and err.count('osd_crush_update_weight_set') == warned
+        assert len(json.loads(out)['warnings']) == warned
+
+
 @pytest.mark.parametrize('argv, weight', [
     (('expand', '--weight', '2.5'), 'osd.9 2.5'), (('expand', 'h9'), 'osd.9 1.0'),
     (('drain', 'h3', 'osd.4'), 'osd.3 0.0001')])
