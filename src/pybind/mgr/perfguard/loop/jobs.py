@@ -131,4 +131,5 @@ class Jobs:
     @property
     def remarks(self) -> List[str]:
         """For the reasons of `status`."""
-        return [*self.rebalance.replacing.remarks, *self.rescuing.remarks, self.journal.failure]
+        return [*self.rebalance.replacing.remarks, *self.rescuing.remarks, *self.probing.remarks,
+                self.journal.failure]

@@ -6,7 +6,7 @@ import math
 import zlib
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
@@ -17,6 +17,7 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..version import VERSION
 from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import Steady, limit_seconds
@@ -29,8 +30,11 @@ from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
-from .settings import Attempts, StoredSettings, due, health_check, schedule_of, schedule_to_json
+from .settings import (AGAIN_SECONDS, Attempts, StoredSettings, due, health_check, schedule_of,
+                       schedule_to_json)
 from .types import BadJob, NAMESPACE, PREFIX
+from .wire import other_version
+from .worker import installed_version
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +103,10 @@ class Probing:
         self._places: Mapping[int, OsdPlace] = {}
         self._layouts: Mapping[str, Layout] = {}
         self._verdicts = Verdicts()
+        #: When the installed version was last read.
+        self._version_read = float('-inf')
+        #: For `status`.
+        self.remarks: Tuple[str, ...] = ()
         self.probed = Probed()
 
     @property
@@ -187,7 +195,7 @@ class Probing:
                   moving: bool) -> Json:
         """Called by the loop; raises Refused."""
         if isinstance(order, RunOrder):
-            given = draft(order, self._cluster, seen, view, options, moving)
+            given = self._drafted(order, seen, view, options, moving)
             if order.dry_run:
                 return {**given.preview, 'dry_run': True}
             return self._begin(given, seen, options)
@@ -215,6 +223,23 @@ class Probing:
         if record is None:
             raise unknown(run, self._archive.unread)
         return record
+
+    def _drafted(self, order: RunOrder, seen: Observation, view: View, options: Options,
+                 moving: bool) -> Draft:
+        """Raises Refused if the order is invalid; other refusals are in the draft."""
+        given = draft(order, self._cluster, seen, view, options, moving)
+        self._read_version(seen.now)
+        if order.store or not self.remarks:
+            return given
+        refusals = (*self.remarks, *given.refusals)
+        return replace(given, refusals=refusals,
+                       preview={**given.preview, 'refusals': list(refusals)})
+
+    def _read_version(self, now: float) -> None:
+        """Look for an upgrade: its workers do not work for the mgr that runs since before."""
+        installed, self._version_read = installed_version(), now
+        self.remarks = () if installed in ('', VERSION) else (
+            other_version(VERSION, installed) + '; no probe begins until then',)
 
     def _begin(self, given: Draft, seen: Observation, options: Options) -> Json:
         if self._record is not None:
@@ -352,6 +377,8 @@ class Probing:
         self._history.put_loaded(self._archive.collect())
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
+        if not 0.0 <= seen.now - self._version_read < AGAIN_SECONDS:
+            self._read_version(seen.now)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
@@ -368,7 +395,7 @@ class Probing:
             words = next(each.words for each in settings.schedules if each.name == name)
             try:
                 order = order_of_words(dict(words), name)
-                self._begin(draft(order, self._cluster, seen, view, options, moving), seen, options)
+                self._begin(self._drafted(order, seen, view, options, moving), seen, options)
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:

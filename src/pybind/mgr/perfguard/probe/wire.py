@@ -65,8 +65,7 @@ def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
 def request_from_json(data: Json) -> WorkerRequest:
     """Raises BadJob if a field is missing, unknown or invalid, or another version sent it."""
     if data.get('version') != VERSION:
-        raise BadJob('the mgr runs perfguard %s, but %s is installed: restart the mgr, or run '
-                     '"ceph mgr fail"' % (data.get('version', 'of another version'), VERSION))
+        raise BadJob(other_version(data.get('version', 'of another version'), VERSION))
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
         objects = [tuple(names) for names in data.get('objects', ())]
@@ -93,6 +92,12 @@ def request_from_json(data: Json) -> WorkerRequest:
     if foreign is not None:
         raise BadJob('bad request: object %r lacks the prefix %r' % (foreign, request.prefix))
     return request
+
+
+def other_version(running: str, installed: str) -> str:
+    """Why the mgr, which runs one version, cannot use a worker of another one."""
+    return 'the mgr runs perfguard %s, but %s is installed: restart the mgr, or run "ceph mgr ' \
+        'fail"' % (running, installed)
 
 
 def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],

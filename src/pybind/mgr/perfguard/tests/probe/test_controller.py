@@ -4,6 +4,7 @@ import calendar
 import errno
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
@@ -16,7 +17,9 @@ from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
 from perfguard.probe.osd_bench import capacities
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
+from perfguard.probe.worker import installed_version
 from perfguard.store import Store
+from perfguard.version import VERSION
 
 from ..fakes import probe_runs
 from ..fakes.driver import OPTIONS, codes
@@ -225,6 +228,37 @@ def test_refused_in_the_next_window_is_reported_again() -> None:
         go_to(driver, SUNDAY + day * DAY + 2 * HOUR)
         go_to(driver, SUNDAY + day * DAY + 5 * HOUR)
     assert len(driver.told('refused')) == 2
+
+
+def test_after_an_upgrade_no_probe_begins_before_the_mgr_is_restarted(monkeypatch: Any) -> None:
+    """The worker would be one of the other version, and each attempt would leave a failed probe."""
+    driver = scheduled()
+    driver.run(3)
+    monkeypatch.setattr('perfguard.probe.controller.installed_version', lambda: '99.0')
+    driver.cluster.now = SUNDAY + 2 * HOUR
+    driver.run(int(3 * AGAIN_SECONDS))
+    assert not driver.listed and driver.told('refused') == ['scheduled probe nightly']
+    text = 'but 99.0 is installed: restart the mgr'
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert text in row['refused'] and '\n' not in row['refused']
+    assert [text in reason for reason in driver.loop.status()['reasons']].count(True) == 1
+    with pytest.raises(Refused, match=text):
+        driver.give(IN_POOL)
+    assert text in driver.give(replace(IN_POOL, dry_run=True))['refusals'][0]
+    # The OSDs' own bench needs no worker.
+    assert driver.give(RunOrder(store=True, osd='0', dry_run=True))['refusals'] == []
+    monkeypatch.setattr('perfguard.probe.controller.installed_version', lambda: VERSION)
+    driver.run(int(AGAIN_SECONDS))
+    driver.finish()
+    assert driver.state(1) == 'done' and not driver.loop.probing.remarks
+
+
+def test_the_installed_version(tmp_path: Path) -> None:
+    assert installed_version() == VERSION
+    assert installed_version(str(tmp_path / 'missing')) == ''
+    for content, found in ((b"# x\nVERSION = '1.2'\n", '1.2'), (b'', ''), (b'\xff', '')):
+        (tmp_path / 'version.py').write_bytes(content)
+        assert installed_version(str(tmp_path / 'version.py')) == found
 
 
 def test_a_schedule_whose_pool_has_gone() -> None:
