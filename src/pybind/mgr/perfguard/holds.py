@@ -8,7 +8,9 @@ alone, also when other settings are given back. Values are text; None: not set.
 """
 import shlex
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import Iterable, NamedTuple, Optional, Tuple
+
+from .cluster.types import Command, Json
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,14 @@ class Row:
     restore: str
 
 
-def shell(command: Mapping[str, Any]) -> str:
+def shell(command: Command) -> str:
     """A mon command as an operator types it."""
     words = ['--' + key.replace('_', '-') if value is True else shlex.quote(str(value))
              for key, value in command.items() if key != 'prefix']
-    return ' '.join(['ceph', command['prefix'], *words])
+    return ' '.join(['ceph', str(command['prefix']), *words])
 
 
-def to_json(rows: Iterable[Row]) -> Dict[str, Any]:
+def to_json(rows: Iterable[Row]) -> Json:
     return {'held': [asdict(row) for row in rows]}
 
 

@@ -15,7 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Protocol
 
-from .cluster.tool_thread import ToolJob
+from .cluster.tool_thread import AnyJob
+from .cluster.types import Json
 from .errors import Refused
 from .mitigation.types import Revert
 from .rebalance.pinning import unpinned
@@ -23,8 +24,6 @@ from .rebalance.requests import Request, from_json
 from .rebalance.types import Campaign, Phase
 from .store import Store
 from .tables import pgs
-
-Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
 PATIENCE_SECONDS = 30.0
@@ -113,7 +112,7 @@ class PendingOrder:
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
     #: Its job in the tool thread; None: not begun, or not needed.
-    job: Optional[ToolJob[Any]] = None
+    job: Optional[AnyJob] = None
     #: The version of CRUSH that the job is based on.
     crush_version: int = -1
     origin: Origin = field(default_factory=lambda: _thread.origin)
@@ -261,7 +260,7 @@ class Requests:
         """For the loop: keep an order that cannot be answered in this turn."""
         self._kept.append(pending)
 
-    def finished_job(self, order: Any, crush_version: int) -> Optional[ToolJob[Any]]:
+    def finished_job(self, order: object, crush_version: int) -> Optional[AnyJob]:
         """For the loop: the job of the same order, whose result was too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \

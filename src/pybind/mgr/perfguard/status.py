@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state at the end of a turn: typed, and as the JSON of commands; health checks; progress."""
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
@@ -92,7 +92,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             settings=campaign.settings)))
 
 
-def failing(published: Published, check: Mapping[str, Any]) -> Published:
+def failing(published: Published, check: HealthChecks) -> Published:
     """The state with a health check that no turn could publish."""
     status = published.status
     first = [Reason(code, '%s (%s)' % (each['summary'], code)) for code, each in check.items()

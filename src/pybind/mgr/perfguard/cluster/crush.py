@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Set, Tuple)
 
-from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, compiled,
+from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, DumpedRule, compiled,
                          emit_order, emit_violation, product, wanted, weight_reason,
                          weights_below)
 from .types import OsdSet
@@ -40,7 +40,7 @@ class CrushRules:
     """The trees and rules of a CRUSH map, including the shadow trees of device classes."""
     _buckets: Buckets
     _type_ids: Mapping[str, int]
-    _dumped_rules: Mapping[int, Mapping[str, Any]]
+    _dumped_rules: Mapping[int, DumpedRule]
     #: OSD -> device class, if it has one.
     _classes: Mapping[int, str] = field(default_factory=dict)
     #: Checksum of everything except trees and rules: tunables, weight sets.
@@ -293,7 +293,7 @@ class CrushRules:
         Names with different checksums have changed between two maps. Weights of buckets are sums
         of the weights below them, so they do not count.
         """
-        parts: Dict[str, List[Any]] = {}
+        parts: Dict[str, List[object]] = {}
         for bucket in self._buckets.values():
             if '~' not in bucket.name:
                 parts.setdefault('bucket ' + bucket.name, []).append(bucket.type_id)
@@ -377,7 +377,7 @@ class CrushRules:
         leaves = [choice.bucket_of for choice in rule.choices if choice.leaf]
         fences = [choice.bucket_of for choice in rule.choices if not choice.leaf]
         domain = {osd: leaves[-1].get(osd, osd) if leaves else osd for osd in rule.weights}
-        numbers: Dict[Any, int] = {}
+        numbers: Dict[object, int] = {}
         fence = {}
         for osd in sorted(rule.weights):
             place = (tuple(buckets.get(osd) for buckets in fences),

@@ -15,7 +15,7 @@ import time
 from graphlib import CycleError, TopologicalSorter
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
 from .dumps import pg_nums, with_pg_nums
@@ -299,7 +299,7 @@ class _Tools:
                 argv[0], _last_words(errors) or _last_words(out) or status))
         return out
 
-    def _wait(self, process: 'subprocess.Popen[Any]', name: str, files: Sequence[Path],
+    def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
               most: int) -> int:
         """Returns the status."""
         status: Optional[int] = None

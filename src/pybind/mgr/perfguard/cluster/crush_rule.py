@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What one CRUSH rule requires of the OSDs of a PG, derived from ``ceph osd crush dump``."""
 from dataclasses import dataclass
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple, TypedDict)
 
 from .types import NO_OSD, OsdSet
 
@@ -15,6 +15,25 @@ _CHOOSE_MSR = 'choosemsr'
 _MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
     'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
                                'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
+
+
+class DumpedStep(TypedDict, total=False):
+    """A step of a rule as ``ceph osd crush dump`` describes it."""
+    op: str
+    num: int
+    type: str
+    item: int
+
+
+class DumpedRule(TypedDict, total=False):
+    """A rule as ``ceph osd crush dump`` describes it."""
+    rule_id: int
+    rule_name: str
+    type: int
+    #: Sizes of its pools; before Quincy.
+    min_size: int
+    max_size: int
+    steps: Sequence[DumpedStep]
 
 
 @dataclass(frozen=True)
@@ -127,7 +146,7 @@ class CrushRule:
     modelled: bool
 
 
-def compiled(dumped: Mapping[str, Any], buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
+def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
     """A rule of ``ceph osd crush dump``."""
     takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
     choices: List[Choice] = []
@@ -135,7 +154,7 @@ def compiled(dumped: Mapping[str, Any], buckets: Buckets, type_ids: Mapping[str,
     levels: List[Level] = []
     taken: Optional[int] = None
     nums: Dict[str, int] = {}
-    block: List[Mapping[str, Any]] = []
+    block: List[DumpedStep] = []
     for step in dumped['steps']:
         if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
             block.append(step)
@@ -157,7 +176,7 @@ def compiled(dumped: Mapping[str, Any], buckets: Buckets, type_ids: Mapping[str,
 
 
 def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
-            steps: Sequence[Mapping[str, Any]]) -> List[Level]:
+            steps: Sequence[DumpedStep]) -> List[Level]:
     """The choices between a take and its emit."""
     found: List[Level] = []
     above: Mapping[int, int] = {}

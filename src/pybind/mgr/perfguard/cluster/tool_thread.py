@@ -50,7 +50,11 @@ class ToolJob(Generic[Result]):
         return self._result  # type: ignore[return-value]
 
 
-def call_off(job: Optional[Tuple[Any, ToolJob[Any]]]) -> None:
+#: A job whose result depends on its order.
+AnyJob = ToolJob[Any]
+
+
+def call_off(job: Optional[Tuple[object, ToolJob[Result]]]) -> None:
     """Cancel a job that is replaced; `job`: its basis and the job."""
     if job is not None:
         job[1].cancelled = True
@@ -63,7 +67,7 @@ class ToolThread:
         """`wake` is called by the thread after each job."""
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: Deque[ToolJob[Any]] = collections.deque()
+        self._waiting: Deque[AnyJob] = collections.deque()
         self._thread: Optional[threading.Thread] = None
         self._closed = False
 

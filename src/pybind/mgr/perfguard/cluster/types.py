@@ -10,9 +10,11 @@ from typing import AbstractSet, Any, Dict, FrozenSet, Mapping, NamedTuple, Optio
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
 
-#: A document of JSON.
+#: A document of JSON to be read: only where it enters the module.
 Json = Dict[str, Any]
-#: A command for the mons: "prefix" and its arguments.
+#: A document of JSON to be stored or shown: its values are not read again.
+Document = Dict[str, object]
+#: A command for the mons or for OSDs: "prefix" and its arguments.
 Command = Mapping[str, Any]
 #: Key of the input data of a command, which is not an argument.
 INPUT = 'input'

@@ -5,6 +5,7 @@ import logging
 from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from ..cluster.ports import View
+from ..cluster.types import Document
 from ..errors import Refused
 from ..events import Event
 from ..holds import to_json as held_to_json
@@ -13,7 +14,7 @@ from ..observation import Observation
 from ..options import Options
 from ..probe.plan import RunOrder
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import (CLOSING, SAFE, Json, PendingOrder, Promised, losses, next_request, refuse)
+from ..requests import (CLOSING, SAFE, PendingOrder, Promised, losses, next_request, refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -90,7 +91,7 @@ class Answering:
     def _answer(self, pending: PendingOrder, seen: Observation, view: View,
                 options: Options) -> None:
         order = pending.order
-        jobs: Dict[str, Callable[..., Optional[Json]]] = {
+        jobs: Dict[str, Callable[..., Optional[Document]]] = {
             'rebalance': self._change_crush, 'probe': self._probe, 'advise': self._advise,
             'shutdown': self._shut_down, 'why': self._explain}
         try:
@@ -111,31 +112,31 @@ class Answering:
             pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
 
     def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
-                      _: Options) -> Optional[Json]:
+                      _: Options) -> Optional[Document]:
         return self._jobs.rebalance.carry_out(pending, seen, view)
 
     def _explain(self, pending: PendingOrder, seen: Observation, _: View,
-                 options: Options) -> Optional[Json]:
+                 options: Options) -> Optional[Document]:
         rebalance = self._jobs.rebalance
         return self._jobs.explaining.carry_out(pending.order, LoopState(
             seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
             rebalance.shown_reasons(seen), self._jobs.watching.watched))
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,
-               options: Options) -> Json:
+               options: Options) -> Document:
         order = pending.order
         if isinstance(order, RunOrder) and not order.dry_run:
             self._jobs.shutdown.reopen()
         return self._jobs.probing.carry_out(order, seen, view, options,
                                             self._jobs.rebalance.active)
 
-    def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Json:
+    def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Document:
         return self._jobs.advising.carry_out(pending.order, seen, view,
                                              self._jobs.rebalance.open,
                                              self._jobs.untrimmed_epochs)
 
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
-                   options: Options) -> Json:
+                   options: Options) -> Document:
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),

@@ -12,6 +12,7 @@ from typing import Callable, List, Optional, Sequence, Union
 from ..advise.report import Advice
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
+from ..cluster.types import Json
 from ..errors import FailedTurns
 from ..mitigation.types import Revert
 from ..observation import Observation
@@ -19,7 +20,7 @@ from ..options import Options
 from ..probe.archive import Database
 from ..probe.report import Probed
 from ..rebalance.requests import Request
-from ..requests import AnsweredOrder, Json, Promised, Requests
+from ..requests import AnsweredOrder, Promised, Requests
 from ..status import Published, status_json
 from ..store import Store
 from ..watch.series import HistoryPoint

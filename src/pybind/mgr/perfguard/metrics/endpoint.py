@@ -11,7 +11,7 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .page import CONTENT_TYPE
 
@@ -216,9 +216,9 @@ class Place(NamedTuple):
         return ('[%s]:%d' if ':' in self.address else '%s:%d') % self
 
 
-def place_of(option: Callable[[str], Any]) -> Place:
+def place_of(option: Callable[[str], object]) -> Place:
     """`option`: a getter such as MgrModule.get_localized_module_option."""
-    return Place(str(option('metrics_addr')), int(option('metrics_port')))
+    return Place(str(option('metrics_addr')), int(str(option('metrics_port'))))
 
 
 class Endpoint:

@@ -2,7 +2,7 @@
 """Runs the mitigation: observes, decides, journals, acts and publishes once per turn."""
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
@@ -24,8 +24,6 @@ from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, Revert, Rung, SettingKind, StepStage, active, own_flags, own_options,
                     state_from_json, state_to_json)
-
-Json = Dict[str, Any]
 
 #: The document in the store.
 DOCUMENT = 'mitigation'

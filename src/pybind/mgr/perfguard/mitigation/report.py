@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The mitigation in words, and as the data that commands print."""
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
+from ..cluster.types import Json
 from ..errors import Code, Reason, texts
 from ..holds import Row, shell
 from .recovery_options import command_of
 from .types import LadderStep, MitigationState, Put, Rung, Setting, SettingKind, StepStage, active
-
-Json = Dict[str, Any]
 
 
 @dataclass(frozen=True)

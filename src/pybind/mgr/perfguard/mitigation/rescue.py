@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
                     NamedTuple, Optional, Tuple)
 
-from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of)
+from ..cluster.types import (NO_OSD, Json, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry,
+                             pool_of)
 from ..observation import Observation
 from ..rebalance.campaign_store import entry_from_json, entry_to_json
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
 from ..upmap.semantics import out_osds
 from ..upmap.shares import DRAIN_WEIGHT, Room
-
-Json = Dict[str, Any]
 
 #: PGs whose states are requested at a time, and PGs that are rescued at a time.
 ASKED, AT_ONCE = 16, 4

@@ -2,13 +2,11 @@
 """Types of the mitigation, and their JSON."""
 import enum
 from dataclasses import dataclass, field
-from typing import (Any, ClassVar, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple)
+from typing import Any, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..cluster.types import ConfigEntry
+from ..cluster.types import ConfigEntry, Json
 from ..errors import Reason
 from ..events import Event
-
-Json = Dict[str, Any]
 
 
 class Rung(str, enum.Enum):
@@ -289,7 +287,7 @@ def _troubles_from_json(rows: Any) -> Tuple[Trouble, ...]:
                  and _is_number(row[1]) and _is_number(row[2]))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Finite, and a time or an id."""
     return isinstance(value, (int, float)) and 0 <= value < 1e12
 

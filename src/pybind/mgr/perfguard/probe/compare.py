@@ -9,7 +9,7 @@ verdict on all lines is "slower" both ways.
 import math
 import random
 from operator import attrgetter
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 from ..errors import InvalidValue
@@ -344,10 +344,12 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
 
 def _median(repetitions: Sequence[Repetition]) -> Repetition:
     """The last repetition with the medians of all."""
-    medians: Dict[str, Any] = {
-        quantity: median(sorted(_values(repetitions, quantity)))
-        for quantity in ('iops', 'bytes_per_second', 'latency_ns', 'p99_ns')}
-    return repetitions[-1]._replace(**medians)
+    def middle(quantity: str) -> float:
+        return median(sorted(_values(repetitions, quantity)))
+
+    return repetitions[-1]._replace(
+        iops=middle('iops'), bytes_per_second=middle('bytes_per_second'),
+        latency_ns=middle('latency_ns'), p99_ns=middle('p99_ns'))
 
 
 def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],

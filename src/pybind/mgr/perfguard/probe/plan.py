@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Reader, View
-from ..cluster.types import RJENKINS, Json, Pool
+from ..cluster.types import RJENKINS, Document, Pool
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
@@ -155,7 +155,7 @@ class Draft:
     #: Why the run must not begin now.
     refusals: Tuple[str, ...]
     #: What --dry-run shows.
-    preview: Json
+    preview: Document
 
     @property
     def image(self) -> bool:

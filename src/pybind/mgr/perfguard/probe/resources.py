@@ -9,10 +9,10 @@ import json
 import random
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import ConfigEntry, Json, Pool
+from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
@@ -73,7 +73,7 @@ class RunResources:
         return '%s%d-' % (PREFIX, self.run)
 
 
-def resources_to_json(resources: RunResources) -> Dict[str, Any]:
+def resources_to_json(resources: RunResources) -> Json:
     naming = None if resources.naming is None else naming_to_json(resources.naming)
     return {**vars(resources), 'allowed': dict(resources.allowed), 'naming': naming}
 
@@ -126,10 +126,10 @@ def pg_num_for(osds: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
+def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Command]:
     """In order; for one replica the mons require a confirmation."""
-    size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'size',
-                            'val': str(replicas)}
+    size: Document = {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'size',
+                      'val': str(replicas)}
     if replicas == 1:
         size['yes_i_really_mean_it'] = True
     return [
@@ -145,7 +145,7 @@ def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[D
 LIST_POOLS = {'prefix': 'osd pool ls', 'detail': 'detail', 'format': 'json'}
 
 
-def user_command(resources: RunResources) -> Dict[str, Any]:
+def user_command(resources: RunResources) -> Command:
     """The user can access only objects in the probes' namespace of this pool; for an image, whose
     objects librbd names and changes by methods, all of a pool that holds nothing else."""
     pool = quoted(resources.pool)
@@ -169,11 +169,11 @@ def quoted(name: str) -> str:
                  'with control characters' % name)
 
 
-def remove_user_command(resources: RunResources) -> Dict[str, Any]:
+def remove_user_command(resources: RunResources) -> Command:
     return {'prefix': 'auth rm', 'entity': resources.entity}
 
 
-def remove_pool_command(resources: RunResources) -> Dict[str, Any]:
+def remove_pool_command(resources: RunResources) -> Command:
     return {'prefix': 'osd pool rm', 'pool': resources.pool, 'pool2': resources.pool,
             'yes_i_really_really_mean_it': True}
 
@@ -184,11 +184,11 @@ def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
                  and entry.section == 'mon' and not entry.mask), None)
 
 
-def allow_command(option: str) -> Dict[str, Any]:
+def allow_command(option: str) -> Command:
     return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': ALLOWED}
 
 
-def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
+def restore_command(option: str, before: Optional[str]) -> Command:
     if before is None:
         return {'prefix': 'config rm', 'who': 'mon', 'name': option}
     return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
@@ -385,7 +385,7 @@ class ResourceManager:
         self.note(allowed={})
         return True
 
-    def _done(self, command: Json) -> bool:
+    def _done(self, command: Command) -> bool:
         reply = self._cluster.run([command])[0]
         if reply.retval not in (0, -errno.ENOENT):
             self.report_problem('%s: %s' % (command['prefix'], reply.error or 'no answer'))

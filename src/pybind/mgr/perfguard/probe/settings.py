@@ -12,7 +12,7 @@ from typing import (Any, Callable, Deque, Dict, FrozenSet, Iterable, Iterator, L
                     NamedTuple, Optional, Sequence, Set, Tuple)
 
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import Json
+from ..cluster.types import Document, Json
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
@@ -266,7 +266,7 @@ class StoredSettings:
     A comparison of runs on many OSDs takes seconds, so the tool thread makes it, one at a time.
     """
 
-    def __init__(self, put: Callable[[Json], None], note: Callable[[Event], None],
+    def __init__(self, put: Callable[[Document], None], note: Callable[[Event], None],
                  tools: ToolThread) -> None:
         """`put` writes the document to the store."""
         self._put = put

@@ -16,12 +16,11 @@ goals of a campaign, so PGs move under its caps and stop conditions.
 import errno
 import json
 from dataclasses import dataclass, field, replace
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
-                    Union)
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import (Balancing, Items, Osd, OsdMap, OsdSet, Pair, Pool, Space, UpmapEntry,
-                             pool_of)
+from ..cluster.types import (Balancing, Document, Items, Json, Osd, OsdMap, OsdSet, Pair, Pool,
+                             Space, UpmapEntry, pool_of)
 from ..errors import Refused
 from ..observation import Observation
 from ..upmap.balance import PlacedPg, balance
@@ -31,8 +30,6 @@ from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
 from .pool_change import refuse_full
 from .types import TINY_WEIGHT, PinRecord
-
-Json = Dict[str, Any]
 
 #: Maximum deviation, in PGs, of an OSD that has its share.
 SHARE_PGS = 1.0
@@ -93,7 +90,7 @@ class Adopted:
         return Adopted(replace(self.adoption, pins=pins),
                        tuple(move for move in self.moves if move.pgid in pins))
 
-    def _taken(self) -> List[Json]:
+    def _taken(self) -> List[Document]:
         """Operators must review the entries first: an upmap that was set by hand may look like a
         pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
@@ -273,7 +270,7 @@ MOST_BYTES = 8 << 20
 IN_FORCE = ''
 
 
-def exported(osdmap: OsdMap) -> Json:
+def exported(osdmap: OsdMap) -> Document:
     """All pg_upmap_items; `vectors`: PGs with a pg_upmap entry, which the format lacks."""
     return {'mappings': [{'pgid': pgid, 'mapping': {'from': source, 'to': target}}
                          for pgid, items in sorted(osdmap.upmap_items.items())
@@ -322,7 +319,7 @@ class Imported:
                              for pgid, why in sorted(self.left.items())[:NAMED]]}
 
 
-def _osd(given: Any) -> int:
+def _osd(given: object) -> int:
     if type(given) is not int:  # a bool is an int, too
         raise TypeError('%r is not an OSD ID' % (given,))
     return given

@@ -2,10 +2,11 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import Callable, List, Optional, Tuple, TypeVar
 
 from ..cluster.ports import Future, View
 from ..cluster.tool_thread import ToolJob
+from ..cluster.types import Document
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
@@ -21,7 +22,6 @@ from .requests import Request, check, refuse_bad_options, unfit
 from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Phase
 
-Json = Dict[str, Any]
 Result = TypeVar('Result')
 #: Upmaps that become the pins of a campaign.
 Found = TypeVar('Found', Adopted, Imported)
@@ -51,7 +51,7 @@ class CampaignOrders:
         self._campaigns = campaigns
         self._crush_orders = crush_orders
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, seen, view)
@@ -65,7 +65,7 @@ class CampaignOrders:
 
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = 'by command',
-               keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+               keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         """Begin the campaign of an order; None while its effects are being computed.
 
         `saved`: the plan that is carried out; `keep`: journals the data of the change."""
@@ -108,7 +108,7 @@ class CampaignOrders:
         return self._prepared(waiting, seen, lambda: with_ground(self._crush_orders.preparing(
             order, seen, self._options(), self._campaigns.history.rates()), seen))
 
-    def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+    def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
         known, cluster = frozenset(self._campaigns.pins), self._context.cluster
         # Other vectors may have been set by hand.
@@ -123,7 +123,7 @@ class CampaignOrders:
 
         return self._begin_with(waiting, seen, lambda: work, Adopted.refuse_nothing)
 
-    def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+    def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """Begin a campaign whose goals are exported upmaps."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
@@ -134,11 +134,12 @@ class CampaignOrders:
         return self._begin_with(
             waiting, seen,
             lambda: lambda: imported(seen, view.pool_up, parsed(order.mappings or b'')),
-            refuse, target='crush')
+            refuse, lambda campaign: replace(campaign, target='crush'))
 
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
                     work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],
-                    **settings: Any) -> Optional[Json]:
+                    adjust: Callable[[Campaign], Campaign] = lambda campaign: campaign
+                    ) -> Optional[Document]:
         """Begin a campaign with the computed pins."""
         order = waiting.order
         self._campaigns.refuse_held()
@@ -152,12 +153,12 @@ class CampaignOrders:
             return found.as_json(None)
         kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
-        campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb, **settings)
-        self._campaigns.put(campaign)
+        campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb)
+        self._campaigns.put(adjust(campaign))
         self._campaigns.pins.note(kept.pins)
         return kept.as_json(campaign.id)
 
-    def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+    def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         order = waiting.order
         campaign = check_rollback(self._campaigns.current, seen)
         prepared = self._prepared(

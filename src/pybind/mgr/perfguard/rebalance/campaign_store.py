@@ -9,7 +9,7 @@ restart. The audit requires their last records, so these stay as long as there a
 from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
 
-from ..cluster.types import PoolPgs, PoolRule, UpmapEntry
+from ..cluster.types import Json, PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store, checked
@@ -19,8 +19,6 @@ from .progress import (Progress, flown_to_json, in_minutes, limits_from_json, li
                        progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
-
-Json = Dict[str, Any]
 
 CAMPAIGN = 'campaign'
 HISTORY = 'history'

@@ -2,10 +2,10 @@
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
-from ..cluster.tool_thread import ToolJob, ToolThread
+from ..cluster.tool_thread import AnyJob, ToolThread
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -44,7 +44,7 @@ class CampaignContext:
     reopen: Callable[[], None]
     #: The job of an earlier order that is equal, for the same CRUSH version, whose result was too
     #: late.
-    finished_job: Callable[[Any, int], Optional[ToolJob[Any]]]
+    finished_job: Callable[[object, int], Optional[AnyJob]]
 
 
 class Campaigns:

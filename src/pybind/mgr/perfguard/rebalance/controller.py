@@ -4,10 +4,10 @@ import logging
 import statistics
 from collections import deque
 from dataclasses import replace
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Deque, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import View
-from ..cluster.types import OsdMap
+from ..cluster.types import Document, OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Row
@@ -46,8 +46,6 @@ COMMITS = 3
 READBACK_COMMITS = 4.0
 #: Maximum time that counts for one batch: commands have no longer, so the clock was set ahead.
 LONGEST_COMMIT_SECONDS = 60.0
-
-Json = Dict[str, Any]
 
 
 class RebalanceController:
@@ -191,7 +189,7 @@ class RebalanceController:
         assert self.campaign is not None
         self.campaign = apply(self.campaign, request, now)
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, seen)

@@ -30,8 +30,6 @@ from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_
 from .prepared import Prepared, effects
 from .types import Campaign, Change, PinRecord
 
-Json = Dict[str, Any]
-
 #: Documents: CRUSH weights of drained OSDs; new OSDs of expansions; the CRUSH map of the active
 #: campaign, and the digest of the one that it replaces.
 DRAINED = 'drained'
@@ -378,7 +376,7 @@ class CrushOrders:
     def _records(self) -> Dict[int, 'Drained']:
         if self._known is None:
             try:
-                self._known = {int(osd): _drained_of(raw)
+                self._known = {int(osd): _drained_from_json(raw)
                                for osd, raw in (self._store.get(DRAINED) or {}).items()}
             except (AttributeError, TypeError, ValueError):
                 self._store.refuse(DRAINED)
@@ -444,7 +442,7 @@ def _nothing_to_restore(seen: Observation) -> Refused:
                    '"rebalance abort" or "finish --keep" ends it' % seen.crush_version)
 
 
-def _drained_of(raw: Any) -> 'Drained':
+def _drained_from_json(raw: Any) -> 'Drained':
     """Raises TypeError or ValueError."""
     # Earlier versions stored less.
     missing: List[Any] = ['', ()][len(raw) - 1:]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The interval of the mons' proposals during a campaign: PGs peer faster if the mons propose more
 often, and a CRUSH change reaches them along with its pins if the mons wait. Pure."""
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
-from ..cluster.types import OsdMap
+from ..cluster.types import Document, OsdMap
 from ..options import Options
 from ..tables import bytes_text, pgs, plural
 from .types import Campaign, Phase
@@ -76,7 +76,7 @@ def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
     return fitting[0] if fitting else None
 
 
-def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
+def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Document:
     """For previews: the interval while PGs are released (None: unchanged), and its costs."""
     epoch = epoch_of(osdmap)
     seconds = release_interval(epoch, fast_peering)

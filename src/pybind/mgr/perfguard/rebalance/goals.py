@@ -8,11 +8,11 @@ The preview shows the same for a change of CRUSH before it is made.
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import (NO_OSD, Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry,
+from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry,
                              pool_of)
 from ..events import Event
 from ..observation import Observation
@@ -299,7 +299,7 @@ class Balanced:
         return Balanced((*self.moves, *other.moves), self.extra + other.extra,
                         self.limit + other.limit, self.kept + other.kept)
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Json:
         found = plan(self.moves, 1, 1, None)
         return {'pgs': found.pgs, 'shards': found.shards, 'bytes': found.bytes,
                 'primaries_moving': found.primaries_moving, 'extra_shards': self.extra,

@@ -2,11 +2,11 @@
 """The moves of releases, and the choice of the next ones: as many as fit under every cap, least
 loaded paths first."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_OSD, OsdSet, Pool, pg_shard_bytes, pool_of
+from ..cluster.types import NO_OSD, Json, OsdSet, Pool, pg_shard_bytes, pool_of
 from ..errors import Code
 from ..upmap.pins import released_up
 from .types import Flight, PinRecord
@@ -112,7 +112,7 @@ class MovePlan:
     #: Where the estimate's speed comes from: "measured" or "assumed".
     basis: str
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Json:
         return {
             'pgs': self.pgs, 'shards': self.shards, 'bytes': self.bytes,
             'primaries_moving': self.primaries_moving,

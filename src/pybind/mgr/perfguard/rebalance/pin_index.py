@@ -7,10 +7,12 @@ each of them.
 """
 from itertools import compress, repeat
 from operator import is_not, ne
-from typing import AbstractSet, Any, Container, Dict, Iterator, List, Mapping
+from typing import AbstractSet, Container, Dict, Iterator, List, Mapping, TypeVar
 
 from ..cluster.types import Items, OsdMap, OsdSet, pool_of, seed_of
 from .types import PinRecord
+
+Value = TypeVar('Value')
 
 
 class PinIndex(Mapping[str, PinRecord]):
@@ -147,7 +149,7 @@ class PinIndex(Mapping[str, PinRecord]):
         return True
 
 
-def _take_out(groups: Dict[int, Dict[str, Any]], key: int, pgid: str) -> None:
+def _take_out(groups: Dict[int, Dict[str, Value]], key: int, pgid: str) -> None:
     """Remove a PG from a group, and a group without PGs."""
     del groups[key][pgid]
     if not groups[key]:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
 
-from ..cluster.tool_thread import ToolJob
+from ..cluster.tool_thread import AnyJob
+from ..cluster.types import Document, Json
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -27,8 +28,6 @@ from .prepared import Prepared, costs
 from .types import Campaign, Change, Phase
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'approve'
@@ -65,7 +64,7 @@ class PlanOrder:
 class WaitingOrder(Protocol):
     """An order whose command waits, and its job."""
     order: Any
-    job: Optional[ToolJob[Any]]
+    job: Optional[AnyJob]
     #: The version of CRUSH that the job is based on.
     crush_version: int
 
@@ -74,7 +73,7 @@ class WaitingOrder(Protocol):
 class QueuedOrder:
     """An approved plan whose campaign is about to begin, and its job."""
     order: PlanOrder
-    job: Optional[ToolJob[Any]] = None
+    job: Optional[AnyJob] = None
     crush_version: int = -1
 
 
@@ -134,7 +133,9 @@ class SavedPlan:
     change: Change
     ground: PlanGround
     #: As the preview of the order.
-    preview: Json
+    preview: Document
+    #: PGs that it pins.
+    pgs: int
     #: When it was approved, while it is queued; 0: not approved.
     approved: float = 0.0
     #: Why it was refused when the campaign before it had ended.
@@ -148,7 +149,7 @@ class SavedPlan:
             raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
                           'and is "%s" now, with %s: see "rebalance plan show %s"' % (
                               self.name, self.token or '-', token, self.command,
-                              pgs(self.preview['pgs']), self.name))
+                              pgs(self.pgs), self.name))
 
     @property
     def command(self) -> str:
@@ -177,7 +178,7 @@ class SavedPlan:
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
-    def row(self, now: PlanGround, waits: str = '') -> Json:
+    def row(self, now: PlanGround, waits: str = '') -> Document:
         """One line of `rebalance plan ls`. `waits`: why it is not carried out yet."""
         found = changed(self.ground, now)
         state = 'queued' if self.approved else 'changed' if found else 'ready'
@@ -188,7 +189,7 @@ class SavedPlan:
                 **{key: self.preview.get(key) for key in (
                     'pgs', 'bytes', 'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')}}
 
-    def details(self, now: PlanGround, waits: str = '') -> Json:
+    def details(self, now: PlanGround, waits: str = '') -> Document:
         return {**self.row(now, waits), 'preview': self.preview}
 
 
@@ -300,20 +301,22 @@ def plan_to_json(plan: SavedPlan) -> Json:
     order = {name: value for name, value in vars(plan.order).items() if name != 'dry_run'}
     if plan.order.crush_map is not None:
         order['crush_map'] = base64.b64encode(plan.order.crush_map).decode()
-    return {**vars(plan), 'order': order, 'change': change_to_json(plan.change),
+    fields = {name: value for name, value in vars(plan).items() if name != 'pgs'}
+    return {**fields, 'order': order, 'change': change_to_json(plan.change),
             'ground': asdict(plan.ground)}
 
 
 def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
     """Raises KeyError, TypeError or ValueError on an invalid document."""
-    order: Json = dict(raw['order'], names=tuple(raw['order']['names']),
-                       hosts=tuple(raw['order']['hosts']))
+    order: Dict[str, Any] = dict(raw['order'], names=tuple(raw['order']['names']),
+                                 hosts=tuple(raw['order']['hosts']))
     if order['crush_map'] is not None:
         order['crush_map'] = base64.b64decode(order['crush_map'])
     if order['verb'] not in CHANGES:
         raise ValueError('unknown verb %r' % order['verb'])
-    known: Json = dict(raw, order=Order(**order), change=change_from_json(raw['change']),
-                       ground=PlanGround(**raw['ground']))
+    known: Dict[str, Any] = dict(raw, order=Order(**order), change=change_from_json(raw['change']),
+                                 ground=PlanGround(**raw['ground']),
+                                 pgs=int(raw['preview'].get('pgs', 0)))
     return SavedPlan(**known)
 
 
@@ -329,7 +332,7 @@ class CampaignStarter(Protocol):
 
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = '',
-               keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+               keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         """Begin the campaign of a saved plan; None: not computed yet. Raises Refused. `keep`:
         journals the data of the change."""
 
@@ -365,7 +368,7 @@ class PlanQueue:
         self._next = None
         return self.saved.load()
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         order, saved = waiting.order, self.saved
         if order.verb == SAVE:
@@ -381,7 +384,7 @@ class PlanQueue:
         saved.remove(plan.name)
         return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
 
-    def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+    def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         name, order = waiting.order.plan, waiting.order.order
         self.saved.check_new(name)
         first, _ = self._unfold(order, seen)
@@ -398,12 +401,12 @@ class PlanQueue:
         # From now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
         plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview,
-                         token=secrets.token_hex(4))
+                         len(prepared.planned.pins), token=secrets.token_hex(4))
         self.saved.put(plan)
         self._note(Event('request', 'plan save %s' % name, 'by command'))
         return plan.details(ground)
 
-    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         """Execute a plan, or queue it behind the active campaign."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)

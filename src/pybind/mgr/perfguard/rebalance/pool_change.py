@@ -24,11 +24,11 @@ import errno
 import re
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import (NO_OSD, OsdMap, Pool, PoolPgs, PoolRule, Space, UpmapEntry,
+from ..cluster.types import (NO_OSD, Json, OsdMap, Pool, PoolPgs, PoolRule, Space, UpmapEntry,
                              merging_seeds, pool_of, seed_of)
 from ..errors import Refused
 from ..tables import bytes_text, pgs
@@ -151,7 +151,7 @@ class NewRule:
     #: Why the intermediate rule protects data less; '' if it does not.
     weaker: str
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Json:
         return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,
                 'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker}
 
@@ -420,7 +420,7 @@ class NewPgNum:
     found: int
     wanted: int
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Json:
         return {'pool': self.pool, 'from': self.found, 'to': self.wanted,
                 'splits': max(0, self.wanted - self.found),
                 'merges': max(0, self.found - self.wanted), 'moves_first': True}

@@ -6,10 +6,10 @@ borrows. Pure, for any thread.
 """
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future
-from ..cluster.types import Space, pool_of
+from ..cluster.types import Document, Json, Space, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
@@ -29,8 +29,6 @@ from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
 from .types import Campaign, Change, Holds, Phase
-
-Json = Dict[str, Any]
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
 #: by ASSUMED_FACTOR.
@@ -170,7 +168,7 @@ def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
             campaign_rows(replace(campaign, holds=holds), seen.osdmap, 0)]
 
 
-def costs(seen: Observation, options: Options) -> Json:
+def costs(seen: Observation, options: Options) -> Document:
     """Costs of releases for the mons and the OSDs, according to the options."""
     return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
             'copying': {'text': copying.text(options.pace_copying)}}

@@ -10,10 +10,10 @@ import enum
 import errno
 import logging
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
-                    Optional, Sequence, Tuple)
+from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
+                    NamedTuple, Optional, Sequence, Tuple)
 
-from ..cluster.types import Osd, Space, pool_of
+from ..cluster.types import Document, Osd, Space, pool_of
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -28,8 +28,6 @@ from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
 from .types import Campaign, Phase
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Verbs of orders.
 REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'
@@ -321,8 +319,8 @@ class Replacing:
     # ---- orders
 
     def carry_out(self, order: Order, seen: Observation, campaign: Optional[Campaign],
-                  change: Callable[[Order, Callable[[], None]], Optional[Json]]
-                  ) -> Optional[Json]:
+                  change: Callable[[Order, Callable[[], None]], Optional[Document]]
+                  ) -> Optional[Document]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
         its second argument."""
         facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
@@ -331,7 +329,7 @@ class Replacing:
         if order.verb == CANCEL:
             return self._cancel(order, facts)
         records, drain = self._ordered(order, facts, seen.now)
-        answer: Optional[Json] = {'campaign': None}
+        answer: Optional[Document] = {'campaign': None}
         if drain is not None:
             answer = change(drain, lambda: self._put({**self._known, **records}))
         elif not order.dry_run:
@@ -342,9 +340,8 @@ class Replacing:
             self._note(Event('request', REPLACE, 'by command'))
         # The facts are those from before the order.
         emptied = () if drain is None else drain.names
-        return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': [
-            {**row, 'next': EMPTIED} if 'osd.%d' % row['osd'] in emptied else row
-            for row in self._rows(facts, {**self._known, **records}, sorted(records))]}
+        return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
+            facts, {**self._known, **records}, sorted(records), emptied)}
 
     def _ordered(self, order: Order, facts: ReplaceFacts,
                  now: float) -> Tuple[Dict[int, Replacement], Optional[Order]]:
@@ -370,7 +367,7 @@ class Replacing:
 
         return drain, keep
 
-    def _cancel(self, order: Order, facts: ReplaceFacts) -> Json:
+    def _cancel(self, order: Order, facts: ReplaceFacts) -> Document:
         known = [osd for osd in self._known if any(
             osd in _osds_named(name, facts.orders) for name in order.names)]
         if not known:
@@ -380,13 +377,16 @@ class Replacing:
                 'as they are ("undrain" restores those of drained OSDs)' % osds_text(known)}
 
     def _rows(self, facts: ReplaceFacts, known: Optional[Mapping[int, Replacement]] = None,
-              osds: Optional[Sequence[int]] = None) -> List[Json]:
+              osds: Optional[Sequence[int]] = None,
+              emptied: Container[str] = ()) -> List[Document]:
+        """`emptied`: OSDs that the campaign of the order empties."""
         known = self._known if known is None else known
         chosen = sorted({*known, *facts.orders.drained}) if osds is None else osds
-        return [self._row(osd, known.get(osd), facts) for osd in chosen
-                if osd in facts.orders.osdmap.osds]
+        return [{**self._row(osd, known.get(osd), facts),
+                 **({'next': EMPTIED} if 'osd.%d' % osd in emptied else {})}
+                for osd in chosen if osd in facts.orders.osdmap.osds]
 
-    def _row(self, osd: int, record: Optional[Replacement], facts: ReplaceFacts) -> Json:
+    def _row(self, osd: int, record: Optional[Replacement], facts: ReplaceFacts) -> Document:
         orders = facts.orders
         space = orders.space.get(osd)
         before = orders.drained.get(osd, 0.0) if record is None else record.weight
@@ -412,7 +412,7 @@ class Replacing:
     # ---- one turn
 
     def turn(self, seen: Observation, campaign: Optional[Campaign], settle: float,
-             fill: Callable[[QueuedOrder, Order], Optional[Json]],
+             fill: Callable[[QueuedOrder, Order], Optional[Document]],
              catch: Callable[[str], None]) -> None:
         """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
         an order, None: not yet; `catch`: begins one for PGs that are remapped."""
@@ -463,7 +463,7 @@ class Replacing:
                              for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR)[:3]
 
     def _go_on(self, seen: Observation, facts: ReplaceFacts, phases: Mapping[int, ReplacePhase],
-               settle: float, fill: Callable[[QueuedOrder, Order], Optional[Json]],
+               settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
                catch: Callable[[str], None]) -> None:
         filling = sorted(osd for osd, phase in phases.items()
                          if phase is ReplacePhase.FILLING and osd in facts.entering)
@@ -499,7 +499,7 @@ class Replacing:
                    for osd, phase in phases.items())
 
     def _begin_fill(self, ready: Sequence[int], seen: Observation,
-                    fill: Callable[[QueuedOrder, Order], Optional[Json]]) -> None:
+                    fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         space = self._crush_orders.facts(seen).space
         self._crush_orders.renew(seen.osdmap, {
             osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})

@@ -2,9 +2,9 @@
 """The campaign for commands, metrics and the page: typed, and as JSON."""
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import OsdMap
+from ..cluster.types import Json, OsdMap
 from ..errors import Code, Reason, as_json, texts
 from ..holds import Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
@@ -22,8 +22,6 @@ from .settings import window_of
 from .throttle import caps, limit
 from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
                     SetPoolRule)
-
-Json = Dict[str, Any]
 
 #: The plain command.
 BALANCER_ON = 'ceph balancer on'

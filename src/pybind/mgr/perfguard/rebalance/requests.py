@@ -219,15 +219,17 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     phase = _TO[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
-    changes: Dict[str, Any] = {'keep': request.keep} if verb == 'finish' else {}
-    if verb == 'abort':
-        changes = {'holds': retaken(campaign.holds, NOREBALANCE)}
-    # The operator requests pins again: unpinnable PGs are tried again.
-    unpinnable = campaign.incomplete if verb == 'pin' else campaign.unpinnable
-    if verb == 'start':
-        changes = {'accepted_unpinnable': len(unpinnable)}
+    if verb == 'finish':
+        campaign = replace(campaign, keep=request.keep)
+    elif verb == 'abort':
+        campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE))
+    elif verb == 'start':
+        campaign = replace(campaign, accepted_unpinnable=len(campaign.unpinnable))
+    elif verb == 'pin':
+        # The operator requests pins again: unpinnable PGs are tried again.
+        campaign = replace(campaign, unpinnable=campaign.incomplete)
     return replace(campaign, phase=phase, phase_since=now, paused=False, paused_until=0.0,
-                   unpinnable=unpinnable, held=False, left=0, **changes)
+                   held=False, left=0)
 
 
 def _settings(campaign: Campaign, request: Request) -> Dict[str, str]:

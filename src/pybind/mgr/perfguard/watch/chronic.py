@@ -263,7 +263,7 @@ class ChronicOsds:
         """Load the output of to_json(); invalid entries are skipped. Returns the known uuids."""
         uuids: Dict[int, str] = {}
         for key, row in value.items() if isinstance(value, dict) else ():
-            count = _read(row, now) if key.isdecimal() and len(key) < 10 else None
+            count = _count_from_json(row, now) if key.isdecimal() and len(key) < 10 else None
             if count is not None:
                 self._counts[int(key)] = count
                 if isinstance(row.get('uuid'), str):
@@ -273,7 +273,7 @@ class ChronicOsds:
         return uuids
 
 
-def _read(row: Any, now: float) -> Optional[_Count]:
+def _count_from_json(row: Any, now: float) -> Optional[_Count]:
     count = _Count()
     if not isinstance(row, dict):
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import PgCounts, Signals
+from ..cluster.types import Json, PgCounts, Signals
 from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
@@ -19,8 +19,6 @@ from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Documents in the store: raised alarms, and the baseline of each pool.
 DOCUMENT = 'watch'
@@ -94,7 +92,7 @@ class Watching:
         #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.
         self._usual: Tuple[Set[str], float] = (set(), 0.0)
         #: The stored provisional baselines, and when they were stored.
-        self._provisional: Tuple[Json, float] = ({}, 0.0)
+        self._provisional: Tuple[Dict[str, Dict[str, float]], float] = ({}, 0.0)
         self._updated: Optional[float] = None
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()

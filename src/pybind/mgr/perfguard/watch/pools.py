@@ -233,7 +233,7 @@ class PoolWatch:
 
     # ---- State that survives a failover
 
-    def take_unsaved(self) -> Optional[Tuple[int, Any]]:
+    def take_unsaved(self) -> Optional[Tuple[int, List[List[float]]]]:
         """A pool whose baseline must be stored, with the document."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
@@ -258,7 +258,7 @@ class PoolWatch:
 
     def load_spreads(self, value: Any, settings: PoolSettings) -> None:
         """Load the output of spreads_to_json(); invalid data is skipped."""
-        for pool_id, kinds in _stored_kinds(value):
+        for pool_id, kinds in _kinds_from_json(value):
             for kind, spread in self._pool(pool_id, settings).spreads.items():
                 spread.from_json(kinds.get(kind))
 
@@ -274,7 +274,7 @@ class PoolWatch:
 
     def load_provisional(self, value: Any, settings: PoolSettings) -> None:
         """Load the output of provisional_to_json(); invalid data is skipped."""
-        for pool_id, kinds in _stored_kinds(value):
+        for pool_id, kinds in _kinds_from_json(value):
             self._pool(pool_id, settings).provisional.update(
                 (kind, float(ms)) for kind, ms in kinds.items()
                 if isinstance(ms, (int, float)) and 0.0 < ms < LARGEST)
@@ -290,7 +290,7 @@ class PoolWatch:
                 pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
 
 
-def _stored_kinds(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
+def _kinds_from_json(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """Pools of a stored document, with its data by kind; what is not of this form is skipped."""
     for key, kinds in value.items() if isinstance(value, dict) else ():
         if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):

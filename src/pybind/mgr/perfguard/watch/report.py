@@ -5,7 +5,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import OsdPlace, PgCounts, Pool
+from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..options import Options
@@ -18,8 +18,6 @@ from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, r
 from .slow_osds import whole_hosts
 from .state import WatchContext, WatchState
 from .types import Chronic, Flow, OsdVerdict
-
-Json = Dict[str, Any]
 
 #: Conditions of PGs that are shown.
 _TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
@@ -247,7 +245,8 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
                    ('commits', COMMITS, COMMIT_NS))
 
 
-def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]) -> Json:
+def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
+                  ) -> Json:
     """`histories`: OSDs with their points. Points without operations have no row."""
     rows: List[List[Any]] = []
     for osd, points in histories:

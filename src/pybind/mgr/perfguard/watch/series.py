@@ -7,13 +7,11 @@ cannot be added up: percentiles, from samples of a few OSDs at a time, and PGs i
 """
 import math
 from array import array
-from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple, TypedDict)
 
 from ..cluster.types import ClientOps, LatencyCounts
 from .types import NO_FLOW, Flow
-
-Json = Dict[str, Any]
 
 #: One hour of points every 5 s (mgr_stats_period), and one week of points every 10 minutes.
 DETAILED_POINTS = 720
@@ -25,7 +23,7 @@ LARGEST = 1e24
 READS, READ_NS, WRITES, WRITE_NS = range(4)
 
 
-def are_amounts(row: Any, number: int) -> bool:
+def are_amounts(row: object, number: int) -> bool:
     """Whether a row from the store has so many numbers, all of them above 0 and possible."""
     return (isinstance(row, list) and len(row) == number
             and all(isinstance(each, (int, float)) and 0.0 < each < LARGEST for each in row))
@@ -342,6 +340,13 @@ CLUSTER_COLUMNS = (*_CLIENTS, *_STATES, 'in_flight', *Levels._fields)
 POOL_COLUMNS = (*_CLIENTS, *Levels._fields)
 
 
+class ChartRows(TypedDict, total=False):
+    """What the page draws of the cluster, or of one pool."""
+    pool: str
+    columns: List[str]
+    rows: List[List[Optional[float]]]
+
+
 class Charts:
     """Series that histories, which contain sums, cannot hold: percentiles and PGs in flight."""
 
@@ -359,7 +364,7 @@ class Charts:
             series = self._pools.setdefault(pool, Series(len(Levels._fields), DETAILED_POINTS))
             series.add(now, seconds, _numbers(percentiles.levels_of_pool(now, pool)))
 
-    def cluster(self, points: Sequence[HistoryPoint]) -> Json:
+    def cluster(self, points: Sequence[HistoryPoint]) -> ChartRows:
         """`points`: of the cluster's history, newest last."""
         own = _by_time(self._cluster, points)
         return {'columns': list(CLUSTER_COLUMNS), 'rows': [
@@ -367,7 +372,7 @@ class Charts:
                                  for value in point.sums[WRITE_NS + 1:]),
              *own.get(point.end, [None] * (1 + len(Levels._fields)))] for point in points]}
 
-    def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> Json:
+    def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> ChartRows:
         """`points`: of the pool's history, newest last."""
         series = self._pools.get(pool_id)
         own = _by_time(series, points) if series is not None else {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple, TypeVar)
 
-from ..cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts, Placement,
-                             Readings, Signals)
+from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
+                             Placement, Readings, Signals)
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
@@ -16,7 +16,7 @@ from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost
                     suspects)
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .series import (LARGEST, Charts, History, HistoryPoint, LatencyPercentiles, Series,
+from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
 from .types import Alarm, Flow, OsdReading, OsdSample
@@ -275,7 +275,7 @@ class WatchState:
             return (history.condensed if condensed else history.detailed).points(last)
 
     def drawn(self, since: float, now: float, pools: Sequence[int], names: Mapping[int, str],
-              most: int) -> Dict[str, Any]:
+              most: int) -> Document:
         """The last hour after `since` of the cluster and of `pools` (default: the busiest).
 
         At most `most` pools; pools that are not in `names` are left out.
@@ -289,7 +289,7 @@ class WatchState:
 
         with self._lock:
             wanted = [pool for pool in pools or self.pools.busiest() if pool in names]
-            found: Dict[str, Any] = {}
+            found: Dict[str, ChartRows] = {}
             for pool in wanted[:most]:
                 history = self.pools.history(pool)
                 found[str(pool)] = self.charts.pool(

@@ -20,8 +20,8 @@ from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
 from . import pgs
+from .answers import PgAnswers, Reservations, option_of, reservations, state_of
 from .causes import OsdCase, Why, as_json, campaign_causes, gate, osd_causes
-from .pgs import PgAnswers, Reservations, option_of, reservations, state_of
 
 log = logging.getLogger(__name__)
 

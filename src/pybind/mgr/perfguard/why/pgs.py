@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why a PG does not move. Pure: from the state of the loop and the answers of its OSDs."""
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from ..cluster.types import NO_OSD, Json, Osd, Placement
+from ..cluster.types import NO_OSD, Osd, Placement
 from ..errors import Code, Reason
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Campaign, Flight, Phase, PinRecord
 from ..tables import listed, osds_text
+from .answers import PgAnswers, Queue
 from .causes import Cause, Gate, passed_on
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
@@ -17,72 +17,6 @@ STOPPING_FLAGS = ('nobackfill', 'norebalance')
 _OF_ALL = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
     Code.OUTLOOK, Code.BACKFILL_TOOFULL})
-#: Shard of an erasure coded PG, as in "2.1fs0".
-_SHARD = re.compile(r's[0-9]+$')
-
-
-# ---- answers of OSDs about a PG
-
-@dataclass(frozen=True)
-class Queue:
-    """The local or the remote backfill reservations of one OSD."""
-    most: int
-    #: PGs that hold a reservation, and those that wait for one.
-    granted: Tuple[str, ...] = ()
-    waiting: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Reservations:
-    local: Queue
-    remote: Queue
-
-
-@dataclass(frozen=True)
-class PgAnswers:
-    """The answers that arrived in time."""
-    #: Words of the PG's state; empty: the primary has not answered.
-    state: FrozenSet[str] = frozenset()
-    reservations: Mapping[int, Reservations] = field(default_factory=dict)
-    #: Options of the primary.
-    options: Mapping[str, str] = field(default_factory=dict)
-    #: OSDs that have not answered.
-    silent: Tuple[int, ...] = ()
-
-
-def state_of(pgid: str, query: Json) -> Optional[FrozenSet[str]]:
-    """The words of the state in the answer to "query"; None: it is another PG's.
-
-    Raises KeyError or TypeError for any other document.
-    """
-    if plain_pgid(query['info']['pgid']) != pgid:
-        return None
-    return frozenset(str(query['state']).split('+'))
-
-
-def reservations(dump: Json) -> Reservations:
-    """From "dump_recovery_reservations"; raises KeyError or TypeError as above."""
-    return Reservations(_queue(dump['local_reservations']), _queue(dump['remote_reservations']))
-
-
-def _queue(raw: Json) -> Queue:
-    waiting: List[str] = [_item(item) for queue in raw['queues'] for item in queue['items']]
-    return Queue(int(raw['max_allowed']), tuple(_item(item) for item in raw['in_progress']),
-                 tuple(waiting))
-
-
-def _item(raw: Json) -> str:
-    return plain_pgid(raw['item'])
-
-
-def plain_pgid(text: str) -> str:
-    """Without the shard."""
-    return _SHARD.sub('', text)
-
-
-def option_of(answer: Json, name: str) -> Dict[str, str]:
-    """From "config get"."""
-    return {name: str(answer[name])} if name in answer else {}
 
 
 @dataclass(frozen=True)

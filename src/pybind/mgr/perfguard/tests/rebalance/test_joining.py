@@ -470,8 +470,8 @@ def test_a_crush_map_does_not_bring_back_the_old_name_of_a_rule() -> None:
 
     def renamed(version: int) -> CrushRules:
         dump = {**crush(version).__dict__}
-        rules = {number: {**rule, 'rule_name': 'new'}
-                 for number, rule in dump['_dumped_rules'].items()}
+        rules: Any = {number: {**rule, 'rule_name': 'new'}
+                      for number, rule in dump['_dumped_rules'].items()}
         return CrushRules(dump['_buckets'], dump['_type_ids'], rules, dump['_classes'],
                           dump['_rest'], dump['tunables'], dump['_hashing'])
 

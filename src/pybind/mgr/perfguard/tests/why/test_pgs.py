@@ -10,7 +10,7 @@ from perfguard.errors import Code, Reason
 from perfguard.why.causes import Gate
 from perfguard.rebalance.moves import Move, Obstacle
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
-from perfguard.why.pgs import PgAnswers, Queue, Reservations
+from perfguard.why.answers import PgAnswers, Queue, Reservations
 from perfguard.why.pgs import PgCase, causes
 
 PGID = '1.a'
