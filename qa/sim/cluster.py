@@ -72,6 +72,8 @@ class Model:
     moving: Dict[int, Moving] = field(default_factory=dict)
     down: Set[int] = field(default_factory=set)
     out: Set[int] = field(default_factory=set)
+    #: OSD that serves nothing, but is not marked down -> when that began.
+    hanging: Dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pgs = sum(self.pools)
@@ -213,6 +215,16 @@ class Model:
         self._stop_all_on(osd)
         self._stall_led(osd, GRACE_SECONDS)
         self.kick()
+
+    def hang(self, osd: int) -> None:
+        """It answers heartbeats and nothing else, so it stays up."""
+        self.hanging[osd] = self.now
+
+    def blocked(self) -> np.ndarray:
+        """Numbers of PGs with data on an OSD that hangs."""
+        if not self.hanging:
+            return np.zeros(0, dtype=np.int64)
+        return np.nonzero(np.isin(self.data, sorted(self.hanging)).any(axis=1))[0]
 
     def revive(self, osd: int) -> None:
         self.down.discard(osd)
@@ -451,6 +463,11 @@ class Model:
     def _pg_rate(self) -> float:
         return self.hardware.rate * self.load * self.tree.osds / self.pgs
 
+    @property
+    def copying_bytes(self) -> float:
+        """Bytes per second."""
+        return sum(moving.rate for moving in self.moving.values() if moving.state == 'copying')
+
     def usage(self) -> Usage:
         """Since the last call."""
         for moving in self.moving.values():
@@ -459,6 +476,8 @@ class Model:
         self._count_streams(0)
         seconds = max(self.now - self._begun, 1e-6)
         led, rate = self.led.sum(axis=0), self._pg_rate()
+        # Operations on PGs of an OSD that hangs do not end.
+        np.subtract.at(led, self.data[self.blocked(), 0], 1)
         found = Usage(seconds, led * rate, (self.holds - led) * rate
                       * (1.0 - self.hardware.reads), self._bytes, self._stream_seconds / seconds,
                       self.epoch - self._first_epoch, self.slowness.copy())

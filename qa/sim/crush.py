@@ -37,6 +37,9 @@ class Tree:
     def host(self, osd: int) -> int:
         return osd // self.osds_per_host
 
+    def rack(self, osd: int) -> int:
+        return self.host(osd) // self.hosts_per_rack
+
     def domain_of(self, osd: int) -> int:
         """The failure domain of an OSD."""
         return osd // self.osds_per_domain

@@ -16,8 +16,8 @@ from perfguard.cluster.ports import Future, FuturePg, Outlook
 from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, AuditEntry, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
                                      PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
-                                     Readings, Reply, Signals, Space, UpmapEntry, pool_of,
-                                     seed_of)
+                                     Readings, Reply, Signals, Space, UnreadablePg, UpmapEntry,
+                                     pool_of, seed_of)
 from perfguard.observation import BALANCER
 
 from .cluster import MIN_WAIT as DEFAULT_MIN_WAIT
@@ -25,6 +25,9 @@ from .cluster import SIZE, Model
 from .physics import Latencies, reading
 
 STATS_SECONDS = 5.0
+#: Seconds until PGs of an OSD that hangs are laggy (the read lease), and until operations on them
+#: are slow (osd_op_complaint_time).
+LEASE_SECONDS, SLOW_SECONDS = 16.0, 30.0
 PROPOSE, MIN_WAIT = 'paxos_propose_interval', 'paxos_min_wait'
 OSD_BYTES = 8 << 40
 
@@ -107,12 +110,13 @@ class SimCluster:
         #: The balance is computed more than once: an OSD went out, or a campaign was aborted.
         self.balanced_anew = False
         self._signals: Optional[Tuple[float, PgCounts]] = None
-        self._known_counts: Dict[Tuple[int, int, int], PgCounts] = {}
+        self._known_counts: Dict[Tuple[int, ...], PgCounts] = {}
         self._read = model.now
         self._counters = np.zeros((4, model.tree.osds), dtype=np.int64)
-        self._places = {osd: OsdPlace(osd, 'h%d' % model.tree.host(osd), 'default',
-                                      model.hardware.kind, 'm')
-                        for osd in range(model.tree.osds)}
+        tree = model.tree
+        self._places = {osd: OsdPlace(osd, 'h%d' % tree.host(osd), 'default',
+                                      model.hardware.kind, 'm', 'r%d' % tree.rack(osd))
+                        for osd in range(tree.osds)}
 
     # ---- names
 
@@ -280,8 +284,30 @@ class SimCluster:
         health = {'OSD_DOWN': '%d osds down' % len(model.down)} if model.down else {}
         pools = {pool + 1: int(model.pg_bytes * number)
                  for pool, number in enumerate(model.pools)}
+        # One operation of each of these PGs: its client waits.
+        waits = sum(model.now - since > SLOW_SECONDS for since in model.hanging.values())
         return Signals(counts, health=health, pool_bytes=pools,
+                       slow_ops=len(model.blocked()) if waits else 0,
+                       recovery_bytes_per_second=model.copying_bytes,
                        misplaced_ratio=counts.remapped / SIZE / model.pgs)
+
+    def _laggy(self) -> np.ndarray:
+        """Numbers of the laggy PGs. Those that an OSD that hangs leads keep their last state."""
+        model = self.model
+        if not any(model.now - since > LEASE_SECONDS for since in model.hanging.values()):
+            return np.zeros(0, dtype=np.int64)
+        pgs = model.blocked()
+        return pgs[~np.isin(model.data[pgs, 0], sorted(model.hanging))]
+
+    def _unreadable(self) -> Dict[int, Tuple[UnreadablePg, ...]]:
+        """By primary."""
+        found: Dict[int, Tuple[UnreadablePg, ...]] = {}
+        for pg in self._laggy().tolist():
+            since = min(self.model.hanging.get(osd, self.model.now) for osd in self.model.data[pg])
+            row = UnreadablePg(self.names[pg], self.model.now - since, 1)
+            primary = int(self.model.data[pg, 0])
+            found[primary] = (*found.get(primary, ()), row)
+        return found
 
     def _counts(self) -> PgCounts:
         model = self.model
@@ -290,7 +316,7 @@ class SimCluster:
         states = [moving.state for moving in model.moving.values() if moving.left]
         return PgCounts(total=model.pgs, in_transition=model.peering, inactive=model.peering,
                         active_clean=model.pgs - len(bad | model.moving.keys()),
-                        degraded=len(bad), remapped=len(states),
+                        degraded=len(bad), remapped=len(states), laggy=len(self._laggy()),
                         backfilling=states.count('copying'), backfill_wait=states.count('waiting'))
 
     def read_loads(self, seconds: float) -> None:
@@ -309,9 +335,11 @@ class SimCluster:
         counts, stored = self._osd_counts()
         counters = {osd: OsdCounters(model.now, Ops(*sums[osd][:2]), Ops(*sums[osd][2:]), Ops(),
                                      Ops(), pgs=stored[osd]) for osd in osds
-                    if osd not in model.down}
+                    if osd not in model.down and osd not in model.hanging}
+        silent = {osd: model.now - since for osd, since in model.hanging.items()
+                  if model.now - since > 2 * STATS_SECONDS}
         found = Readings(model.now - self._read, counters, tuple(rows), self._places,
-                         osd_counts=counts)
+                         osd_counts=counts, unreadable=self._unreadable(), silent=silent)
         self._read = model.now
         self.seconds += time.process_time() - began
         return found
@@ -319,7 +347,8 @@ class SimCluster:
     def _osd_counts(self) -> Tuple[Dict[int, PgCounts], List[int]]:
         """PGs by the OSDs of their acting sets, and of which each OSD stores data."""
         model, osds = self.model, range(self.model.tree.osds)
-        degraded = np.bincount(model.data[model.degraded()].ravel(), minlength=len(osds)).tolist()
+        degraded, laggy = (np.bincount(model.data[pgs].ravel(), minlength=len(osds)).tolist()
+                           for pgs in (model.degraded(), self._laggy()))
         stored, copied = model.holds.tolist(), [0] * len(osds)
         for pg, moving in model.moving.items():
             for osd in moving.data if moving.state == 'copying' else ():
@@ -327,14 +356,15 @@ class SimCluster:
             for osd in set(model.up[pg].tolist()) - set(moving.data):
                 stored[osd] += 1
         holds = model.holds.tolist()
-        return {osd: self._counts_of(holds[osd], degraded[osd], copied[osd])
+        return {osd: self._counts_of(holds[osd], degraded[osd], copied[osd], laggy[osd])
                 for osd in osds}, stored
 
-    def _counts_of(self, total: int, degraded: int, copied: int) -> PgCounts:
+    def _counts_of(self, total: int, degraded: int, copied: int, laggy: int) -> PgCounts:
         """One for all OSDs with the same numbers: there may be 10,000."""
-        key = total, degraded, copied
+        key = total, degraded, copied, laggy
         if key not in self._known_counts:
-            self._known_counts[key] = PgCounts(total=total, degraded=degraded, backfilling=copied)
+            self._known_counts[key] = PgCounts(total=total, degraded=degraded, backfilling=copied,
+                                               laggy=laggy)
         return self._known_counts[key]
 
     def degraded_osds(self) -> FrozenSet[int]:

@@ -11,6 +11,8 @@ from selenium.webdriver.common.keys import Keys
 
 from qa.lib.browser import Browser
 from qa.lib.fake_page import FakePage
+from qa.lib.pictures import ShownPage, Story, played, shown
+from qa.sim.run import Settings
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'
@@ -397,3 +399,17 @@ def test_it_fits_a_narrow_window(tmp_path: Path, page: FakePage) -> None:
         wide, window = narrow.script(
             'return [document.documentElement.scrollWidth, window.innerWidth]')
         assert wide <= window
+
+
+def test_the_page_shows_a_model_cluster(browser: Browser) -> None:
+    """As for the pictures of the manual."""
+    story = Story(Settings(osds=24, added=8, hosts_per_rack=4, pools=(256, 64)), 60.0,
+                  lambda model, begin: model.at(begin + 20.0, lambda: model.hang(2)))
+    with ShownPage(shown(played(story))) as page:
+        browser.open(page.url)
+        browser.wait_text('laggy', 'osd.2')
+        browser.wait_text('phase', 'HOLDING')
+        browser.wait_shows('heat-osd-23')
+        browser.wait(lambda: points(browser) > 10, 'the charts')
+        browser.wait_text('chart-latency-1', 'volumes')
+        assert browser.complaints() == []

@@ -127,6 +127,21 @@ def test_an_expansion_ends_balanced() -> None:
     assert balanced.shards < 1.3 * crush.shards
 
 
+def test_an_osd_that_hangs_makes_pgs_laggy_and_is_the_suspect() -> None:
+    settings = replace(SMALL, osds=24, pools=(256,))
+    model, after = model_of(settings)
+    driver, _ = rested(settings, SimCluster(model, after))
+    model.hang(5)
+    driver.quiet(60.0)
+    laggy, pgs = driver.loop.published.watched.laggy, model.data
+    waiting = (pgs == 5).any(axis=1) & (pgs[:, 0] != 5)
+    assert laggy.laggy_pgs == waiting.sum() > 10
+    assert {pg.pgid for pg in laggy.pgs} == {
+        driver.cluster.names[pg] for pg in np.nonzero(waiting)[0]}
+    assert laggy.suspects[0].osd == 5 and 'no report' in laggy.suspects[0].why
+    assert 'PERFGUARD_LAGGY_PGS' in driver.cluster.checks
+
+
 TROUBLED = replace(SMALL, osds=16, pools=(64, 32), pg_bytes=20 << 20, limit=4 * 3600.0)
 
 

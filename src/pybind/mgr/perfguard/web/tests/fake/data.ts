@@ -44,12 +44,6 @@ const POOLS: [number, string, number][] = [
     [1, 'rbd', 0.8], [2, HOSTILE, 2.5], [3, LONG, 6], [4, 'a "quoted" 100%/#pool', 1.4],
     [5, 'cephfs.home.data', 1.1], [6, '.mgr', 0.5]];
 
-/** What pictures have in place of hostile names; the first that fits. */
-export const PLAIN_NAMES: [string, string][] = [
-    [`rack-b-${HOSTILE}`, 'storage-03'], [`releases are held because of ${HOSTILE}`, 'releases held'],
-    [`pool ${HOSTILE}`, 'pool volumes'], [` ${HOSTILE}`, ''], [HOSTILE, 'volumes'], [LONG, 'images'],
-    ['a "quoted" 100%/#pool', 'vms']];
-
 const CLUSTER_COLUMNS = [
     'time', 'seconds', 'read_ms', 'write_ms', 'read_rate', 'write_rate', 'laggy_pgs',
     'degraded_pgs', 'backfilling_pgs', 'slow_ops', 'misplaced_ratio', 'recovery_bytes_per_second',

@@ -12,7 +12,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Phase } from '../../src/types';
 import {
-    comparison, curves, details, HOSTILE, osds, overview, PLAIN_NAMES, scalings, type Scenario,
+    comparison, curves, details, HOSTILE, osds, overview, scalings, type Scenario,
 } from './data';
 
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -26,8 +26,6 @@ interface Faked extends Scenario {
     status?: number;
     /** So many requests for the OSDs are answered. */
     osdsLeft?: number;
-    /** For pictures: names as they are in data centres. */
-    plain?: boolean;
 }
 
 function scenarios(): Record<string, Faked> {
@@ -48,8 +46,6 @@ function scenarios(): Record<string, Faked> {
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
         huge: { ...usual, phase: 'RELEASING', osds: 1080 },
-        picture: { ...usual, phase: 'RELEASING', osds: 1080, plain: true },
-        hanging: { ...usual, phase: 'HOLDING', osds: 144, plain: true },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
         readonly: { ...usual, phase: 'RELEASING', may: false },
         stale: { ...usual, phase: 'RELEASING', hangs: 300 },
@@ -88,14 +84,6 @@ function send(answer: ServerResponse, status: number, body: unknown): void {
     answer.end(JSON.stringify(body));
 }
 
-/** Gives what is sent names without surprises. */
-function rename(answer: ServerResponse): void {
-    const end = answer.end.bind(answer) as (text: string) => ServerResponse;
-    answer.end = ((text: string) => end(PLAIN_NAMES.reduce(
-        (found, [from, to]) => found.split(JSON.stringify(from).slice(1, -1)).join(to),
-        text))) as typeof answer.end;
-}
-
 function refuse(answer: ServerResponse, status: number, detail: string): void {
     send(answer, status, { detail, code: String(status), component: 'perfguard' });
 }
@@ -117,9 +105,6 @@ function serve(request: IncomingMessage, answer: ServerResponse): void {
     if (!scenario || (!file(answer, path) && !path.startsWith('api/perfguard/'))) {
         refuse(answer, 404, 'there is no such page');
     } else if (path.startsWith('api/')) {
-        if (scenario.plain) {
-            rename(answer);
-        }
         api(scenario, request, answer, path.slice('api/perfguard/'.length), url);
     }
 }
