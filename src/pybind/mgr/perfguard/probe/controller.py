@@ -414,10 +414,12 @@ class Probing:
     def _follow(self, run: Run, seen: Observation, view: View, moving: bool,
                 interval: float) -> None:
         assert self._record is not None
-        # If OSDs are probed one by one, objects on PGs that move come to other OSDs.
-        own_pool = run.resources.pool_id if isinstance(run, ProbeRun) and run.resources.own \
-            and not self._record.target.osds else -1
+        own_pool, displaced = -1, ''
+        if isinstance(run, ProbeRun) and run.resources.own and not self._order.during_campaign:
+            own_pool, displaced = run.resources.pool_id, run.displaced(view)
         against = reasons(seen, self._order.during_campaign, own_pool)
+        if displaced:
+            against.append(displaced)
         if moving and not self._order.during_campaign:
             against.append('a campaign began')
         try:

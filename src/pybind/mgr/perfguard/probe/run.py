@@ -66,6 +66,8 @@ class ProbeRun:
         self._cluster = cluster
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
+        #: PG of the probed OSDs -> its primary, on which the run has placed objects.
+        self._leads: Mapping[str, int] = {}
         self._manager = ResourceManager(cluster, keep, resources)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
@@ -131,6 +133,19 @@ class ProbeRun:
         if self.resources.stage == CLEANING and seconds >= self._again_at:
             self._try_to_clean_up(seconds, view)
 
+    def displaced(self, view: View) -> str:
+        """Text on a PG that an upmap has given another primary than the probed OSD; '': there is
+        none. Its objects are on another OSD now."""
+        osdmap = view.osdmap
+        for pgids in (osdmap.upmap_items, osdmap.upmap_vectors, osdmap.upmap_primaries,
+                      osdmap.pg_temp):
+            for pgid in self._leads.keys() & pgids.keys():
+                place = view.placement(pgid)
+                if place is not None and place.acting[:1] != (self._leads[pgid],):
+                    return 'PG %s of the pool is no longer led by osd.%d' % (
+                        pgid, self._leads[pgid])
+        return ''
+
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """With growing pauses while something prevents the clean-up."""
         pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
@@ -190,6 +205,8 @@ class ProbeRun:
             self._fail(str(error))
             return
         self.steps = self._plan.steps
+        self._leads = {'%d.%x' % (naming.pool_id, pg): osd
+                       for osd, pgs in naming.leads for pg in pgs}
         limit = self._plan.limit_seconds
         if not self._manager.note(stage=RUNNING, pool_id=pool.id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,

@@ -52,6 +52,8 @@ class ProbeCluster(FakeCluster):
         self.listed: List[int] = []
         #: PGs of the pools of runs that backfill.
         self.moving = 0
+        #: Such PGs that the balancer has moved -> their OSD.
+        self.balanced: Dict[str, int] = {}
         #: What a worker does: see FakeWorker.
         self.behaviour = 'good'
         ProbeCluster.newest = self
@@ -79,8 +81,12 @@ class ProbeCluster(FakeCluster):
         pools = {**view.osdmap.pools, **{pool.id: pool for pool in self.made.values()}}
         placed = {'%d.%x' % (pool.id, seed): Placement((seed % self.hosts,), (seed % self.hosts,))
                   for pool in self.made.values() for seed in range(pool.pg_num)}
-        return FakeView(replace(view.osdmap, pools=pools), view.crush_version,
-                        {**view.placements, **placed})
+        moved = {pgid: Placement((osd,), (osd,)) for pgid, osd in self.balanced.items()}
+        items = {pgid: ((placed[pgid].up[0], osd),) for pgid, osd in self.balanced.items()
+                 if pgid in placed}
+        return FakeView(replace(view.osdmap, pools=pools, upmap_items={
+            **view.osdmap.upmap_items, **items}), view.crush_version,
+            {**view.placements, **placed, **moved})
 
     def signals(self, osdmap: OsdMap) -> Signals:
         clean = {pool.id: PgCounts(total=pool.pg_num, active_clean=pool.pg_num)

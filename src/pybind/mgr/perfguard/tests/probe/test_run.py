@@ -226,9 +226,10 @@ def test_trouble_ends_it_within_a_turn() -> None:
     assert driver.state(1) == 'aborted' and '2 PGs are laggy' in driver.listed[1]['message']
 
 
-def test_the_balancer_may_move_pgs_of_the_probes_own_pool() -> None:
+@pytest.mark.parametrize('order', [OWN, SIZE_ONE])
+def test_the_balancer_may_move_pgs_of_the_probes_own_pool(order: RunOrder) -> None:
     """It does so in each new pool, and little moves: the run goes on, and its record says so."""
-    driver = begun(OWN)
+    driver = begun(order)
     driver.run_until(lambda: driver.state(1) == 'running')
     driver.cluster.moving = 2
     driver.finish()
@@ -236,15 +237,28 @@ def test_the_balancer_may_move_pgs_of_the_probes_own_pool() -> None:
     assert driver.loop.probed().known(1).conditions == ('recovery or backfill',)
 
 
-@pytest.mark.parametrize('order, trouble', [(OWN, {'backfilling': 1}), (OWN, {'degraded': 1}),
-                                            (SIZE_ONE, {})])
+@pytest.mark.parametrize('order', [OWN, SIZE_ONE])
+@pytest.mark.parametrize('trouble', [{'backfilling': 1}, {'degraded': 1}])
 def test_other_movement_ends_it(order: RunOrder, trouble: Dict[str, int]) -> None:
-    """Of other pools; and if OSDs are probed one by one, objects may come to other primaries."""
     driver = begun(order, 'deaf')
     driver.run_until(lambda: driver.state(1) == 'running')
     driver.cluster.moving, driver.cluster.trouble = 2, trouble
     driver.finish(60)
     assert driver.state(1) == 'aborted' and driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('order, seed, ends', [
+    (SIZE_ONE, 1, True), (SIZE_ONE, 2, False), (OWN, 1, False)])
+def test_a_pg_that_a_probed_osd_no_longer_leads_ends_it(order: RunOrder, seed: int,
+                                                        ends: bool) -> None:
+    """Objects that were placed on osd.0 and osd.1 are on another one; osd.2 is not probed."""
+    driver = begun(order)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    pool, = driver.cluster.made.values()
+    driver.cluster.moving, driver.cluster.balanced = 1, {'%d.%x' % (pool.id, seed): 5}
+    driver.finish(60)
+    assert driver.state(1) == ('aborted' if ends else 'done') and driver.cluster.is_untouched()
+    assert ('is no longer led by osd.%d' % seed in driver.listed[1]['message']) == ends
 
 
 def test_who_leads_which_pg_is_worked_out_beside_the_loop() -> None:
