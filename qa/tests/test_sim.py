@@ -4,7 +4,11 @@
 No cluster is needed.
 """
 
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import List, Set
 
 import numpy as np
@@ -236,3 +240,13 @@ def seconds_elsewhere(settings: Settings) -> float:
         driver.turn()
         assert model.now < begin + 3600.0, driver.phase
     return model.now - begin
+
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+COMMANDS = set(re.findall(r'python3\s+-m\s+(qa\.[a-z_.]+)', (CHECKOUT / 'README.md').read_text()))
+
+
+@pytest.mark.parametrize('name', sorted({'qa.sim.cli', *COMMANDS}))
+def test_commands_of_the_readme_need_no_pythonpath(name: str) -> None:
+    subprocess.run([sys.executable, '-c', 'import %s' % name], cwd=CHECKOUT, check=True,
+                   env={'PATH': '/usr/bin:/bin', 'PYTHONDONTWRITEBYTECODE': '1'}, timeout=60)
