@@ -5,11 +5,10 @@ PGs that are remapped because OSDs are down or out do not count: that is recover
 lack these OSDs, or still contain them.
 """
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Optional, Tuple
+from typing import Callable, FrozenSet, Optional, Tuple
 
-from ..cluster.types import OsdMap
+from ..cluster.types import Document, OsdMap
 from ..observation import Observation
-from ..store import Store
 from ..tables import pgs
 from .types import Campaign
 
@@ -37,7 +36,7 @@ class LastClean:
     #: PGs that were remapped already when the last version was first seen.
     remapped: int = 0
 
-    def as_json(self) -> Dict[str, object]:
+    def as_json(self) -> Document:
         return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
                 # Whether this is the identity of the last version.
                 'identity': self.identity if self.last_version == self.crush_version else 0}
@@ -114,8 +113,9 @@ def _serving(osdmap: OsdMap) -> FrozenSet[int]:
 class AutoExpand:
     """Compares each turn with the last one that was clean, and stores that for the next mgr."""
 
-    def __init__(self, store: Store, may_write: Callable[[], bool]) -> None:
-        self._store = store
+    def __init__(self, put: Callable[[Document], None], may_write: Callable[[], bool]) -> None:
+        """`put` writes the document LAST_CLEAN to the store."""
+        self._put = put
         self._may_write = may_write
         self._clean: Optional[LastClean] = None
         #: Time of the last turn of this mgr.
@@ -123,8 +123,9 @@ class AutoExpand:
         #: The CRUSH version of the stored state; -1: no state is stored.
         self._stored_version = -1
 
-    def load(self) -> None:
-        self._clean = last_clean_from_json(self._store.get(LAST_CLEAN))
+    def load(self, stored: object) -> None:
+        """`stored`: the document LAST_CLEAN."""
+        self._clean = last_clean_from_json(stored)
         self._stored_version = self._clean.crush_version if self._clean else -1
 
     @property
@@ -146,7 +147,7 @@ class AutoExpand:
         self._looked = seen.now
         self._clean, why = look(clean, seen, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
-            self._store.put(LAST_CLEAN, self._clean.as_json())
+            self._put(self._clean.as_json())
             self._stored_version = self._clean.crush_version
         return why
 

@@ -15,7 +15,7 @@ from ..observation import Observation
 from ..options import Options
 from . import goals, report
 from .adopting import exported
-from .auto_expand import AutoExpand
+from .auto_expand import LAST_CLEAN, AutoExpand
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
@@ -78,7 +78,8 @@ class RebalanceController:
         """Forget data that is derived from the campaign and its pins."""
         self.forecast = Forecast()
         self._pin_goals = PinGoals(self._context, self.pins, self.forecast)
-        self._auto_expand = AutoExpand(self._context.store, self._may_write)
+        self._auto_expand = AutoExpand(
+            lambda document: self._context.store.put(LAST_CLEAN, document), self._may_write)
         self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
@@ -96,7 +97,7 @@ class RebalanceController:
         """
         lost = self.campaigns.load()
         self._forget()
-        self._auto_expand.load()
+        self._auto_expand.load(self._context.store.get(LAST_CLEAN))
         self._crush_orders.load()
         return lost + self.plans.load() + self.replacing.load()
 

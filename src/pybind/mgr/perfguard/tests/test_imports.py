@@ -21,9 +21,9 @@ PARTS: Mapping[str, FrozenSet[str]] = {
     'web': frozenset(JOBS), 'why': frozenset({'watch', 'rebalance'}),
     'offline': frozenset({'rebalance', 'upmap'})}
 #: Modules of jobs that may touch the store, beside controllers.
-STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.auto_expand',
-                    'rebalance.campaign_store', 'rebalance.campaigns', 'rebalance.crush_orders',
-                    'rebalance.plans', 'rebalance.replacing'})
+STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.campaign_store',
+                    'rebalance.campaigns', 'rebalance.crush_orders', 'rebalance.plans',
+                    'rebalance.replacing'})
 #: Modules of jobs that may start threads or processes, beside controllers.
 THREADS = frozenset({'probe.archive', 'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',
