@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What operators ask of the loop: one queue, and its journal.
+"""The requests of operators: one queue, and its journal.
 
-Commands run in threads of their own and must not send commands to the cluster, so the loop does
-what they ask for. Some requests are promises: the command returns at once, so they are in the store
-before it does, and survive a failover. The others are orders that the loop answers while the
-command waits: what they will do, and whether it can be done, takes maps, tools and commands that
-the loop's published state does not have.
+Commands run in threads of their own and must not send commands to the cluster: the loop does that.
+Some requests are promises: they are stored before their command returns, and survive a failover.
+The others are orders: their commands wait for an answer, which depends on maps, tools of Ceph and
+commands to OSDs that only the loop uses.
 """
 import contextlib
 import errno
@@ -85,7 +84,7 @@ class AnsweredOrder(Protocol):
 
     @property
     def job(self) -> str:
-        """The job of the order: rebalance, probe or shutdown."""
+        """The job of the order: rebalance, probe, advise, why or shutdown."""
 
 
 @dataclass
@@ -122,11 +121,11 @@ class Requests:
     """The queue between the threads of commands and that of the loop.
 
     1. A command leaves a promise (`put`), or an order and waits (`ask`).
-    2. The loop looks at the promises as a turn begins (`promised`), takes each once it may be
-       kept (`take`), and removes their notes when what follows from them is stored (`settle`), or
-       at once where it is refused (`drop`).
-    3. It takes the orders that wait (`next`), answers them, or keeps those for which something is
-       being worked out until the next turn (`keep`).
+    2. The loop reads the promises at the beginning of a turn (`promised`), takes each of them
+       (`take`), and removes its note when its effects are stored (`settle`), or at once if it is
+       refused (`drop`).
+    3. It takes the orders that wait (`next`), and answers each, or keeps it until the next turn if
+       its effects are still being computed (`keep`).
     """
 
     def __init__(self, store: Store) -> None:
@@ -291,7 +290,8 @@ class Requests:
 
 
 # ---- `perfguard shutdown`: everything borrowed is given back, so that the module may be disabled.
-# Ceph runs no code of a module that is disabled, so this has to come first. It survives a failover.
+# Ceph runs no code of a module that is disabled, so this must be done before. A shutdown survives a
+# failover.
 
 #: Document in the store during the shutdown.
 SHUTDOWN = 'shutdown'

@@ -36,7 +36,14 @@ ANSWER_SECONDS = 10.0
 
 
 class Rescuing:
-    """Once every turn of the loop: follow the upmaps that are in force, then add a few."""
+    """Once every turn of the loop:
+
+    1. Follow: upmaps whose PGs have moved, or that others have replaced, are given up.
+    2. Plan: degraded PGs that wait for OSDs that are too full get upmaps to OSDs with room, a few
+       at a time.
+    3. Journal: the upmaps are stored before any command is sent.
+    4. Act: the commands are sent, unless the mons have not stored the journal.
+    """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
                  kept: Callable[[], bool], may_write: Callable[[], bool]) -> None:

@@ -317,7 +317,7 @@ def _setting_from_json(row: Any) -> Setting:
 
 @dataclass(frozen=True)
 class Revert:
-    """An operator's request to undo a rung."""
+    """An operator's request to undo a mitigation."""
     rung: int
     #: Document of pending requests in the store, and the one that has changed once they are
     #: executed.
@@ -331,5 +331,5 @@ class Revert:
     def from_json(cls, raw: Any) -> 'Revert':
         """Raises ValueError if the data is invalid."""
         if not isinstance(raw, dict) or not isinstance(raw.get('id'), int):
-            raise ValueError('no request to revert a rung')
+            raise ValueError('no request to revert a mitigation')
         return cls(raw['id'])

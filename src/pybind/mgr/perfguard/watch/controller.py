@@ -77,7 +77,7 @@ class Watching:
        counts of chronically slow OSDs, and every hour how latency varies while nothing moves.
 
     If a reading fails, step 3 is skipped, and a campaign continues without it. The health checks
-    stay: that they would be cleared and raised again would be reported to operators.
+    stay: operators would be alarmed if they were cleared and raised again.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
