@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Set, Tuple)
 
-from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, DumpedRule, compiled,
-                         emit_order, emit_violation, product, wanted, weight_reason,
+from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, compiled, emit_order,
+                         emit_violation, emitted, product, wanted, weight_reason,
                          weights_below)
 from .types import OsdSet
 
@@ -114,7 +114,7 @@ class CrushRules:
         return emit_order(rule, pool_size, osds, like)
 
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
-        """How a set has more OSDs in one bucket than the rule allows, or None.
+        """How a set, in the order of the rule, has more OSDs in one bucket than it allows, or None.
 
         One failure would then affect more shards than the rule allows. Mons do not check this: for
         steps that choose several OSDs in a bucket they check only the buckets. MSR rules have none.
@@ -122,18 +122,15 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None:
             return None
-        if all(level.spreads(osds, pool_size) for level in rule.levels):
-            return None
-        used: Dict[CrushPlace, int] = {}
-        room: Dict[CrushPlace, int] = {}
-        for level in rule.levels:
-            for place, count in level.used(osds).items():
-                used[place] = count
-                room[place] = room.get(place, 0) + level.room(place, pool_size)
-        for place, count in used.items():
-            if count > room[place]:
-                return '%d %s are in %s (rule %s allows %d)' % (
-                    count, place.what, self._name(place.bucket), rule.name, room[place])
+        for emit, part in emitted(rule, pool_size, osds):
+            if all(level.spreads(part, pool_size) for level in emit.levels):
+                continue
+            for level in emit.levels:
+                for place, count in level.used(part).items():
+                    room = level.room(place, pool_size)
+                    if count > room:
+                        return '%d %s are in %s (rule %s allows %d)' % (
+                            count, place.what, self._name(place.bucket), rule.name, room)
         return None
 
     def balances(self, rule_id: int) -> bool:

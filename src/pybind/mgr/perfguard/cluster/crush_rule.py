@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What one CRUSH rule requires of the OSDs of a PG, derived from ``ceph osd crush dump``."""
 from dataclasses import dataclass
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple, TypedDict)
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple, TypedDict)
 
 from .types import NO_OSD, OsdSet
 
@@ -122,6 +122,8 @@ class Emit:
     nums: Tuple[int, ...]
     #: The choices above the OSD level between the take and this step.
     levels: Tuple[Level, ...] = ()
+    #: The numbers of all choose steps, with which CRUSH fills the positions of this step.
+    steps: Tuple[int, ...] = ()
 
     def places(self, osds: AbstractSet[int], pool_size: int) -> int:
         """As CrushRules.places, for this step."""
@@ -168,7 +170,8 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
                                       _bucket_of(buckets, takes, type_ids[step['type']])))
         elif step['op'] == 'emit' and taken is not None:
             emits.append(_emit(buckets, taken, tuple(nums.values()),
-                               _levels(buckets, type_ids, taken, block)))
+                               _levels(buckets, type_ids, taken, block),
+                               tuple(step['num'] for step in block)))
             levels += emits[-1].levels
             taken, nums = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
@@ -194,10 +197,12 @@ def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
     return found
 
 
-def _emit(buckets: Buckets, taken: int, nums: Tuple[int, ...], levels: Sequence[Level]) -> Emit:
+def _emit(buckets: Buckets, taken: int, nums: Tuple[int, ...], levels: Sequence[Level],
+          steps: Tuple[int, ...]) -> Emit:
     if taken >= 0:
-        return Emit('osd.%d' % taken, None, nums)
-    return Emit(buckets[taken].name, frozenset(weights_below(buckets, taken)), nums, tuple(levels))
+        return Emit('osd.%d' % taken, None, nums, steps=steps)
+    return Emit(buckets[taken].name, frozenset(weights_below(buckets, taken)), nums, tuple(levels),
+                steps)
 
 
 def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
@@ -298,6 +303,19 @@ def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[st
                     osd, emit.taken, rule.name)
         position = min(position + count, len(osds))
     return None
+
+
+def emitted(rule: CrushRule, pool_size: int, osds: OsdSet) -> Iterator[Tuple[Emit, OsdSet]]:
+    """Each emit step, and the OSDs at its positions: its choices apply to no others, although these
+    may also be below its take."""
+    if len(rule.emits) == 1:
+        yield rule.emits[0], osds
+        return
+    position = 0
+    for emit in rule.emits:
+        end = position + product(emit.steps, pool_size)
+        yield emit, osds[position:end]
+        position = end
 
 
 def emit_order(rule: CrushRule, pool_size: int, osds: OsdSet, like: OsdSet) -> OsdSet:

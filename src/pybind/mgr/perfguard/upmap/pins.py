@@ -69,8 +69,9 @@ def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
                 out: Container[int]) -> Optional[str]:
     """Why a PG must not be planned onto these OSDs: the mon would cancel the upmap, or one failure
     would take more of the PG than the rule allows, which no mon checks."""
-    return (crush.violation(pool.crush_rule, pool.size, _in_order(pool, osds, crush), out)
-            or crush.crowding(pool.crush_rule, pool.size, osds))
+    ordered = _in_order(pool, osds, crush)
+    return (crush.violation(pool.crush_rule, pool.size, ordered, out)
+            or crush.crowding(pool.crush_rule, pool.size, ordered))
 
 
 def _in_order(pool: Pool, osds: OsdSet, crush: Optional[CrushRules],

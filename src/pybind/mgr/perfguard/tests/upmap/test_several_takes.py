@@ -17,6 +17,9 @@ SITES = [take(-2), step('chooseleaf_firstn', 2, 'host'), EMIT,
          take(-3), step('chooseleaf_firstn', 2, 'host'), EMIT]
 FIRST_IN_A = [take(-2), step('chooseleaf_firstn', 1, 'host'), EMIT,
               take(-3), step('chooseleaf_firstn', -1, 'host'), EMIT]
+#: Both trees of the rule have the hosts of site0.
+FIRST_IN_A_REST_ANYWHERE = [take(-2), step('chooseleaf_firstn', 1, 'host'), EMIT,
+                            take(-1), step('chooseleaf_firstn', -1, 'host'), EMIT]
 #: Four hosts with one OSD each in both sites: OSDs 0 to 3, and 4 to 7.
 SITE_OF = {osd: osd // 4 for osd in range(8)}
 OSDS = {osd: Osd(osd, True, 1.0) for osd in SITE_OF}
@@ -50,7 +53,10 @@ def sites(osds: OsdSet) -> List[int]:
 CASES: List[Tuple[List[Dict[str, Any]], OsdSet, OsdSet]] = [
     (SITES, (0, 3, 4, 5), (0, 2, 4, 5)), (SITES, (0, 1, 4, 7), (0, 1, 4, 5)),
     (SITES, (3, 1, 7, 5), (0, 1, 4, 5)), (SITES, (2, 3, 6, 7), (0, 1, 4, 5)),
-    (FIRST_IN_A, (3, 4, 5), (0, 4, 5)), (FIRST_IN_A, (3, 6, 5), (0, 4, 5))]
+    (FIRST_IN_A, (3, 4, 5), (0, 4, 5)), (FIRST_IN_A, (3, 6, 5), (0, 4, 5)),
+    (FIRST_IN_A_REST_ANYWHERE, (3, 4, 5), (0, 4, 5)),
+    (FIRST_IN_A_REST_ANYWHERE, (3, 1, 5), (0, 1, 5)),
+    (FIRST_IN_A_REST_ANYWHERE, (3, 1, 2), (0, 1, 2))]
 
 
 @pytest.mark.parametrize('steps, raw, data', CASES)
