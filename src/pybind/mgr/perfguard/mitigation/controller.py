@@ -18,7 +18,7 @@ from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, report
-from .evidence import evidence, untouched_pools
+from .evidence import evidence, mixed_osds, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
@@ -162,7 +162,7 @@ class Mitigating:
             self._save(self._state)
             self.mitigated = self._published(now, found, campaign, policy)
             return
-        seen = self._seen(now, osdmap, watched, campaign)
+        seen = self._seen(observed, watched, campaign, policy)
         decision = ladder.decide(self._state, found, seen, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
@@ -192,8 +192,9 @@ class Mitigating:
         self._unknown_since = min(since, now)
         return now - self._unknown_since < UNKNOWN_SECONDS
 
-    def _seen(self, now: float, osdmap: OsdMap, watched: Watched,
-              campaign: Optional[Campaign]) -> LadderView:
+    def _seen(self, observed: Observation, watched: Watched, campaign: Optional[Campaign],
+              policy: Policy) -> LadderView:
+        now, osdmap = observed.now, observed.osdmap
         running = campaign is not None and campaign.active
         in_flight: FrozenSet[str] = frozenset()
         if campaign is not None and campaign.phase in RELEASING_PHASES:
@@ -204,6 +205,7 @@ class Mitigating:
             affinities={osd.id: osd.primary_affinity for osd in osdmap.osds.values()},
             hosts={osd: host for osd, host in watched.hosts.items()
                    if osd in osdmap.osds and osdmap.osds[osd].up},
+            mixed=mixed_osds(observed, watched.slow_osds) if policy.affinity else frozenset(),
             in_flight=in_flight,
             paced=frozenset() if campaign is None or not campaign.open else frozenset(
                 name[len(OSD_OPTION):] for name in campaign.holds.mon

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Evidence for and against mitigation, from the signals of the cluster. Pure."""
-from typing import AbstractSet, FrozenSet, List, Mapping, Sequence, Set, Tuple
+from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
@@ -121,3 +121,35 @@ def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int
     busy = {*map(seen.host_of, osds)}
     return frozenset(pool for pool in pools if where[pool]
                      and busy.isdisjoint(map(seen.host_of, where[pool])))
+
+
+# ---- Other device classes
+
+#: Share of the operations of an OSD that may be in pools with copies on several device classes:
+#: pools of services such as .mgr have hardly any.
+MIXED_SHARE = 0.1
+
+
+def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
+    """Those of which OSDs of another device class would lead the PGs in their place.
+
+    The CRUSH rules of their pools place copies on several classes: a slow SSD is still faster than
+    an HDD. An OSD has operations of a pool by its share of the weight. Clients of an
+    erasure-coded pool read from all its OSDs in any case.
+    """
+    crush = seen.crush
+    busy: Dict[int, float] = {}
+    mixed: Dict[int, float] = {}
+    wanted = frozenset(osds)
+    for number, clients in seen.clients.pools.items() if wanted else ():
+        pool = seen.osdmap.pools.get(number)
+        if pool is None or pool.erasure:
+            continue
+        weights = {osd: crush.weight_of(pool.crush_rule, osd) for osd in seen.osdmap.osds}
+        classes = {crush.class_of(osd) for osd, weight in weights.items() if weight > 0.0}
+        for osd in wanted & weights.keys():
+            rate = clients.rate * weights[osd] / (sum(weights.values()) or 1.0)
+            busy[osd] = busy.get(osd, 0.0) + rate
+            if len(classes) > 1:
+                mixed[osd] = mixed.get(osd, 0.0) + rate
+    return frozenset(osd for osd, rate in mixed.items() if rate > MIXED_SHARE * busy[osd])

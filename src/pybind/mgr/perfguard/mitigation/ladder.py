@@ -442,6 +442,8 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     """Why the primary affinity of a slow OSD must not be lowered; '': it may. A host is the
     smallest failure domain, so OSDs of one host are in one failure domain of any type."""
     seen = draft.seen
+    if osd in seen.mixed:
+        return 'clients would read from OSDs of another device class'
     lowered = {int(step.subject) for step in draft.state.steps if step.rung is Rung.AFFINITY
                and step.stage in (StepStage.WOULD, StepStage.HELD, StepStage.UNDOING)}
     others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered

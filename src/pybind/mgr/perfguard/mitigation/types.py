@@ -169,6 +169,9 @@ class LadderView:
     campaign_still: bool = False
     #: Options of OSDs that the campaign has borrowed to slow the copying.
     paced: FrozenSet[str] = frozenset()
+    #: Slow OSDs whose clients would read from OSDs of another device class; see
+    #: evidence.mixed_osds.
+    mixed: FrozenSet[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pytest
 
 from ...mitigation.types import Revert
 from perfguard import tables
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import PgCounts, Readings, UnreadablePg
 from perfguard.errors import Refused
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS
@@ -331,6 +332,18 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
     driver.osds.slow = {}
     driver.minutes(10)
     assert driver.osds.affinity == {7: 0.75}
+
+
+def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule of the pool takes OSDs of all classes."""
+    monkeypatch.setattr(CrushRules, 'class_of', lambda _, osd: 'ssd' if osd == 7 else 'hdd')
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.osds.affinity == {}
+    assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
 
 
 @pytest.mark.parametrize('failure', ['readings', 'osdmap'])

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What counts as trouble, and what as movement."""
-from typing import Mapping, Tuple
+from typing import Mapping, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import PgCounts, Signals
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.errors import Reason
-from perfguard.mitigation.evidence import evidence
+from perfguard.mitigation.evidence import evidence, mixed_osds
 from perfguard.mitigation.types import Evidence
+from perfguard.observation import Clients, Observation, PoolClients, Settings
+
+from ..cluster.test_crush import DUMP
 
 
 def found(counts: PgCounts = PgCounts(), laggy: bool = False,
@@ -48,3 +52,37 @@ def test_movement(counts: PgCounts, moving: bool, rebalancing: bool) -> None:
     seen = found(counts)
     assert (seen.moving, seen.rebalancing) == (moving, rebalancing)
     assert seen.degraded == counts.degraded
+
+
+# ---- other device classes
+
+def observed(classes: Mapping[int, str], rates: Mapping[int, float], rule: int,
+             erasure: bool = False) -> Observation:
+    """Pool 1 has the rule of this number, pool 2 takes all OSDs."""
+    crush = CrushRules.from_dump({**DUMP, 'devices': [
+        {'id': osd, 'class': name} for osd, name in classes.items()]})
+    pools = {number: Pool(number, 'p', erasure, 3, 2, rule if number == 1 else 0, 8, 8, 8)
+             for number in rates}
+    osdmap = OsdMap(1, frozenset(), pools, {osd: Osd(osd, True, 1.0) for osd in range(8)}, {}, {},
+                    {})
+    return Observation(
+        1000.0, Signals(PgCounts()), Settings(osdmap, None), lambda pgid: None, crush,
+        clients=Clients(pools={number: PoolClients('p', 8, rate)
+                               for number, rate in rates.items()}))
+
+
+#: OSDs with an even id are in the tree of rule 2.
+CLASSES = {osd: 'hdd' if osd % 2 else 'ssd' for osd in range(8)}
+
+
+@pytest.mark.parametrize('seen, mixed', [
+    (observed(CLASSES, {1: 100.0}, 0), {2, 3}), (observed(CLASSES, {1: 100.0}, 2), set()),
+    (observed(CLASSES, {1: 100.0}, 0, erasure=True), set()),
+    (observed(dict.fromkeys(CLASSES, 'ssd'), {1: 100.0}, 0), set()), (observed({}, {}, 0), set()),
+    # A pool of a service hardly counts, except on OSDs that have no other.
+    (observed(CLASSES, {1: 100.0, 2: 1.0}, 2), {3}),
+    (observed(CLASSES, {1: 100.0, 2: 50.0}, 2), {2, 3})])
+def test_osds_in_whose_place_other_device_classes_would_lead(seen: Observation,
+                                                             mixed: Set[int]) -> None:
+    assert mixed_osds(seen, {2, 3, 99}) == mixed
+    assert mixed_osds(seen, ()) == set()

@@ -37,6 +37,7 @@ class World:
     schedulers: Optional[FrozenSet[str]] = frozenset({'wpq'})
     campaign_flag: bool = False
     campaign_still: bool = False
+    mixed: FrozenSet[int] = frozenset()
     #: The commands are lost.
     deaf: bool = False
     now: float = 1e6
@@ -54,7 +55,7 @@ class World:
             for pgid in self.in_flight}
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_flag,
-                          self.campaign_still)
+                          self.campaign_still, mixed=self.mixed)
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
@@ -705,6 +706,15 @@ def test_affinity_of_one_host_at_a_time() -> None:
     world.evidence = Evidence()
     world.run(30)
     assert world.state.steps == () and untouched(world)
+
+
+def test_no_affinity_is_lowered_where_other_device_classes_would_lead() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 4: 'y'}), mixed=frozenset({3}))
+    world.run(60)
+    assert lowered(world) == [4] and world.stages()['primary affinity3'] == 'limited'
+    world.mixed = frozenset()
+    world.run(30)
+    assert lowered(world) == [3, 4]
 
 
 @pytest.mark.parametrize('by_command', [True, False])
