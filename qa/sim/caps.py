@@ -69,5 +69,6 @@ class InFlight:
         leaving, entering = set(data) - set(up), set(up) - set(data)
         moving = leaving | entering
         return [*(('source', osd) for osd in leaving), *(('target', osd) for osd in entering),
-                ('primary', data[0]), *(('host', host) for host in {*map(self._tree.host, moving)}),
+                ('primary', up[0] if up[0] in data else data[0]),
+                *(('host', host) for host in {*map(self._tree.host, moving)}),
                 *(('domain', each) for each in {*map(self._tree.domain_of, moving)})]

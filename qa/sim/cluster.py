@@ -336,8 +336,12 @@ class Model:
             'norebalance' in self.flags and self.down.isdisjoint(moving.data))
 
     def _slots(self, pg: int, moving: Moving) -> Tuple[Tuple[str, int], ...]:
-        primary = next((osd for osd in moving.data if osd not in self.down), moving.data[0])
-        targets = set(self.up[pg].tolist()) - set(moving.data)
+        up = self.up[pg].tolist()
+        # An OSD that is to lead the PG and has its data does so at once.
+        first = up[:1] if up[0] in moving.data else []
+        primary = next((osd for osd in (*first, *moving.data) if osd not in self.down),
+                       moving.data[0])
+        targets = set(up) - set(moving.data)
         return (('local', primary), *(('remote', osd) for osd in sorted(targets)))
 
     def _start(self, pg: int, moving: Moving) -> None:

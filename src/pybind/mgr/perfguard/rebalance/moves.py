@@ -25,6 +25,7 @@ class Move:
     pgid: str
     sources: OsdSet
     targets: OsdSet
+    #: It leads the PG while its data is copied, and holds the local reservation of its backfill.
     primary: int
     bytes: int
     moves_primary: bool = False
@@ -44,16 +45,20 @@ class Move:
     #: Since when that is another one than before, or may be: until the PG has peered, its data may
     #: be elsewhere, although the OSDMap shows it in place. 0: it is the same.
     displaced: float = field(default=0.0, compare=False)
+    #: OSDs that lead it now, while its data is copied, and then.
+    leaders: OsdSet = field(default=(), compare=False)
 
 
 def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
                  pool_bytes: int) -> Move:
     """The move of a PG that is served by `here` to `there` (None: not known)."""
     # Lists: of tuples from generators, half the time is the generator.
-    primary = here[0] if here and here[0] != NO_OSD else next(
+    first = here[0] if here and here[0] != NO_OSD else next(
         (osd for osd in here if osd != NO_OSD), -1)
     if there is None:
-        return Move(pgid, (), (), primary, 0, known=False, here=here)
+        return Move(pgid, (), (), first, 0, known=False, here=here)
+    # As in serving_until_moved.
+    primary = there[0] if there and not pool.erasure and there[0] in here else first
     readers: OsdSet = ()
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(here, there) if old != new]
@@ -66,9 +71,9 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
         targets = tuple([osd for osd in there if osd not in here and osd != NO_OSD])
     size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
     return Move(pgid, sources, targets, primary, size,
-                bool(there) and there[0] != primary, readers,
+                bool(there) and there[0] != first, readers,
                 staying=tuple([osd for osd in here if osd != NO_OSD and osd not in sources]),
-                here=here)
+                here=here, leaders=(first, primary, *there[:1]))
 
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],

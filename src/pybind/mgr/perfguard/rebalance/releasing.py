@@ -396,9 +396,9 @@ def _afforded(turn: Turn, stalls: Stalls,
 
 def _peering(move: Move) -> OsdSet:
     """OSDs that may lead the PG while it peers."""
-    if move.moves_primary:
-        return (move.primary, *move.targets)
-    return (move.primary,)
+    if not move.moves_primary:
+        return (move.primary,)
+    return tuple(dict.fromkeys((*move.leaders, *move.targets)))
 
 
 def _flight(turn: Turn, move: Move, entry: UpmapEntry) -> Flight:

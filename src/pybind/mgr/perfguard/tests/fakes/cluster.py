@@ -519,8 +519,11 @@ class FakeCluster:
             sources, targets = set(have) - set(pg.up), set(pg.up) - set(have)
         # A shard that is nowhere is rebuilt from all others.
         rebuilt = pool_of(pgid) == 2 and len(sources) < len(targets)
+        # An OSD that is to lead the PG and has its data does so at once.
+        leading = pg.up[0] if pool_of(pgid) == 1 and pg.up[0] in have else next(
+            (osd for osd in have if osd != HOLE), -1)
         return Transfer(frozenset(have if rebuilt else sources) - {HOLE}, frozenset(sources),
-                        frozenset(targets), next((osd for osd in have if osd != HOLE), -1))
+                        frozenset(targets), leading)
 
     def report(self) -> None:
         """The OSDs' reports reach the mgr."""

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
 from perfguard.probe.placement import mask_of, stable_mod
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
-                                       RELEASE_OVERHEAD_SECONDS, Move, MoveIndex, move_between,
-                                       plan, release_move, serving_until_moved)
+                                       RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, choose,
+                                       load_of, move_between, plan, release_move,
+                                       serving_until_moved)
 from perfguard.rebalance.types import PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -40,9 +41,26 @@ def test_some_pgs_hold_twice_as_much_where_pg_num_is_no_power_of_two(
 
 
 def test_order_is_no_move_in_a_replicated_pool_but_in_an_erasure_coded_one() -> None:
-    assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move('1.0', (), (), 1, 0, True)
+    assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move('1.0', (), (), 2, 0, True)
     move = move_between('2.0', EC, (1, 2, 3), (2, 1, 3), SIZE)
     assert (move.sources, move.targets, move.bytes) == ((1, 2), (2, 1), 2 * 50)
+
+
+def test_an_osd_that_has_the_data_leads_the_pg_while_it_is_copied() -> None:
+    """If its first OSD leaves, the next one holds the reservation, and is to be spared."""
+    move = move_between('1.0', REP, (1, 2, 3), (2, 3, 8), SIZE)
+    assert (move.primary, move.leaders, move.moves_primary) == (2, (1, 2, 2), True)
+    assert serving_until_moved(REP, (1, 2, 3), (2, 3, 8))[0] == 2
+    second = move_between('1.1', REP, (4, 2, 5), (2, 5, 9), SIZE)
+    load = load_of({}, lambda osd: None)
+    caps = Caps(pgs=9, bytes=1 << 40, source=9, primary=1, target=9, host=9)
+    assert choose([move, second], load, caps) == [move]
+    # A new OSD leads the PG once it has the data.
+    move = move_between('1.0', REP, (1, 2, 3), (8, 2, 3), SIZE)
+    assert (move.primary, move.leaders, move.moves_primary) == (1, (1, 1, 8), True)
+    # Shards keep their positions.
+    move = move_between('2.0', EC, (1, 2, 3), (2, 8, 3), SIZE)
+    assert (move.primary, move.moves_primary) == (1, True)
 
 
 def test_holes_are_no_osds() -> None:
