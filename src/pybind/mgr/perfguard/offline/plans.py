@@ -111,7 +111,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws)
     left, moves = dict(found.left), []
     for pgid, pin in found.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
-        move = release_move(pgid, pool, placed[pgid].up, pin, out,
+        move = release_move(pgid, osdmap, placed[pgid].up, pin, out,
                             maps.pool_bytes.get(pool.id, 0))
         why_not = _why_not(placed[pgid])
         if why_not:

@@ -120,7 +120,7 @@ def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
         pool = osdmap.pools[pool_of(pgid)]
         if pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
-        moves.append(release_move(pgid, pool, ups[pool.id][pgid], pin, out,
+        moves.append(release_move(pgid, osdmap, ups[pool.id][pgid], pin, out,
                                   seen.signals.pool_bytes.get(pool.id, 0)))
     return Adopted(found, tuple(moves))
 

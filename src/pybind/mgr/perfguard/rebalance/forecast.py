@@ -163,9 +163,8 @@ def _move_of(pgid: str, pin: PinRecord, seen: Observation,
     place = seen.placement(pgid)
     if place is None:
         return None
-    pool = seen.osdmap.pools[pool_of(pgid)]
-    return release_move(pgid, pool, place.up, pin, out,
-                        seen.signals.pool_bytes.get(pool.id, 0))
+    return release_move(pgid, seen.osdmap, place.up, pin, out,
+                        seen.signals.pool_bytes.get(pool_of(pgid), 0))
 
 
 def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Move]:

@@ -6,9 +6,10 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Iterator, 
                     NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_OSD, Json, OsdSet, Pool, pg_shard_bytes, pool_of
+from ..cluster.types import NO_OSD, Json, OsdMap, OsdSet, Pool, pg_shard_bytes, pool_of
 from ..errors import Code
 from ..upmap.pins import released_up
+from ..upmap.semantics import led_by
 from .types import Flight, PinRecord
 
 #: Assumed speed of one backfill until this cluster's own is measured: that of a disk which also
@@ -76,11 +77,30 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
                 here=here, leaders=(first, primary, *there[:1]))
 
 
-def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
+def release_move(pgid: str, osdmap: OsdMap, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
                  pool_bytes: int) -> Move:
     """The move of the release of a pinned PG whose data is on its up set."""
+    pool = osdmap.pools[pool_of(pgid)]
     there = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
+    if there and up and not pool.erasure:
+        there = _led(osdmap, there, up[0], osdmap.upmap_primaries.get(pgid), out)
     return move_between(pgid, pool, up, there, pool_bytes)
+
+
+def _led(osdmap: OsdMap, there: OsdSet, primary: int, named: Optional[int],
+         out: AbstractSet[int]) -> OsdSet:
+    """The set with the OSD that will lead the PG first, as far as it is known. `primary`: leads it
+    now; `named`: by a pg_upmap_primary entry.
+
+    OSDs of a primary affinity below 1 accept some PGs, always the same ones, and those of 0 none.
+    """
+    there = led_by(there, named, out)
+    for osd in there:
+        row = osdmap.osds.get(osd)
+        if row is None or row.primary_affinity >= 1.0 or (
+                row.primary_affinity > 0.0 and osd == primary):
+            return there if osd == there[0] else (osd, *(each for each in there if each != osd))
+    return there
 
 
 def serving_until_moved(pool: Pool, here: OsdSet, there: OsdSet) -> OsdSet:

@@ -3,12 +3,13 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
+from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry
 from perfguard.probe.placement import mask_of, stable_mod
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, choose,
@@ -18,6 +19,7 @@ from perfguard.rebalance.types import PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
 EC = Pool(2, 'ec', True, 3, 2, 0, 8, 8, 8, data_shards=2)
+OSDMAP = OsdMap(1, frozenset(), {1: REP, 2: EC}, {}, {}, {}, {})
 SIZE = 800
 SETS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True).map(
     lambda osds: tuple(osds))
@@ -91,15 +93,35 @@ def test_move_leads_from_here_to_there(here: OsdSet, there: OsdSet) -> None:
 def test_release_goes_to_what_was_before() -> None:
     pin = PinRecord(before=UpmapEntry(((3, 9),)), entry=UpmapEntry(((3, 4), (2, 5))))
     # raw (1, 2, 3), pinned to (1, 5, 4), released to (1, 2, 9)
-    move = release_move('1.0', REP, (1, 5, 4), pin, frozenset(), SIZE)
+    move = release_move('1.0', OSDMAP, (1, 5, 4), pin, frozenset(), SIZE)
     assert (move.sources, move.targets) == ((5, 4), (2, 9))
 
 
 def test_release_of_a_vector_needs_the_recorded_raw_set() -> None:
     pin = PinRecord(UpmapEntry(), UpmapEntry(vector=(2, 1, 3)), raw=(1, 2, 3))
-    assert release_move('2.0', EC, (2, 1, 3), pin, frozenset(), SIZE).targets == (1, 2)
+    assert release_move('2.0', OSDMAP, (2, 1, 3), pin, frozenset(), SIZE).targets == (1, 2)
     blind = PinRecord(UpmapEntry(), UpmapEntry(vector=(2, 1, 3)))
-    assert release_move('2.0', EC, (2, 1, 3), blind, frozenset(), SIZE).targets == ()
+    assert release_move('2.0', OSDMAP, (2, 1, 3), blind, frozenset(), SIZE).targets == ()
+
+
+@pytest.mark.parametrize('changes, leaders', [
+    ({}, (1, 0, 0)),
+    # It leads the PG before and after.
+    ({'upmap_primaries': {'1.0': 1}}, (1, 1, 1)),
+    # A new OSD will lead it, once it has the data.
+    ({'upmap_primaries': {'1.0': 9}}, (1, 1, 9)),
+    ({'upmap_primaries': {'1.0': 5}}, (1, 0, 0)),
+    ({'osds': {0: Osd(0, True, 1.0, primary_affinity=0.0)}}, (1, 1, 1)),
+    ({'osds': {0: Osd(0, True, 1.0, primary_affinity=0.5),
+               1: Osd(1, True, 1.0, primary_affinity=0.5)}}, (1, 1, 1)),
+    ({'osds': {osd: Osd(osd, True, 1.0, primary_affinity=0.0) for osd in (0, 1, 9)}}, (1, 0, 0))])
+def test_who_leads_a_released_pg(changes: Any, leaders: OsdSet) -> None:
+    """CRUSH places osd.0 first; osd.1 leads the PG, which a vector pins."""
+    pin = PinRecord(UpmapEntry(), UpmapEntry(vector=(1, 0, 2)), raw=(0, 1, 9))
+    move = release_move('1.0', replace(OSDMAP, **changes), (1, 0, 2), pin, frozenset(), SIZE)
+    assert move.leaders == leaders and move.primary == leaders[1]
+    assert move.moves_primary == (leaders[2] != 1)
+    assert (move.sources, move.targets) == ((2,), (9,))
 
 
 MOVES = [Move('1.0', (1,), (5,), 1, 100), Move('1.1', (2, 3), (5, 6), 9, 200, True)]

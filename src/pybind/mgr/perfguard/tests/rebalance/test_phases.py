@@ -62,9 +62,9 @@ class Machine:
         out = out_osds(seen.osdmap.osds)
         moves = {}
         for pgid, pin in self.pins.items():
-            place, pool = seen.placement(pgid), seen.osdmap.pools[pool_of(pgid)]
+            place = seen.placement(pgid)
             if place is not None and seen.osdmap.entry(pgid) == pin.entry:
-                moves[pgid] = release_move(pgid, pool, place.up, pin, out, 1 << 30)
+                moves[pgid] = release_move(pgid, seen.osdmap, place.up, pin, out, 1 << 30)
         before = copy.deepcopy((self.campaign, self.pins, moves))
         decision = judge(self.campaign, self.pins, moves, seen, self.options)
         assert (self.campaign, self.pins, moves) == before, 'an input was changed'
@@ -371,7 +371,7 @@ def test_a_release_keeps_the_primary_that_a_pg_upmap_primary_entry_names() -> No
     machine = pinned()
     seen, pgid, here = machine.observe(), '1.0', (1, 0, 2)
     pin = PinRecord(UpmapEntry(), UpmapEntry(vector=here), raw=(0, 1, 9))
-    move = release_move(pgid, seen.osdmap.pools[1], here, pin, frozenset(), 1)
+    move = release_move(pgid, seen.osdmap, here, pin, frozenset(), 1)
 
     def prime(primaries: Dict[str, int]) -> OsdSet:
         settings = replace(seen.settings, osdmap=replace(seen.osdmap, upmap_primaries=primaries))
