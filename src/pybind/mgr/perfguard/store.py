@@ -68,7 +68,7 @@ class Store:
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
         self.foreign: Set[str] = set()
-        #: What this mgr and earlier ones could not read, until that is acknowledged.
+        #: Documents that this mgr or earlier ones could not read, until operators acknowledge that.
         self.losses: List[Loss] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}

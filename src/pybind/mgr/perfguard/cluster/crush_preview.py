@@ -37,8 +37,8 @@ PG_BYTES = 1024
 #: Pacific, and that of 50,000 with 400, of which the libraries are 180.
 TOOL_BYTES = 1 << 30
 #: Maximum size of a CRUSH map that is given: for any cluster, and for each OSD. With 10,000 OSDs
-#: the text has about 200 bytes for each, the compiled form 50 for each tree. What crushtool prints
-#: of it, and CrushRules from that, is some ten times as large.
+#: the text has about 200 bytes for each, the compiled form 50 for each tree. The output of
+#: crushtool, and the CrushRules made of it, are about ten times as large.
 MAP_BYTES, OSD_BYTES = 1 << 20, 1 << 10
 #: OSDs that a map may contain beside those of the cluster. crushtool prints a line for each id,
 #: whether there is such an OSD or not.

@@ -260,7 +260,7 @@ class PingTimes:
 
     def take(self, now: float, alive: Sequence[int],
              laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
-        """Milliseconds by OSD, median of its reporters; None without new answers.
+        """Milliseconds by OSD: the median of its reporters. None without new answers.
 
         `laggy`: OSDs with laggy PGs. They share PGs with the OSD that causes them, so they ping it.
         """

@@ -56,8 +56,8 @@ NEW_BASELINE_READINGS = 36
 #: Minimum time until a level is raised again, so that levels do not follow every rise of latency.
 #: Without an end of this time, a load that grows twice would halt a campaign forever.
 NEW_BASELINE_SECONDS = 3600.0
-#: Readings in a row with all pools together over their limits, each of which chance may explain,
-#: that count like one that chance does not explain (1 min).
+#: Consecutive readings in which all pools together exceed their limits that count like one clear
+#: reading, even if chance may explain each of them (1 min).
 LASTING_READINGS = 12
 #: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
 SLOW_SHARE = 0.25
