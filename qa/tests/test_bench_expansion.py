@@ -12,12 +12,13 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.options import OPTIONS
-from qa.bench.expansion import epochs, report
+from qa.bench.expansion import cli, epochs, report
 from qa.bench.expansion.arms import FRONTIER, METHODS, PRESETS, STOCK
 from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
-from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
+from qa.bench.expansion.settings import (DRIVES, Arm, Settings, alternating, parse_arm,
+                                         parse_option)
 from qa.cluster.daemons import heed_interrupts
 from qa.cluster.patience import patient
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
@@ -190,6 +191,17 @@ def test_the_mons_accept_the_options_of_an_arm() -> None:
             assert value in specs[name]['enum_allowed']
         else:
             assert specs[name]['min'] <= float(value) <= specs[name]['max'], name
+
+
+@pytest.mark.parametrize('argv', [
+    ['--arms', 'frontier'], ['--arms', 'frontier', '--quick'], ['--drives', 'flash,disk']])
+def test_osds_that_sleep_have_less_to_copy_than_a_step_may_take(argv: List[str]) -> None:
+    args = cli.parse(argv)
+    sleeps = [*(DRIVES[kind] for kind in args.drives),
+              *(arm.options.get('osd_recovery_sleep_hdd', '0') for arm in args.arms)]
+    # An object of each pool at a time, as measured; copying takes about as long as the sleep.
+    copies = 2 * args.settings.objects
+    assert 2 * copies * max(float(sleep) for sleep in sleeps) < args.settings.step_seconds
 
 
 @pytest.mark.parametrize('argv,error', [

@@ -87,7 +87,7 @@ PRESETS: Dict[str, Dict[str, str]] = {'fixed-caps': {
     'fast_peering': 'off', 'pace_copying': 'off'}}
 #: Latency against time: Ceph alone, at its own pace and slowed down, and perfguard with stricter
 #: and looser limits than its own.
-FRONTIER = (STOCK, 'stock:osd_recovery_sleep_hdd=0.1', 'stock:osd_recovery_sleep_hdd=0.5',
+FRONTIER = (STOCK, 'stock:osd_recovery_sleep_hdd=0.03', 'stock:osd_recovery_sleep_hdd=0.1',
             'perfguard:stall_share=0.001:latency_factor=1.25', 'perfguard',
             'perfguard:stall_share=0.01:latency_factor=2.5',
             'perfguard:stall_share=0.03:latency_factor=5')

@@ -18,13 +18,16 @@ from . import __doc__ as description
 from . import report
 from .arms import FRONTIER, METHODS, PRESETS, STOCK
 from .run import BURST, LOAD, SCENARIOS, Result, run
-from .settings import DRIVES, OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
+from .settings import DRIVES, FLASH, OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
 
 QUICK = {'repetitions': 1, 'quiet': 25, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
 DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure_pgs': 64}
+#: For OSDs that sleep after each object that they copy, instead of the above.
+SLOW = {'objects': 1000}
 
 #: Names of several arms.
-GROUPS: Dict[str, Sequence[str]] = {'all': list(METHODS), 'frontier': FRONTIER}
+FRONTIER_ARMS = 'frontier'
+GROUPS: Dict[str, Sequence[str]] = {'all': list(METHODS), FRONTIER_ARMS: FRONTIER}
 
 LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1, 3600),
           'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
@@ -34,7 +37,7 @@ LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Run everything and print the table; returns 0 if every run completed."""
-    args = _parse(argv)
+    args = parse(argv)
     # Progress is not part of the result.
     screen = Screen(sys.stderr)
     exit_on_signals()
@@ -76,10 +79,12 @@ def _print(args: argparse.Namespace, results: List[Result]) -> None:
         print(f'FAILED: {failure}', flush=True)
 
 
-def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
+def parse(argv: Optional[List[str]]) -> argparse.Namespace:
     p = _parser()
     args = p.parse_args(argv)
-    for name, value in (QUICK if args.quick else DEFAULTS).items():
+    slow = args.arms == FRONTIER_ARMS or args.drives != FLASH
+    sizes = {**(QUICK if args.quick else DEFAULTS), **(SLOW if slow else {})}
+    for name, value in sizes.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
     for name, (least, most) in LIMITS.items():
@@ -127,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
                         'half a minute in the middle of a release (default: %(default)s)')
     p.add_argument('--options', action='append', default=[], metavar='KEY=VALUE',
                    help='set mgr/perfguard/KEY for all arms of perfguard; may be repeated')
-    p.add_argument('--drives', default='flash', metavar='KIND,...',
+    p.add_argument('--drives', default=FLASH, metavar='KIND,...',
                    help='flash, disk or both; disk: OSDs sleep 0.1 s after each object that they '
                         'copy, as on rotating drives (default: %(default)s)')
     p.add_argument('--quick', action='store_true', help='one repetition of something small')
@@ -141,6 +146,8 @@ def _add_size(p: argparse.ArgumentParser) -> None:
 
     def add(name: str, kind: Any, default: Any, text: str) -> None:
         shown = f'{DEFAULTS[name]}; with --quick {QUICK[name]}' if name in DEFAULTS else default
+        if name in SLOW:
+            shown += f'; with --drives disk or --arms {FRONTIER_ARMS} {SLOW[name]}'
         size.add_argument('--' + name.replace('_', '-'), type=kind, default=default, metavar='N',
                           help=f'{text} (default: {shown})')
 

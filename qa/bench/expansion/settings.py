@@ -22,7 +22,8 @@ BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '2', 'upmap_max_optimi
 #: The drives that the OSDs pretend to have -> seconds of osd_recovery_sleep_hdd, for OSDs that keep
 #: data in memory count as rotating drives. In the configuration database, where perfguard can
 #: replace it for a while; a ceph.conf would win.
-DRIVES = {'flash': '0', 'disk': '0.1'}
+FLASH, DISK = 'flash', 'disk'
+DRIVES = {FLASH: '0', DISK: '0.1'}
 NO_SLEEP_IN_CONF = {'osd recovery sleep': None, 'osd recovery sleep hdd': None}
 
 
@@ -47,7 +48,7 @@ class Settings:
     burst_factor: float = 3.0
     burst_seconds: int = 30
     step_seconds: int = 900
-    drives: str = 'flash'
+    drives: str = FLASH
     #: For every arm of perfguard: its options.
     options: Mapping[str, str] = field(default_factory=dict)
 
