@@ -78,16 +78,9 @@ class HoldStep(NamedTuple):
 LEFT = HoldStep(None, theirs=True)
 
 
-def hold(held: Held, value: Optional[str], late: bool = False) -> HoldStep:
-    """One step towards the value that is put; `value`: what the cluster shows.
-
-    `late`: this may be older than our last command, as in an OSDMap that is not the newest.
-    """
+def hold(held: Held, value: Optional[str]) -> HoldStep:
+    """One step towards the value that is put; `value`: what the cluster shows."""
     if same_value(value, held.put):
-        if held.returning and late:
-            # The record may be from before it was given back or from after it was put again: the
-            # command is sent once.
-            return HoldStep(replace(held, seen=False), send=held.seen)
         return HoldStep(Held(held.found, held.put, seen=True))
     if same_value(value, held.found) and (held.returning or not held.seen):
         return HoldStep(replace(held, seen=False, returning=False), send=True)

@@ -395,14 +395,6 @@ def test_give_back(held: Held, value: Value, expected: Any) -> None:
     assert give_back(held, value) == expected
 
 
-def test_wanted_again_while_an_old_map_is_shown() -> None:
-    """Neither the value from before nor our own clearing is a change by others."""
-    old = hold(Held(None, 'set', True, True), 'set', late=True)
-    assert old == (Held(None, 'set', False, True), True, False) and old.held is not None
-    assert hold(old.held, 'set', late=True) == (old.held, False, False)
-    assert hold(old.held, None, late=True) == (Held(None, 'set'), True, False)
-
-
 def test_an_earlier_value_that_arrives_late_is_still_ours() -> None:
     """It was never seen when another one was wanted."""
     changed = hold_other(Held('1', '3'), '1', '0.1')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a campaign holds and gives back, and what it leaves to others."""
+import itertools
 from dataclasses import replace
 from typing import List, Optional
 
@@ -174,6 +175,23 @@ def test_our_own_clearing_that_the_map_shows_late_is_not_taken_for_that_of_other
     for _ in range(2):
         holds = reconcile(holds, world.settings(), True, True, True).holds
     assert not world.flag and NOREBALANCE in holds.given_up
+
+
+@pytest.mark.parametrize('lag', range(3))
+def test_norebalance_is_neither_given_up_nor_left_behind_if_maps_are_two_turns_late(
+        lag: int) -> None:
+    """Whatever the campaign wants from turn to turn, if others leave the flag alone."""
+    for wishes in itertools.product((True, False), repeat=8):
+        for at_last in (True, False):
+            world, holds = World(stored='false', mode='off'), Holds()
+            maps = [world.settings()]
+            for wanted in (*wishes, *[at_last] * (4 * lag + 8)):
+                done = reconcile(holds, maps[max(0, len(maps) - 1 - lag)], wanted, False, True)
+                holds = done.holds
+                world.act(list(done.actions))
+                maps.append(world.settings())
+                assert done.notices == (), wishes
+            assert world.flag == at_last and bool(holds.flags) == at_last, wishes
 
 
 def test_norebalance_given_up_is_set_again_after_it_was_not_needed() -> None:
