@@ -7,6 +7,7 @@
 import contextlib
 import os
 import random
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -272,3 +273,33 @@ def some_fault(cluster: Cluster, osds: Sequence[int], chance: random.Random) -> 
         fault(cluster, osd)
 
     return strike
+
+
+#: The database of udev, from which OSDs read models of drives, and whether udev runs.
+UDEV, UDEV_RUNS = Path('/run/udev/data'), Path('/run/udev/control')
+
+
+@contextlib.contextmanager
+def drive_of_model(file: Path, size_bytes: int, model: str) -> Iterator[str]:
+    """A loop device of a new file, which OSDs take for a drive of this model. Raises OSError where
+    that cannot be had."""
+    if UDEV_RUNS.exists():
+        raise OSError('udev would describe the device')
+    with file.open('wb') as backing:
+        backing.truncate(size_bytes)
+    found = subprocess.run(['losetup', '--find', '--show', str(file)], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, universal_newlines=True, timeout=30)
+    if found.returncode:
+        raise OSError(found.stderr.strip())
+    device = found.stdout.strip()
+    number = os.stat(device).st_rdev
+    entry = UDEV / ('b%d:%d' % (os.major(number), os.minor(number)))
+    try:
+        UDEV.mkdir(parents=True, exist_ok=True)
+        entry.write_text('E:ID_MODEL=%s\nE:ID_SERIAL_SHORT=S%d\n' % (model, os.minor(number)))
+        yield device
+    finally:
+        with contextlib.suppress(OSError):
+            entry.unlink()
+            os.removedirs(UDEV)
+        subprocess.run(['losetup', '--detach', device], check=True, timeout=30)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`perfguard advise` on a real cluster: a good one has no finding, and each cause has its own."""
+import contextlib
 import os
 import shutil
 import time
@@ -12,7 +13,7 @@ import rados
 from perfguard import VERSION
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
-from qa.lib.faults import missing_controllers, throttled_writes
+from qa.lib.faults import drive_of_model, missing_controllers, throttled_writes
 from qa.lib.guard import Guard
 from qa.lib.probes import Probes
 
@@ -76,8 +77,11 @@ BLUESTORE = (
     Cause('MIN_COMPAT_CLIENT', ('osd set-require-min-compat-client jewel --yes-i-really-mean-it',),
           ('osd set-require-min-compat-client luminous --yes-i-really-mean-it',)),
     option('NETWORK_PINGS', 'global', 'mon_warn_on_slow_ping_time', '0.001'))
-#: Not provoked on a real cluster: drives, PGs of OSDs with much data, and pg_upmap_primary with
-#: kernel clients (Tentacle counts the librados of Pacific as one of Reef).
+#: Not provoked on a real cluster: pg_upmap_primary with kernel clients (Tentacle counts the
+#: librados of Pacific as one of Reef).
+
+#: OSD -> the model of its drive: shingled, and without capacitors.
+MODELS = {0: 'ST8000DM004-2CX188', 1: 'Samsung_SSD_870_EVO_1TB'}
 
 #: The capacity of an OSD with a rotational disk, and the writes per second of a slow one.
 CAPACITY, DISK_IOPS = 'osd_mclock_max_capacity_iops_hdd', 200
@@ -211,6 +215,60 @@ def test_osds_that_are_nearly_full_are_found(guard: Guard) -> None:
             for name in names:
                 ioctx.remove_object(name)
     wait_codes(guard, set())
+    assert not guard.tracebacks()
+
+
+@pytest.fixture
+def drives(tmp_path: Path) -> Iterator[Dict[int, str]]:
+    """OSD -> its device."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield {osd: stack.enter_context(drive_of_model(
+                tmp_path / ('drive%d' % osd), 4 << 30, model)) for osd, model in MODELS.items()}
+        except OSError as error:
+            pytest.skip('no such drives: %s' % error)
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_drives_that_are_slow_by_design_are_named(
+        release: str, drives: Dict[int, str], make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=3, hosts=3, store='bluestore', conf={
+        'osd.%d' % osd: {'bluestore_block_path': device} for osd, device in drives.items()})
+    cluster.pool_create('rep', 8)
+    guard = Guard(cluster)
+    cluster.wait(lambda: {'DRIVE_SHINGLED', 'DRIVE_UNPROTECTED'} <= codes(guard), 90,
+                 'the findings')
+    seen = {found['code']: found['seen'] for found in guard.get('advise')['findings']}
+    for code, osd in (('DRIVE_SHINGLED', 0), ('DRIVE_UNPROTECTED', 1)):
+        assert '%s (1); OSDs: 1, such as osd.%d' % (MODELS[osd], osd) in seen[code]
+    assert not guard.tracebacks()
+
+
+#: Bytes of an object, below osd_max_object_size, and more of these objects than the data from which
+#: the number of PGs matters.
+LARGE_BYTES, LARGE_OBJECTS = 120 << 20, 96
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_too_few_and_too_many_pgs_for_the_data_of_an_osd_are_found(
+        release: str, make_cluster: ClusterFactory) -> None:
+    """memstore with pages stores nothing of an object that is only made longer."""
+    cluster = make_cluster(release, osds=3, hosts=3, conf={'osd': {
+        'memstore_page_set': 'true', 'memstore_device_bytes': str(64 << 30)}})
+    cluster.pool_create('rep', 8)
+    guard = Guard(cluster)
+    run(guard, ('config set mgr mgr/balancer/upmap_max_deviation 1',
+                'osd pool set rep pg_autoscale_mode off'))
+    wait_codes(guard, set())
+    with cluster.rados().open_ioctx('rep') as ioctx:
+        for number in range(LARGE_OBJECTS):
+            ioctx.write_full('o%d' % number, b'1')
+            ioctx.trunc('o%d' % number, LARGE_BYTES)
+    wait_codes(guard, {'PGS_PER_OSD'})
+    run(guard, ('osd pool set rep pg_num 64',))
+    wait_codes(guard, set(), 240)
+    run(guard, ('osd pool set rep pg_num 512',))
+    wait_codes(guard, {'PGS_PER_OSD'}, 240)
     assert not guard.tracebacks()
 
 
