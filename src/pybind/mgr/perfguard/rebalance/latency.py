@@ -16,8 +16,8 @@ OSDs do not make a host slow.
 """
 from dataclasses import replace
 from math import log, sqrt
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import ClientOps, Ops
@@ -45,6 +45,12 @@ SMALL_OPS = 1000
 #: load.
 REFERENCE_OSDS = 3
 REFERENCE_OPS = 4 * LEAST_OPS
+
+
+#: Minimum number of hosts with slow OSDs, and the ratio of the shares of slow OSDs with and without
+#: movement, from which on movement is the cause.
+CAUSED_HOSTS = 3
+CAUSED_RATIO = 2
 
 
 class PoolLatency(NamedTuple):
@@ -391,6 +397,19 @@ def stopped_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
 def slow_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
     """OSDs that are slow now, exempt or not."""
     return frozenset(osd for osd, state in states.items() if state.is_slow(now))
+
+
+def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
+                       reporting: AbstractSet[int], host_of: Callable[[int], str]) -> bool:
+    """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that data moves
+    to or from, `reporting`: all of the reading.
+
+    A drive or a host may become slow while data moves there; several hosts at once do not, unless
+    OSDs without movement are slow as often.
+    """
+    caused, elsewhere = slow & moving, reporting - moving
+    return len(set(map(host_of, caused))) >= CAUSED_HOSTS and (
+        len(caused) * len(elsewhere) >= CAUSED_RATIO * len(slow - moving) * len(moving))
 
 
 def explains_pool(states: Mapping[int, SlowReads], now: float, osds: int) -> bool:

@@ -21,7 +21,8 @@ from . import copying
 from .fast_peering import PROPOSE_INTERVAL
 from .holds import NOREBALANCE, mon_option_mark
 from .latency import (SMALL_OPS, Path, PoolLatency, explains_pool, judged, minute_latencies,
-                      places_of, pool_latencies, slow_osds, strain, slow_reads_after, without_slow)
+                      places_of, pool_latencies, slow_osds, slow_reads_after,
+                      slowed_by_movement, strain, without_slow)
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -310,14 +311,20 @@ def set_pace(turn: Turn) -> None:
 
 def _judged_clients(turn: Turn, pace: Pace) -> Clients:
     """The reading without single slow OSDs: they get no release (latency.py), and releases to
-    others must not wait for them. Many of them in one reading are caused by the campaign; with few
-    reads, each reading may find another OSD that is slow for a moment. If they are few of very
-    many, the operations of others count in full: otherwise writes and erasure codes of a large
-    cluster, in which some OSD is always slow, would never count."""
+    others must not wait for them. Many of them in one reading are caused by the campaign, as are
+    those of several hosts with movement: if they did not count, releases would move on to other
+    OSDs at full speed, and make these slow. With few reads, each reading may find another OSD that
+    is slow for a moment. If they are few of very many, the operations of others count in full:
+    otherwise writes and erasure codes of a large cluster, in which some OSD is always slow, would
+    never count."""
     clients, slow = turn.seen.clients, slow_osds(pace.slow_reads, turn.now)
-    together = [osd for osd in slow if pace.slow_reads[osd].over == turn.now]
-    if len(together) > SLOW_SHARE * len({row.osd for row in clients.rows}):
+    together = frozenset(osd for osd in slow if pace.slow_reads[osd].over == turn.now)
+    reporting = {row.osd for row in clients.rows}
+    if len(together) > SLOW_SHARE * len(reporting):
         return clients
+    moving = flight_osds(turn)
+    if slowed_by_movement(together, moving, reporting, turn.seen.host_of):
+        slow -= moving
     hidden = explains_pool(pace.slow_reads, turn.now, len(turn.seen.osdmap.osds))
     return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One OSD whose clients wait gets no release; the others go on."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, FrozenSet, Optional, Set
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Set
 
 import pytest
 
@@ -9,12 +9,14 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code, Reason
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.rebalance.campaigns import without_future
-from perfguard.rebalance.latency import (ALARM_SECONDS, EXEMPT_SECONDS, RESUME_SECONDS,
-                                         UNTOUCHED_SECONDS, Places, SlowReads, explains_pool,
-                                         places_of, slow_osds, slow_read_stops, stopped_osds,
-                                         slow_reads_after, without_slow)
+from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SECONDS,
+                                         RESUME_SECONDS, UNTOUCHED_SECONDS, Places, SlowReads,
+                                         explains_pool, places_of, slow_osds, slow_read_stops,
+                                         slow_reads_after, slowed_by_movement, stopped_osds,
+                                         without_slow)
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.releasing import stops_of
+from perfguard.rebalance.throttle import SLOW_SHARE
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
 
@@ -250,11 +252,11 @@ def test_inputs_are_not_changed() -> None:
 RAISE_SECONDS = 4.0
 
 
-def slowed(machine: Machine, *slow: int) -> Callable[[], Observation]:
+def slowed(machine: Machine, *slow: int, others: Iterable[int] = ()) -> Callable[[], Observation]:
     """Reads that some OSDs serve take 20 times as long, and so do all writes of which these have a
-    copy; that raises an alarm of the pool."""
+    copy; that raises an alarm of the pool. `others`: further OSDs that report."""
     cluster, observe = machine.cluster, machine.observe
-    norms = {osd: 1.0 for osd in (*range(8), *cluster.new)}
+    norms = {osd: 1.0 for osd in (*range(8), *cluster.new, *others)}
     pool = PoolClients('rbd', 64, 800.0, 1.5, 1.5, 1.0, 1.0)
     begin, alarm = cluster.now, Reason(Code.SLOW_POOL, 'writes of pool rbd are slow')
 
@@ -342,6 +344,36 @@ def test_many_slow_osds_count_in_their_pools() -> None:
     limit = machine.campaign.pace.pgs
     setattr(machine, 'observe', slowed(machine, 0, 1, 2, 3))
     machine.until(lambda: machine.campaign.pace.pgs < limit)
+
+
+def test_slow_osds_of_three_hosts_with_movement_count_in_their_pools() -> None:
+    """Otherwise releases move on to other OSDs at full speed, and make these slow."""
+    machine = releasing(FakeCluster(backfill_seconds=600.0))
+    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    hosts = {machine.observe().host_of(osd): osd for osd in moving}
+    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    assert len(slow) == CAUSED_HOSTS and len(moving) <= SLOW_SHARE * 48
+    setattr(machine, 'observe', slowed(machine, *slow, others=range(12, 48)))
+    for _ in range(30):
+        machine.turn()
+    # Not only in the first reading, of which chance may be the cause.
+    assert machine.campaign.pace.code == Code.LATENCY, machine.campaign.pace.why
+
+
+def _host(osd: int) -> str:
+    return 'host%d' % (osd // 4)
+
+
+@pytest.mark.parametrize('slow, moving, caused', [
+    ({0, 4, 8}, range(10), True),
+    ({0, 4, 8}, range(100), True),                         # data moves everywhere
+    ({0, 1, 2, 3, 4}, range(10), False),                   # two hosts
+    ({0, 4, 8}, [0, 4], False),
+    ({0, 4, 8, *range(30, 57)}, range(10), False),         # as many of those without movement
+    ({0, 4, 8, 30}, range(10), True)])
+def test_movement_slows_osds_of_several_hosts(slow: Set[int], moving: Iterable[int],
+                                              caused: bool) -> None:
+    assert slowed_by_movement(slow, frozenset(moving), frozenset(range(100)), _host) == caused
 
 
 def test_osds_that_are_slow_for_a_moment_one_after_the_other_are_not_many() -> None:
