@@ -6,12 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.options import OPTIONS
+from perfguard.options import OPTIONS, Options
+from perfguard.rebalance.settings import problems
 from qa.bench.expansion import cli, epochs, report
 from qa.bench.expansion.arms import FRONTIER, METHODS, PRESETS, STOCK
 from qa.bench.expansion.balance import is_done, worst_deviation
@@ -191,6 +193,10 @@ def test_the_mons_accept_the_options_of_an_arm() -> None:
             assert value in specs[name]['enum_allowed']
         else:
             assert specs[name]['min'] <= float(value) <= specs[name]['max'], name
+    for preset in presets:
+        numbers = {name: float(value) for name, value in preset.items()
+                   if specs[name]['type'] == 'float'}
+        assert not problems(replace(Options(), **numbers), None), preset
 
 
 @pytest.mark.parametrize('argv', [

@@ -90,4 +90,4 @@ PRESETS: Dict[str, Dict[str, str]] = {'fixed-caps': {
 FRONTIER = (STOCK, 'stock:osd_recovery_sleep_hdd=0.03', 'stock:osd_recovery_sleep_hdd=0.1',
             'perfguard:stall_share=0.001:latency_factor=1.25', 'perfguard',
             'perfguard:stall_share=0.01:latency_factor=2.5',
-            'perfguard:stall_share=0.03:latency_factor=5')
+            'perfguard:stall_share=0.03:latency_factor=5:latency_alarm_factor=10')
