@@ -133,6 +133,11 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     assert guard.foreign() == before and not guard.tracebacks()
     refused(guard, 'rebalance rollback', 'no campaign is active')
 
+    # The OSDs are new again, as before the expansion.
+    wait_reported(guard)
+    again = order(guard, 'expand', weight='1.0', dry_run=True)
+    assert set(again['weights']) == {'osd.%d' % osd for osd in added} and not again['left_out']
+
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
