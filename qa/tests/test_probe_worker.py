@@ -131,13 +131,12 @@ def check_counts(place: Place, engine: str) -> None:
     check_stream(mix)
     both = mix.streams[0]
     assert 0.6 < both.read.ios / (both.read.ios + both.write.ios) < 0.8
-    # What waits when the ramp ends is counted too, on a busy machine all of the ramp: in the first
-    # second. What waits at the end is not, for at most as long as an operation took.
+    # What waits when the ramp ends is counted too, on a busy machine all of the ramp. What waits at
+    # the end is not, for at most as long as an operation took.
     paced_reads = paced.streams[0].read
     assert paced_reads.latency is not None
     waiting = 10 + 200 * paced_reads.latency.max / 1e9
     assert -waiting <= paced_reads.ios - 400 <= 10 + 200 * 0.3
-    assert abs(sum(second.ios for second in paced_reads.seconds[1:]) - 200) <= waiting
     assert only(lines, 'cleaned')['left'] == 0
     assert only(lines, 'cleaned')['removed'] == 2 * OBJECTS
     assert lines[-1] == {'type': 'end', 'state': 'done'}
