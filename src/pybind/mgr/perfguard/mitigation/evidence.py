@@ -137,19 +137,21 @@ def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
     an HDD. An OSD has operations of a pool by its share of the weight. Clients of an
     erasure-coded pool read from all its OSDs in any case.
     """
-    crush = seen.crush
+    wanted, pools = frozenset(osds), seen.osdmap.pools
+    rates: Dict[int, float] = {}
+    for number, clients in seen.clients.pools.items() if wanted else ():
+        if number in pools and not pools[number].erasure:
+            rule = pools[number].crush_rule
+            rates[rule] = rates.get(rule, 0.0) + clients.rate
     busy: Dict[int, float] = {}
     mixed: Dict[int, float] = {}
-    wanted = frozenset(osds)
-    for number, clients in seen.clients.pools.items() if wanted else ():
-        pool = seen.osdmap.pools.get(number)
-        if pool is None or pool.erasure:
-            continue
-        weights = {osd: crush.weight_of(pool.crush_rule, osd) for osd in seen.osdmap.osds}
-        classes = {crush.class_of(osd) for osd, weight in weights.items() if weight > 0.0}
+    for rule, rate in rates.items():
+        weights = {osd: seen.crush.weight_of(rule, osd) for osd in seen.osdmap.osds}
+        whole = sum(weights.values()) or 1.0
+        classes = {seen.crush.class_of(osd) for osd, weight in weights.items() if weight > 0.0}
         for osd in wanted & weights.keys():
-            rate = clients.rate * weights[osd] / (sum(weights.values()) or 1.0)
-            busy[osd] = busy.get(osd, 0.0) + rate
+            share = rate * weights[osd] / whole
+            busy[osd] = busy.get(osd, 0.0) + share
             if len(classes) > 1:
-                mixed[osd] = mixed.get(osd, 0.0) + rate
+                mixed[osd] = mixed.get(osd, 0.0) + share
     return frozenset(osd for osd, rate in mixed.items() if rate > MIXED_SHARE * busy[osd])
