@@ -352,11 +352,14 @@ class CrushOrders:
         if not records and not added:
             return
         weights, changing = seen.crush.weights(), _changing(campaign)
-        empty = {osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) <= DRAINED_WEIGHT}
-        left = {osd: record for osd, record in records.items() if osd in seen.osdmap.osds
-                and (osd in changing or osd in empty)}
+
+        def is_empty(osd: int) -> bool:
+            return osd in seen.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
+
+        left = {osd: record for osd, record in records.items()
+                if is_empty(osd) or osd in changing and osd in seen.osdmap.osds}
         new = {osd: record for osd, record in added.items()
-               if osd in changing or record.undone and osd in empty}
+               if osd in changing or record.undone and is_empty(osd)}
         if (len(left) < len(records) or len(new) < len(added)) and may_write():
             self._put_drained(left)
             self._put_added(new)
