@@ -94,14 +94,16 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
                           (SetFlag(NOREBALANCE, True),))
     held = Held(None, NOREBALANCE, holds.flags[NOREBALANCE], NOREBALANCE in holds.returning)
-    # An OSDMap may be older than our last commands. If the flag was set again before one has shown
-    # that it was cleared, the OSDMaps of both commands would come later and look like changes by
-    # others: the flag would be given up, and stay set.
-    step = hold(held, value) if wanted and not held.returning else give_back(held, value)
-    holds = _with_flag(holds, step.held)
     if wanted and held.returning:
-        return Reconciled(holds, (SetFlag(NOREBALANCE, False),)) if step.held is not None \
-            else _flag(holds, osdmap, wanted)
+        # An OSDMap may be older than our last commands. If the flag was set again before one has
+        # shown that it was cleared, the OSDMaps of both commands would come later and look like
+        # changes by others: the flag would be given up, and stay set.
+        step = give_back(held, value)
+        holds = _with_flag(holds, step.held)
+        return _flag(holds, osdmap, wanted) if step.held is None \
+            else Reconciled(holds, (SetFlag(NOREBALANCE, False),))
+    step = hold(held, value) if wanted else give_back(held, value)
+    holds = _with_flag(holds, step.held)
     if wanted and step.theirs:
         return Reconciled(replace(holds, given_up=holds.given_up + (NOREBALANCE,)), (), (
             'norebalance was cleared outside perfguard: perfguard does not set it again',))
