@@ -175,7 +175,8 @@ def test_ratios_have_ranges() -> None:
     text = report.ratios(runs)
     assert cells(text, 'stock')[:3] == ['4.00 (3.00 to 50.00)', '4.00 (3.00 to 50.00)',
                                         '60 (50 to 520)']
-    assert cells(text, 'perfguard')[:3] == ['1.20', '1.20', '90']
+    assert cells(text, 'perfguard') == ['1.20', '1.20', '90', '3', '0', '1.20', '1.20']
+    assert cells(text, 'moving / quiet')[-1] == 'p99, one in flight, write'
     assert 'idle' not in text and report.ratios(runs[-1:]) == ''
 
 
@@ -328,6 +329,8 @@ def test_slow_operations_by_their_distance_from_an_epoch() -> None:
     assert found[-1]['operations'] == 0.1
     assert [row['operations'] for row in epochs.slow_by_distance(samples, [], 5.0)] == [0, 0, 0, 1]
     assert all(row['operations'] == 0 for row in epochs.slow_by_distance([], [1.0], 5.0))
+    assert epochs.slow_share(samples, 5.0) == 0.2
+    assert epochs.slow_share([], 5.0) == 0.0
 
 
 def test_epochs_of_several_causes_are_shared() -> None:

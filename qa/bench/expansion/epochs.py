@@ -87,6 +87,11 @@ def slow_by_distance(samples: Sequence[Sample], times: Sequence[float],
              'slow': slow[seconds] / number} for seconds in NEAR_SECONDS]
 
 
+def slow_share(samples: Sequence[Sample], limit_ms: float) -> float:
+    """The share of operations over `limit_ms`."""
+    return sum(sample.latency_ms > limit_ms for sample in samples) / max(1, len(samples))
+
+
 class Waits:
     """How long primaries of released PGs wait until the mons show them alive."""
 

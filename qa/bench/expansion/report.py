@@ -18,6 +18,9 @@ from .settings import (BALANCER, DRIVES, OPERATION_BYTES, READ_FRACTION, Setting
 Results = Sequence[Mapping[str, Any]]
 PERCENTILES = {'p50': 'p50', 'p95': 'p95', 'p99': 'p99', 'p999': 'p99.9', 'max': 'max'}
 
+#: Clients that wait for each operation before the next one.
+ONE_IN_FLIGHT = [f'{ONE} {operation}' for operation in KINDS]
+
 OVER = {'over_100_ms': 'over 100 ms', 'over_1_s': 'over 1 s'}
 
 
@@ -113,19 +116,21 @@ def _p99_ratio(runs: Results) -> str:
     return f'{statistics.median(ratios):.2f}' if ratios else '-'
 
 
-def _ratios(runs: Results, key: str) -> List[float]:
-    return [run['latency'][MOVE]['all'][key] / run['latency'][QUIET]['all'][key]
+def _ratios(runs: Results, key: str, kind: str = 'all') -> List[float]:
+    return [run['latency'][MOVE][kind][key] / run['latency'][QUIET][kind][key]
             for run in runs if 'latency' in run]
 
 
 def ratios(results: Results) -> str:
     """One line per arm: how much slower clients were while data moved, and for how long."""
-    rows = [['moving / quiet', 'p99', 'p99.9', 'seconds', 'over 100 ms', 'over 1 s']]
+    rows = [['moving / quiet', 'p99', 'p99.9', 'seconds', 'over 100 ms', 'over 1 s',
+             *(f'p99, {_client(kind)}' for kind in ONE_IN_FLIGHT)]]
     for name, runs in _groups(results):
         if any('latency' in run for run in runs):
             rows.append([name, *(_range(_ratios(runs, key)) for key in ('p99', 'p999')),
                          _range([run['seconds'][MOVE] for run in runs], 0),
-                         *(_latency(runs, MOVE, 'all', key) for key in OVER)])
+                         *(_latency(runs, MOVE, 'all', key) for key in OVER),
+                         *(_range(_ratios(runs, 'p99', kind)) for kind in ONE_IN_FLIGHT)])
     return '\n'.join(columns(rows)) if len(rows) > 1 else ''
 
 
@@ -167,8 +172,8 @@ FACTS: List[Tuple[str, Callable[[Results], str]]] = [
     *[(f'    {cause}', lambda runs, cause=cause: _cause(runs, cause))
       for cause in CAUSES],
     ('  from release to up_thru, p50/90/99, ms', lambda runs: _waits(runs)),
-    *[(f'operations over {SLOW_FACTOR:g} x quiet p99, %' if seconds == NEAR_SECONDS[0]
-       else '', lambda runs, seconds=seconds: _slow(runs, seconds)) for seconds in NEAR_SECONDS],
+    (f'operations over {SLOW_FACTOR:g} x quiet p99, %', lambda runs: _slow_at_rest(runs)),
+    *[('', lambda runs, seconds=seconds: _slow(runs, seconds)) for seconds in NEAR_SECONDS],
     ('PGs from ideal at most, by pool', lambda runs: _worst_deviation(runs, 'deviation')),
     ('  before the balancer', lambda runs: _worst_deviation(runs, 'deviation_expanded')),
     ('client errors', lambda runs: _count(runs, 'errors')),
@@ -202,6 +207,11 @@ def _slow(runs: Results, within: float) -> str:
                         for key in ('slow', 'operations'))
     where = 'later' if math.isinf(within) else f'up to {within:g} s after an epoch'
     return f'{slow:.2f} of {operations:.0f} {where}'
+
+
+def _slow_at_rest(runs: Results) -> str:
+    shares = [run['slow_at_rest'] for run in runs if 'slow_at_rest' in run]
+    return f'{100 * statistics.median(shares):.2f} at rest' if shares else '-'
 
 
 def _moved(result: Mapping[str, Any]) -> float:

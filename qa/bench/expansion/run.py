@@ -166,5 +166,7 @@ class _Run:
                 moment['p99_ms'] = by_second[int(moment['time'] - begin)]
         latency = clients.latency(spans)
         limit_ms = SLOW_FACTOR * latency[QUIET]['all'].get('p99', 0.0)
-        return {'latency': latency, 'slow': epochs.slow_by_distance(
-            clients.samples(*spans[EXPAND]), epoch_times, limit_ms)}
+        return {'latency': latency,
+                'slow_at_rest': epochs.slow_share(clients.samples(*spans[QUIET]), limit_ms),
+                'slow': epochs.slow_by_distance(
+                    clients.samples(*spans[EXPAND]), epoch_times, limit_ms)}
