@@ -136,11 +136,13 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
     if excess > most:
         return replace(stalls, measured=clients.time)
     excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
+    found = _measured_seconds(excess, rates)
     known = DEFAULT_SECONDS if stalls.seconds is None else stalls.seconds
-    excess = min(excess, rates * max(FAST_SECONDS, MOST_GROWTH * known) ** 2 / 2.0)
-    seconds = _measured_seconds(excess, rates)
-    return replace(stalls, measured=clients.time, excess=excess, rates=rates,
-                   seconds=stalls.seconds if seconds is None else seconds)
+    most = max(FAST_SECONDS, MOST_GROWTH * known)
+    # The bound holds for the result, not for the evidence: few operations would never have enough
+    # of a stall that has become longer.
+    return replace(stalls, measured=clients.time, excess=min(excess, rates * most ** 2 / 2.0),
+                   rates=rates, seconds=stalls.seconds if found is None else min(found, most))
 
 
 def _measured_seconds(excess: float, rates: float) -> Optional[float]:

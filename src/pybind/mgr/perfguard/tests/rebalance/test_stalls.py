@@ -148,6 +148,19 @@ def test_stalls_that_become_longer_are_measured_within_a_minute(rate: float,
     assert model.stalls.seconds is not None and model.stalls.seconds > 0.65 * model.stall
 
 
+def test_a_stall_that_becomes_longer_while_clients_are_quiet_is_measured() -> None:
+    """Few operations are enough evidence of a long stall."""
+    model = Model(800.0, 0.05)
+    for _ in range(24):
+        model.reading(changes=2)
+    model.rate, model.stall = 45.0, 1.6
+    for _ in range(60):
+        model.reading(changes=0)
+    for _ in range(60):
+        model.reading(changes=2)
+    assert model.stalls.seconds is not None and model.stalls.seconds > 0.65 * model.stall
+
+
 @pytest.mark.parametrize('rate', [100.0, 800.0])
 def test_operations_under_which_a_clock_was_set_ahead_are_no_stall_of_a_release(
         rate: float) -> None:
