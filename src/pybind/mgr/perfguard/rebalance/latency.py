@@ -400,22 +400,36 @@ def slow_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
 
 
 def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
-                       reporting: AbstractSet[int], host_of: Callable[[int], str]) -> bool:
-    """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that data moves
-    to or from, `reporting`: all of the reading.
+                       comparable: AbstractSet[int], host_of: Callable[[int], str]) -> bool:
+    """Whether movement is the cause of the slow OSDs of one reading; `moving`: OSDs that it
+    burdens, `comparable`: OSDs that might have been found slow.
 
     A drive or a host may become slow while data moves there; several hosts at once do not, unless
     OSDs without movement are slow as often.
     """
-    caused, elsewhere = slow & moving, reporting - moving
+    caused, others = slow & comparable & moving, len((slow & comparable) - moving)
+    burdened, elsewhere = len(comparable & moving), len(comparable - moving)
     return len(set(map(host_of, caused))) >= CAUSED_HOSTS and (
-        len(caused) * len(elsewhere) >= CAUSED_RATIO * len(slow - moving) * len(moving))
+        len(caused) * elsewhere >= CAUSED_RATIO * others * burdened)
 
 
-def explains_pool(states: Mapping[int, SlowReads], now: float, osds: int) -> bool:
-    """Whether slow OSDs may explain a slow pool; `osds`: number of all OSDs. A few of very many
-    take part in few operations: then other moves are the cause."""
-    return len(slow_osds(states, now)) > EXPLAINING_SHARE * osds
+def comparable_osds(clients: Clients, moving: AbstractSet[int]) -> FrozenSet[int]:
+    """OSDs whose reads can be found slow and that serve a pool together with `moving` ones: others
+    say nothing about these, such as those of another device class."""
+    pools = {row.pool for row in clients.rows if row.osd in moving}
+    return judged_osds(replace(clients, rows=tuple(
+        row for row in clients.rows if row.pool in pools)))
+
+
+def judged_osds(clients: Clients) -> FrozenSet[int]:
+    """OSDs whose reads can be found slow."""
+    return frozenset(_reads(clients))
+
+
+def explains_pool(slow: AbstractSet[int], osds: int) -> bool:
+    """Whether OSDs that are slow on their own may explain a slow pool; `osds`: number of all OSDs.
+    A few of very many take part in few operations: then other moves are the cause."""
+    return len(slow) > EXPLAINING_SHARE * osds
 
 
 def explains_alarm(states: Mapping[int, SlowReads], now: float, osds: int) -> bool:

@@ -20,9 +20,9 @@ from ..window import BadWindow, opens_in
 from . import copying
 from .fast_peering import PROPOSE_INTERVAL
 from .holds import NOREBALANCE, mon_option_mark
-from .latency import (SMALL_OPS, Path, PoolLatency, explains_pool, judged, minute_latencies,
-                      places_of, pool_latencies, slow_osds, slow_reads_after,
-                      slowed_by_movement, strain, without_slow)
+from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
+                      judged_osds, minute_latencies, places_of, pool_latencies, slow_osds,
+                      slow_reads_after, slowed_by_movement, strain, without_slow)
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -318,14 +318,17 @@ def _judged_clients(turn: Turn, pace: Pace) -> Clients:
     otherwise writes and erasure codes of a large cluster, in which some OSD is always slow, would
     never count."""
     clients, slow = turn.seen.clients, slow_osds(pace.slow_reads, turn.now)
-    together = frozenset(osd for osd in slow if pace.slow_reads[osd].over == turn.now)
-    reporting = {row.osd for row in clients.rows}
-    if len(together) > SLOW_SHARE * len(reporting):
-        return clients
-    moving = flight_osds(turn)
-    if slowed_by_movement(together, moving, reporting, turn.seen.host_of):
-        slow -= moving
-    hidden = explains_pool(pace.slow_reads, turn.now, len(turn.seen.osdmap.osds))
+    together = {osd for osd in slow if pace.slow_reads[osd].over == turn.now}
+    if together:
+        if len(together) > SLOW_SHARE * len(judged_osds(clients)):
+            return clients
+        # Those that were slow without movement as well are slow for another reason.
+        exempt = {osd for osd in slow if turn.now < pace.slow_reads[osd].exempt_until}
+        moving = _burdened_osds(turn, pace)
+        if slowed_by_movement(together - exempt, moving, comparable_osds(clients, moving),
+                              turn.seen.host_of):
+            slow -= moving - exempt
+    hidden = explains_pool(slow, len(turn.seen.osdmap.osds))
     return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())
 
 
@@ -380,6 +383,12 @@ def _burdened(turn: Turn, pace: Pace) -> Pace:
              if 0.0 <= now - since < AFTERWARDS_SECONDS}
     hosts.update(dict.fromkeys(map(turn.seen.host_of, flight_osds(turn)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
+
+
+def _burdened_osds(turn: Turn, pace: Pace) -> FrozenSet[int]:
+    """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
+    return flight_osds(turn) | {osd for osd in turn.seen.removing
+                                if turn.seen.host_of(osd) in pace.burdened}
 
 
 def _path(turn: Turn, pace: Pace) -> Path:

@@ -11,7 +11,8 @@ from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, Po
 from perfguard.rebalance.campaigns import without_future
 from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SECONDS,
                                          RESUME_SECONDS, UNTOUCHED_SECONDS, Places, SlowReads,
-                                         explains_pool, places_of, slow_osds, slow_read_stops,
+                                         comparable_osds, explains_pool, judged_osds,
+                                         places_of, slow_osds, slow_read_stops,
                                          slow_reads_after, slowed_by_movement, stopped_osds,
                                          without_slow)
 from perfguard.rebalance.moves import path_osds
@@ -117,7 +118,7 @@ def test_osds_without_reads_are_forgotten() -> None:
         now += 5.0
         # A PG that is stuck in flight there changes nothing.
         holds = slow_reads_after(holds, gone, frozenset(), frozenset({3}), now)
-    assert not slow_osds(holds, now) and not explains_pool(holds, now, 8)
+    assert not slow_osds(holds, now)
 
 
 def test_an_osd_of_a_small_load_is_held() -> None:
@@ -252,16 +253,17 @@ def test_inputs_are_not_changed() -> None:
 RAISE_SECONDS = 4.0
 
 
-def slowed(machine: Machine, *slow: int, others: Iterable[int] = ()) -> Callable[[], Observation]:
-    """Reads that some OSDs serve take 20 times as long, and so do all writes of which these have a
-    copy; that raises an alarm of the pool. `others`: further OSDs that report."""
+def slowed(machine: Machine, *slow: int, others: Iterable[int] = (),
+           factor: float = 20.0) -> Callable[[], Observation]:
+    """Reads that some OSDs serve take `factor` times as long, and all writes of which these have a
+    copy take longer; that raises an alarm of the pool. `others`: further OSDs that report."""
     cluster, observe = machine.cluster, machine.observe
     norms = {osd: 1.0 for osd in (*range(8), *cluster.new, *others)}
     pool = PoolClients('rbd', 64, 800.0, 1.5, 1.5, 1.0, 1.0)
     begin, alarm = cluster.now, Reason(Code.SLOW_POOL, 'writes of pool rbd are slow')
 
     def seen() -> Observation:
-        rows = tuple(ClientOps(1, osd, Ops(int(1000 * (20.0 if osd in slow else 1.0) * 1e6), 1000),
+        rows = tuple(ClientOps(1, osd, Ops(int(1e9 * (factor if osd in slow else 1.0)), 1000),
                                Ops(int(400 * 6.0 * 1e6), 400)) for osd in norms)
         return replace(observe(), clients=Clients(cluster.now, 5.0, rows, {1: pool}, IDLE_SECONDS,
                                                   norms),
@@ -333,10 +335,9 @@ def test_clients_count_again_once_an_exempt_osd_is_back() -> None:
 
 
 def test_an_osd_of_very_many_does_not_explain_the_latency_of_a_pool() -> None:
-    holds = {3: SlowReads(100.0, 100.0)}
-    assert explains_pool(holds, 110.0, 99)
-    assert not explains_pool(holds, 110.0, 1000)
-    assert not explains_pool({}, 110.0, 8)
+    assert explains_pool({3}, 99)
+    assert not explains_pool({3}, 1000)
+    assert not explains_pool(set(), 8)
 
 
 def test_many_slow_osds_count_in_their_pools() -> None:
@@ -360,20 +361,93 @@ def test_slow_osds_of_three_hosts_with_movement_count_in_their_pools() -> None:
     assert machine.campaign.pace.code == Code.LATENCY, machine.campaign.pace.why
 
 
+def test_one_slow_osd_elsewhere_does_not_hide_writes_that_movement_slows() -> None:
+    """The OSDs that movement slows are few, so that reads are within their limit."""
+    machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
+    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    hosts = {machine.observe().host_of(osd): osd for osd in moving}
+    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    elsewhere = min(set(range(120)) - moving)
+    setattr(machine, 'observe', slowed(machine, *slow, elsewhere, others=range(8, 120),
+                                       factor=5.0))
+    for _ in range(30):
+        machine.turn()
+    assert machine.campaign.pace.code == Code.LATENCY, machine.campaign.pace.why
+    assert machine.campaign.pace.why.startswith('write'), machine.campaign.pace.why
+
+
 def _host(osd: int) -> str:
     return 'host%d' % (osd // 4)
 
 
-@pytest.mark.parametrize('slow, moving, caused', [
-    ({0, 4, 8}, range(10), True),
-    ({0, 4, 8}, range(100), True),                         # data moves everywhere
-    ({0, 1, 2, 3, 4}, range(10), False),                   # two hosts
-    ({0, 4, 8}, [0, 4], False),
-    ({0, 4, 8, *range(30, 57)}, range(10), False),         # as many of those without movement
-    ({0, 4, 8, 30}, range(10), True)])
+@pytest.mark.parametrize('slow, moving, comparable, caused', [
+    ({0, 4, 8}, range(10), 100, True),
+    ({0, 4, 8}, range(100), 100, True),                    # data moves everywhere
+    ({0, 1, 2, 3, 4}, range(10), 100, False),              # two hosts
+    ({0, 4, 8}, [0, 4], 100, False),
+    ({0, 4, 8, *range(30, 57)}, range(10), 100, False),    # as many of those without movement
+    ({0, 4, 8, 30}, range(10), 100, True),
+    # Among OSDs that were not slow in any case, the share of those without movement is smaller.
+    ({0, 4, 8, 12, 30, 31}, range(24), 40, False),
+    ({0, 4, 8, 12, 30, 31}, range(24), 1000, True),
+    ({0, 4, 50}, [0, 4, 50], 40, False)])
 def test_movement_slows_osds_of_several_hosts(slow: Set[int], moving: Iterable[int],
-                                              caused: bool) -> None:
-    assert slowed_by_movement(slow, frozenset(moving), frozenset(range(100)), _host) == caused
+                                              comparable: int, caused: bool) -> None:
+    assert slowed_by_movement(slow, frozenset(moving), frozenset(range(comparable)),
+                              _host) == caused
+
+
+@pytest.mark.parametrize('deleting', [False, True])
+def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> None:
+    """The PGs have arrived elsewhere, and the OSDs that they have left delete them."""
+    machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
+    flights = machine.campaign.in_flight.values()
+    sources = {osd for flight in flights for osd in flight.sources}
+    hosts = {machine.observe().host_of(osd): osd for osd in sources}
+    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    observe = slowed(machine, *slow, others=range(8, 120), factor=5.0)
+    machine.turn()
+    left = {pgid: flight for pgid, flight in machine.campaign.in_flight.items()
+            if set(slow).isdisjoint(path_osds(flight))}
+    # The same mgr knows more than the store.
+    machine.campaign = replace(machine.campaign, in_flight=left,
+                               pace=machine.decision.campaign.pace)
+    removing = dict.fromkeys(slow, 1) if deleting else {}
+    setattr(machine, 'observe', lambda: replace(observe(), removing=removing))
+    for _ in range(15):
+        machine.turn()
+        machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
+    assert (machine.campaign.pace.code == Code.LATENCY) == deleting, machine.campaign.pace.why
+
+
+@pytest.mark.parametrize('exempt', [False, True])
+def test_osds_that_are_slow_without_movement_are_not_slowed_by_it(exempt: bool) -> None:
+    machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
+    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    hosts = {machine.observe().host_of(osd): osd for osd in moving}
+    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    setattr(machine, 'observe', slowed(machine, *slow, others=range(8, 120), factor=5.0))
+    known = SlowReads(machine.cluster.now, machine.cluster.now,
+                      exempt_until=machine.cluster.now + EXEMPT_SECONDS if exempt else 0.0)
+    machine.campaign = replace(machine.campaign, pace=replace(
+        machine.campaign.pace, slow_reads=dict.fromkeys(slow, known)))
+    for _ in range(15):
+        machine.turn()
+        # The same mgr knows more than the store.
+        machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
+    assert (machine.campaign.pace.code == Code.LATENCY) != exempt, machine.campaign.pace.why
+
+
+def test_osds_of_other_pools_are_not_comparable() -> None:
+    """Such as disks that serve an erasure-coded pool, while data moves between SSDs."""
+    clients = reading({})
+    other = tuple(ClientOps(2, osd, Ops(10 ** 9, 1000), Ops()) for osd in range(4, 8))
+    clients = replace(clients, rows=clients.rows[:4] + other,
+                      pools={**clients.pools, 2: clients.pools[1]})
+    assert judged_osds(clients) == EVERYWHERE
+    assert comparable_osds(clients, frozenset({0})) == {0, 1, 2, 3}
+    erasure = replace(clients, pools={**clients.pools, 2: clients.pools[1]._replace(erasure=True)})
+    assert judged_osds(erasure) == {0, 1, 2, 3}
 
 
 def test_osds_that_are_slow_for_a_moment_one_after_the_other_are_not_many() -> None:
