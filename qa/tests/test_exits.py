@@ -171,6 +171,32 @@ def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
     assert set(named['weights']) == {'osd.0'} and not guard.tracebacks()
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_an_expansion_completes_an_aborted_drain(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
+    wait_reported(guard)
+    drained = max(osd for osd, weight in crush_weights(cluster).items() if weight == 1.0)
+    order(guard, 'drain', what=['osd.%d' % drained])
+    guard.wait_moving(at_least=1)
+    guard.do('abort')
+    guard.wait_phase('ABORTED')
+    added = cluster.add_osds(2, weight=0.0)
+    cluster.wait_clean(60)
+    wait_reported(guard)
+
+    # It takes over the pins of the drain.
+    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(120)
+    weights = crush_weights(cluster)
+    print('%s: osd.%d has weight %g, %s' % (release, drained, weights[drained], {
+        osd: weights[osd] for osd in added}))
+    assert weights[drained] == 0.0 and all(weights[osd] == 1.0 for osd in added)
+    assert not any(drained in pg['acting'] for pg in cluster.pgs())
+    assert drained not in targets_of_balancer(cluster) and not guard.tracebacks()
+
+
 def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     before, upmaps = guard.foreign(), guard.upmaps()
