@@ -223,6 +223,11 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "rebalance abort" first, '
                       'then "rebalance pg_num <pool> %d", or "rebalance finish --keep" where '
                       'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
+    if change is not None and change.closing and campaign.trigger in ('rule', 'pg_num'):
+        # Its own change, which this one has replaced, is in force.
+        raise Refused(errno.EPERM, 'campaign %d has changed the CRUSH rule or pg_num of a pool: '
+                      'wait until it is DONE, or "rebalance abort" first, then "rebalance %s" with '
+                      'the value from before' % (campaign.id, campaign.trigger))
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)

@@ -388,7 +388,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
     document.update({
         'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
-        'undersized_pgs': list(campaign.undersized_pgs),
+        'undersized_pgs': list(campaign.undersized_pgs), 'draining': list(campaign.draining),
         'change': None if campaign.change is None else change_to_json(campaign.change),
         'back': None if campaign.back is None else change_to_json(campaign.back),
         'undone': None if campaign.undone is None else change_to_json(campaign.undone),
@@ -420,8 +420,9 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         undone=None if raw['undone'] is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw['acknowledged']),
-        # Documents of earlier versions lack `undersized_pgs` and `flown`.
+        # Documents of earlier versions lack `undersized_pgs`, `draining` and `flown`.
         undersized_pgs=tuple(raw.get('undersized_pgs', ())),
+        draining=tuple(map(int, raw.get('draining', ()))),
         arrivals=progress_from_json(raw['arrivals'], raw.get('flown', (0.0, 0.0))),
         limits=limits_from_json(raw['limits']), settings=dict(raw['settings']),
         pace=pace_from_json(raw['pace']), stalls=stalls_from_json(raw['stalls']),

@@ -6,6 +6,7 @@ from typing import Callable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import AnyJob, ToolThread
+from ..cluster.types import OsdSet
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -16,6 +17,7 @@ from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders
 from .goals import without_goals
 from .latency import EXEMPT_SECONDS
+from .orders import is_tiny
 from .pinning import count_again
 from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
@@ -142,7 +144,8 @@ class Campaigns:
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
             holds=self._holds_left(), unpinnable=self._incomplete(),
-            crush_own=seen.crush_version, crush_identity=seen.crush.identity)
+            crush_own=seen.crush_version, crush_identity=seen.crush.identity,
+            draining=self._still_draining(seen))
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:
@@ -171,6 +174,16 @@ class Campaigns:
         if self.current is None or not self.current.held:
             return Holds()
         return replace(self.current.holds, given_up=())
+
+    def _still_draining(self, seen: Observation) -> OsdSet:
+        """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,
+        and so empties them, unless it gives them a weight."""
+        last, weights = self.current, seen.crush.weights()
+        if last is None or not last.held:
+            return ()
+        drained = {*last.draining, *(osd for change in (last.change, last.undone)
+                                     if change is not None for osd in change.drained)}
+        return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
 
     def _incomplete(self) -> Mapping[str, str]:
         """Campaign.incomplete of an aborted campaign, which has kept it up to date."""

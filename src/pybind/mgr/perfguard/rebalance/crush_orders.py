@@ -352,6 +352,8 @@ class CrushOrders:
         if not records and not added:
             return
         weights, changing = seen.crush.weights(), _changing(campaign)
+        # Weight 0 for the OSDs of an earlier drain replaces the change of an expansion at its end.
+        ending = campaign is not None and campaign.change is not None and campaign.change.closing
 
         def is_empty(osd: int) -> bool:
             return osd in seen.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
@@ -359,7 +361,7 @@ class CrushOrders:
         left = {osd: record for osd, record in records.items()
                 if is_empty(osd) or osd in changing and osd in seen.osdmap.osds}
         new = {osd: record for osd, record in added.items()
-               if osd in changing or record.undone and is_empty(osd)}
+               if osd in changing or ending or record.undone and is_empty(osd)}
         if (len(left) < len(records) or len(new) < len(added)) and may_write():
             self._put_drained(left)
             self._put_added(new)

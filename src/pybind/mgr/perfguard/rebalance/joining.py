@@ -54,12 +54,19 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
 def closing_change(turn: Turn) -> Optional[Change]:
     """The change that ends a drain, or a rollback that empties OSDs, once no PG has to be kept on
     them: weight 0. The balancer takes an OSD of a tiny weight for one that lacks PGs."""
-    change = turn.campaign.change
-    if change is None or change.closing:
+    change, osds = turn.campaign.change, tiny_osds(turn)
+    if not osds or change is not None and change.closing:
         return None
-    weights = turn.seen.crush.weights()
-    osds = [osd for osd in change.drained if is_tiny(weights.get(osd, 0.0))]
-    return Change(dict.fromkeys(osds, 0.0), drained=change.drained, closing=True) if osds else None
+    drained = {*osds, *(change.drained if change is not None else ())}
+    return Change(dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)), closing=True)
+
+
+def tiny_osds(turn: Turn) -> List[int]:
+    """OSDs of the campaign's drain, and of one that it continues, that still have a tiny
+    weight."""
+    campaign, weights = turn.campaign, turn.seen.crush.weights()
+    drained = {*campaign.draining, *(campaign.change.drained if campaign.change else ())}
+    return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
 
 
 def join(turn: Turn, ready: bool) -> None:

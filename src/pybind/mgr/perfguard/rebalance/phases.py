@@ -19,10 +19,10 @@ from .flights import follow_flights, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import closing_change, drop_refused, join, on_its_way
+from .joining import closing_change, drop_refused, join, on_its_way, tiny_osds
 from .latency import slow_read_stops
 from .moves import Move
-from .orders import DRAINED_WEIGHT, is_tiny
+from .orders import DRAINED_WEIGHT
 from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
                       waiting)
 from .pool_change import begun_pools, way_back
@@ -557,9 +557,7 @@ def _end(turn: Turn, phase: Phase) -> None:
 def _left_tiny(turn: Turn) -> str:
     """Text on OSDs that "finish --keep" leaves a tiny weight: the mons would drop the upmaps that
     keep PGs on them if they got weight 0, and these PGs would move at once."""
-    change, weights = turn.campaign.change, turn.seen.crush.weights()
-    osds = [osd for osd in change.drained if is_tiny(weights.get(osd, 0.0))] \
-        if change is not None else []
+    osds = tiny_osds(turn)
     return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
         if osds else ''
 

@@ -292,6 +292,8 @@ class Campaign:
     rolled_back: bool = False
     #: The change that it undoes.
     undone: Optional[Change] = None
+    #: OSDs that an aborted campaign was emptying when this one took over its pins.
+    draining: OsdSet = ()
     #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drained OSDs that are empty get CRUSH weight 0, and no PG is remapped for that without a pin."""
 from dataclasses import replace
-from typing import Any, List, Mapping, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 import pytest
 
@@ -12,6 +12,7 @@ from perfguard.rebalance.types import Change, ChangeStage
 
 from ..fakes.cluster import FakeReply
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.ruled_cluster import RuledCluster
 from ..fakes.straw_cluster import AuditedCluster, StrawCluster
 
 #: In CRUSH's units; so small that 0.0001 and 0 make a difference to PGs.
@@ -309,3 +310,135 @@ def test_an_osd_that_is_purged_between_the_bursts(
     driver.run_to('DONE', 900)
     assert cluster.clean() and {weight(driver, osd) for osd in osds[:-1]} == {0.0}
     assert not any(set(osds) & set(pg.up) for pg in cluster.pg.values())
+
+
+def aborted_drain(*osds: int, cluster: Optional[StrawCluster] = None) -> Driver:
+    """A part of the PGs has moved, the others are pinned; osd.6 and osd.7 are new."""
+    if cluster is None:
+        cluster = AuditedCluster(pgs=24, hosts=6)
+        cluster.add_osds(2, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=1))
+    driver.run(3)
+    driver.order('drain', *('osd.%d' % osd for osd in osds))
+    driver.run_until(lambda: bool(driver.status.get('released')))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    return driver
+
+
+def next_campaign(driver: Driver, verb: str) -> None:
+    """It takes over the pins of the drain."""
+    if verb == 'expand':
+        driver.order('expand', weight='1.0')
+    elif verb == 'drain':
+        driver.order('drain', 'osd.5')
+    else:
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        weigh(driver, 0, 0.9)
+        driver.turn()
+        driver.ask('pin')
+        driver.run_to('PINNED')
+        driver.ask('start')
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('verb', ['expand', 'drain', 'prepare'])
+def test_the_campaign_after_an_aborted_drain_ends_the_drain(verb: str, failover: bool) -> None:
+    driver = aborted_drain(3)
+    next_campaign(driver, verb)
+    driver.run_until(lambda: driver.status['released'] > 1)
+    if failover:
+        driver.restart()
+    driver.run_to('DONE', 900)
+    cluster = driver.cluster
+    assert weight(driver, 3) == 0.0 and not any(3 in pg.up for pg in cluster.pg.values())
+    assert cluster.clean() and not cluster.entries()
+    assert not cluster.wrong  # type: ignore[attr-defined]
+    driver.turn()
+    assert next_steps(driver)[3].startswith('"undrain"')
+    assert driver.order('undrain', 'osd.3', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+def test_a_third_campaign_ends_an_aborted_drain_as_well() -> None:
+    driver = aborted_drain(3)
+    next_campaign(driver, 'expand')
+    driver.run_until(lambda: bool(driver.status.get('released')))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    next_campaign(driver, 'drain')
+    driver.run_to('DONE', 900)
+    assert (weight(driver, 3), weight(driver, 5)) == (0.0, 0.0) and driver.cluster.clean()
+
+
+def test_weights_that_were_given_to_osds_since_their_drain_stay() -> None:
+    """osd.1 is undrained, osd.3 got a weight from others, and osd.4 was purged."""
+    driver = aborted_drain(1, 3, 4)
+    weigh(driver, 3, 0.5)
+    driver.cluster.purge(4)
+    driver.cluster.place()  # type: ignore[attr-defined]
+    driver.run_until(lambda: not driver.loop.published.rebalanced.unhealthy)
+    driver.order('undrain', 'osd.1')
+    driver.run_to('DONE', 900)
+    assert (weight(driver, 1), weight(driver, 3)) == (1.0, 0.5) and driver.cluster.clean()
+    driver.turn()
+    assert not next_steps(driver)
+    assert not [event for event in driver.loop.published.events if 'not drained' in event['why']]
+
+
+@pytest.mark.parametrize('ended', [False, True])
+def test_a_rollback_of_the_campaign_after_an_aborted_drain_restores_the_first_weights(
+        ended: bool) -> None:
+    driver = aborted_drain(3)
+    next_campaign(driver, 'expand')
+    driver.run_until(lambda: closing(driver) and weight(driver, 3) == 0.0 if ended
+                     else driver.status['released'] > 1, 900)
+    driver.run(3)
+    driver.order('rollback')
+    driver.run_to('DONE', 900)
+    assert [weight(driver, osd) for osd in (3, 6, 7)] == [1.0, 0.0, 0.0]
+    assert driver.cluster.clean() and not driver.cluster.entries()
+    driver.turn()
+    assert set(driver.order('expand', weight='1.0', dry_run=True)['weights']) == {'osd.6', 'osd.7'}
+
+
+def test_a_new_rule_is_not_rolled_back_without_the_rule() -> None:
+    driver = aborted_drain(3, cluster=RuledCluster())
+    driver.order('rule', 'rep', 'racks')
+    driver.run_until(lambda: closing(driver), 900)
+    with pytest.raises(Refused, match='has changed the CRUSH rule .* "rebalance rule"'):
+        driver.order('rollback')
+    driver.run_to('DONE', 900)
+    assert weight(driver, 3) == 0.0 and driver.cluster.clean()
+
+
+def test_a_rollback_after_which_an_aborted_drain_is_still_one_ends_the_drain() -> None:
+    """Others have changed CRUSH between the two campaigns."""
+    driver = aborted_drain(3)
+    weigh(driver, 0, 0.9)
+    driver.run(3)
+    next_campaign(driver, 'expand')
+    driver.run_until(lambda: driver.status['released'] > 1)
+    driver.order('rollback')
+    driver.run_to('DONE', 900)
+    assert [weight(driver, osd) for osd in (0, 3, 6, 7)] == [0.9, 0.0, 0.0, 0.0]
+    assert driver.cluster.clean() and not driver.cluster.entries()
+
+
+@pytest.mark.parametrize('next_is_kept', [False, True])
+def test_a_drain_that_was_ended_early_is_not_ended_by_another_campaign(next_is_kept: bool) -> None:
+    driver = aborted_drain(3)
+    if next_is_kept:
+        next_campaign(driver, 'expand')
+        driver.run_until(lambda: bool(driver.status.get('released')))
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE', 600)
+    if next_is_kept:
+        assert any('CRUSH weight 0.0001 remains for osd.3' in event['why']
+                   for event in driver.loop.published.events
+                   if event['what'] == 'campaign 2: DONE')
+    else:
+        next_campaign(driver, 'expand')
+        driver.run_to('DONE', 900)
+    assert weight(driver, 3) == 0.0001 and 3 in next_steps(driver)

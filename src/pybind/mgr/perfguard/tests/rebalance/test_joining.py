@@ -38,15 +38,15 @@ def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
                     gathers=True, ordinary=True, closing=True)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7,
-                        undersized=4, undersized_pgs=('1.a', '2.0'))
+                        undersized=4, undersized_pgs=('1.a', '2.0'), draining=(3, 5))
     document = json.loads(json.dumps(campaign_to_json(campaign)))
     assert campaign_from_json(document) == campaign
     del document['change']['ordinary'], document['change']['gathers']
     assert campaign_from_json(document).change == replace(change, ordinary=False, gathers=False)
-    del document['undersized'], document['undersized_pgs']
+    del document['undersized'], document['undersized_pgs'], document['draining']
     assert campaign_from_json(document) == replace(
         campaign, change=replace(change, ordinary=False, gathers=False), undersized=0,
-        undersized_pgs=())
+        undersized_pgs=(), draining=())
 
 
 def test_a_release_does_not_lead_onto_what_is_drained() -> None:
