@@ -314,8 +314,10 @@ class CrushOrders:
                              for osd, record in added.items()})
         elif order.verb == 'expand':
             found, osds = waiting(self.facts(seen)), seen.osdmap.osds
-            self._put_added({**added, **{osd: Added(osds[osd].uuid) for osd in change.weights
-                                         if found.get(osd) == ''}})
+            # Until the weights are in force, an abort leaves the state after an earlier rollback.
+            undone = self._undone(seen.osdmap)
+            self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)
+                                         for osd in change.weights if found.get(osd) == ''}})
 
     def ended(self) -> None:
         """The campaign has ended."""
@@ -343,7 +345,8 @@ class CrushOrders:
                       may_write: Callable[[], bool]) -> None:
         """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
         weight, which `undrain` must not replace by the earlier one. So is that of a new OSD after
-        the rollback of its expansion.
+        the rollback of its expansion; the weights of another expansion, once they are in force,
+        overrule the rollback.
 
         `campaign`: the open one; OSDs whose weight it is about to change are ignored. `may_write`:
         whether this mgr owns the journal.
@@ -360,9 +363,11 @@ class CrushOrders:
 
         left = {osd: record for osd, record in records.items()
                 if is_empty(osd) or osd in changing and osd in seen.osdmap.osds}
-        new = {osd: record for osd, record in added.items()
+        going_back = campaign is not None and (campaign.rolled_back or campaign.back is not None)
+        new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
+               for osd, record in added.items()
                if osd in changing or ending or record.undone and is_empty(osd)}
-        if (len(left) < len(records) or len(new) < len(added)) and may_write():
+        if (len(left) < len(records) or new != added) and may_write():
             self._put_drained(left)
             self._put_added(new)
 

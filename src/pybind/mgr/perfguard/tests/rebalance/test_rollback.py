@@ -379,6 +379,43 @@ def test_an_expansion_that_was_rolled_back_may_be_tried_again() -> None:
     assert not [key for key in driver.kv.data if key.startswith('added')]
 
 
+@pytest.mark.parametrize('refused', [False, True])
+def test_an_expansion_that_was_aborted_before_its_weights_may_be_tried_again(
+        refused: bool) -> None:
+    driver = rolled_back()
+    if refused:
+        driver.cluster.refuse['osd crush reweight'] = 'not now'
+    driver.order('expand', weight='1.0')
+    if not refused:
+        driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert new_weights(driver) == [0.0] * 3
+    driver.cluster.refuse.clear()
+    driver.restart()
+    driver.run(3)
+    answer = driver.order('expand', weight='1.0')
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'} and answer['left_out'] == []
+    driver.run_to('DONE')
+    driver.run(3)
+    assert not [key for key in driver.kv.data if key.startswith('added')]
+
+
+def test_osds_of_a_second_expansion_that_others_empty_are_not_new() -> None:
+    """Their weights were in force, so the rollback of the first one no longer counts."""
+    driver = rolled_back()
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('released', 0) > 0)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    for osd in driver.cluster.new:
+        driver.cluster._weigh(osd, 0.0)
+    driver.cluster._crush_changed()
+    driver.run_until(lambda: not driver.loop.rebalance.open)
+    driver.run(3)
+    with pytest.raises(Refused, match='osd.8 (was drained|held)'):
+        driver.order('expand', weight='1.0', dry_run=True)
+
+
 @pytest.mark.parametrize('since', ['another device', 'is being replaced', 'drained'])
 def test_what_has_happened_to_an_osd_since_the_rollback_counts(since: str) -> None:
     driver = rolled_back()
