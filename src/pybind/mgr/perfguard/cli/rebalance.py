@@ -226,9 +226,9 @@ class RebalanceCommands(Handlers):
         return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are')
 
     @writes('perfguard rebalance rollback', tables.order)
-    def rebalance_rollback(self, dry_run: bool = False) -> Json:
+    def rebalance_rollback(self, dry_run: bool = False, force: bool = False) -> Json:
         """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
-        return self._order(Order('rollback', dry_run=dry_run))
+        return self._order(Order('rollback', dry_run=dry_run, force=force))
 
     @writes('perfguard rebalance adopt', tables.adoption)
     def rebalance_adopt(self, dry_run: bool = False, force: bool = False) -> Json:

@@ -166,9 +166,15 @@ class CampaignOrders:
                 campaign, self._campaigns.pins, seen))
         if prepared is None:
             return None
-        assert prepared.change is not None
+        try:
+            prepared.refuse_unfit_rollback(order, self._options())
+        except Refused as refused:
+            if not order.dry_run:
+                raise
+            prepared = replace(prepared, warnings=(*prepared.warnings, str(refused)))
         if order.dry_run:
             return prepared.as_json(order, None)
+        assert prepared.change is not None
         self.reopen()
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))

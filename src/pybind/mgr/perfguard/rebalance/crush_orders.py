@@ -21,7 +21,7 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
-from .join_plan import Join, bases_of, plan_join, with_pins
+from .join_plan import Join, bases_of, entries_with, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight, waiting, warnings)
 from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_rule,
@@ -289,6 +289,7 @@ class CrushOrders:
         planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
                             bases_of(pins))
         return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
+                        entries=entries_with(planned, outlook, seen.osdmap),
                         incomplete=tuple(_given_up(planned, outlook, seen)))
 
     def keep(self, prepared: Prepared, seen: Observation) -> None:

@@ -157,6 +157,22 @@ def keeps(pg: FuturePg, entry: UpmapEntry, present: UpmapEntry, out: Container[i
         pg.up == pg.acting and placed == apply_entry(pg.raw, present, out))
 
 
+def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenSet[int]) -> bool:
+    """Whether the part of its present entry that the mons keep with the change keeps a PG in
+    place."""
+    pg, present = future.pgs[pgid], osdmap.entry(pgid)
+    left = after_commit(pg.raw, present, pool, osdmap.osds, future.crush, pgid, out)
+    return keeps(pg, left, present, out)
+
+
+def entries_with(planned: Join, future: Future, osdmap: OsdMap) -> int:
+    """Number of upmap entries that PGs need from the epoch of the change on."""
+    out = out_osds(osdmap.osds)
+    return sum(osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) + sum(
+        not survives(pgid, future, osdmap, osdmap.pools[pool_of(pgid)], out)
+        for pgid in planned.removed)
+
+
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     """Pinned PG -> its entry from before the campaign changed CRUSH."""
     return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
@@ -179,9 +195,8 @@ def in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEn
 def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
-    present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
-    left = _left(turn, pgid, present, pg.raw, future.crush)
-    if left is not None and keeps(pg, left, present, turn.out):
+    present, pool = turn.seen.osdmap.entry(pgid), turn.pool(pgid)
+    if pool is not None and survives(pgid, future, turn.seen.osdmap, pool, turn.out):
         return present
     both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
     return both if _serves_both(turn, pgid, both, future) else entry

@@ -188,6 +188,8 @@ class Prepared:
     #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None
+    #: Upmap entries that must take effect in the epoch of the change; None: those of all pins.
+    entries: Optional[int] = None
     #: PGs for which CRUSH finds enough OSDs now, and too few with the change.
     incomplete: Tuple[str, ...] = ()
     #: OSDs of CRUSH weight 0 that `expand` does not take, with the reason.
@@ -241,10 +243,14 @@ class Prepared:
     @property
     def bursts(self) -> int:
         """Approximate number of bursts of the change and its pins."""
-        pins = len(self.planned.pins)
+        return max(1, -(-self._pins_at_once // MAX_BURST_PINS))
+
+    @property
+    def _pins_at_once(self) -> int:
+        """Pins that must take effect together with the change."""
         if self.moves_first:
-            pins = self.rule.pins if self.rule is not None else 0
-        return max(1, -(-pins // MAX_BURST_PINS))
+            return self.rule.pins if self.rule is not None else 0
+        return len(self.planned.pins) if self.entries is None else self.entries
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a harmful change, unless it is forced."""
@@ -255,6 +261,13 @@ class Prepared:
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
             self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
+
+    def refuse_unfit_rollback(self, order: Order, options: Options) -> None:
+        """Raise Refused for a rollback that would remap many PGs, unless it is forced. Only a whole
+        CRUSH map does: weights are restored in bursts."""
+        if self.crush_map is not None:
+            self.refuse_unpinnable(order, options)
+            self.refuse_storm(order)
 
     def refuse_incomplete(self, order: Order) -> None:
         """Raise Refused for a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs
@@ -281,12 +294,14 @@ class Prepared:
         """Raise Refused for a change that cannot be divided, with too many pins."""
         whole = self.crush_map is not None or self.rule is not None
         if whole and self.bursts > 1 and not order.force:
-            pins = self.rule.pins if self.rule is not None and self.rule.pins else \
-                len(self.planned.pins)
-            raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
-                          '%d in the same epoch: apply the change in several steps, or override '
-                          'with --force; PGs pinned one epoch later then peer twice'
-                          % (pins, MAX_BURST_PINS))
+            pins = self._pins_at_once
+            what, instead = ('rollback', 'run "rebalance abort", then undo the change in several '
+                             'steps with "rebalance apply"') if order.verb == 'rollback' else (
+                'change', 'apply the change in several steps')
+            raise Refused(errno.EFBIG, 'the %s requires %d pins, but the mons accept at most %d in '
+                          'the same epoch: %s, or override with --force, which pins up to %s one '
+                          'epoch later: they peer twice, and client I/O to them stalls' % (
+                              what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)))
 
     def refuse_weaker(self, order: Order) -> None:
         """Raise Refused for an intermediate rule with a smaller failure domain than the rules
@@ -302,8 +317,8 @@ class Prepared:
         if number > most and not order.force:
             pgid, reason = min(moving.items())
             raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
-                          '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they stay in '
-                          'place until "rebalance start")' % (
+                          '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they peer '
+                          'when CRUSH changes, and stay in place until "rebalance start")' % (
                               pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
                               pgid, reason))
 

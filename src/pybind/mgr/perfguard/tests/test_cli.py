@@ -130,6 +130,7 @@ def test_orders(shell: Shell) -> None:
     assert shell('preview replace', what=['h3'], format='json')[0] == 0
     assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
     assert shell('rebalance rollback', dry_run=True)[0] == 0
+    assert shell('rebalance rollback', force=True)[0] == 0
     assert shell('rebalance rule', pool='rep', rule='racks', force=True)[0] == 0
     assert shell('rebalance pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
@@ -139,6 +140,7 @@ def test_orders(shell: Shell) -> None:
                      Order('replace', ('h3',), dry_run=True),
                      Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True),
+                     Order('rollback', force=True),
                      Order('rule', ('rep', 'racks'), force=True),
                      Order('pg_num', ('rep', '64'), dry_run=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')

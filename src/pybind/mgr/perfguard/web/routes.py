@@ -251,7 +251,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/rebalance/abort', 'rebalance_abort',
           'Pin back the PGs in flight and keep the rest pinned'),
     _post('/rebalance/rollback', 'rebalance_rollback',
-          'Restore the CRUSH weights or map from before the campaign', _DRY_RUN),
+          'Restore the CRUSH weights or map from before the campaign', _DRY_RUN, _FORCE),
     _post('/rebalance/finish', 'rebalance_finish', 'End the campaign',
           Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
           Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),

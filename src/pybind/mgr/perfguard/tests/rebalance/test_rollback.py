@@ -2,20 +2,23 @@
 """Rollback: CRUSH as it was before, in one epoch with the removal of pins it makes unnecessary."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 import pytest
 
-from perfguard.cluster.ports import NoFuture
+from perfguard.cluster.ports import Future, FuturePg, NoFuture
+from perfguard.cluster.types import UpmapEntry
 from perfguard.errors import Refused
+from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
 
-from ..fakes.cluster import BALANCER, Crash
+from ..fakes.cluster import BALANCER, Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver
-from ..fakes.mon_model import Refused as MonRefused
+from ..fakes.mon_model import Refused as MonRefused, ToyOsd
 from .test_joining import placements, replaceable, waiting, whole_map
+from .test_unpinned import unlawful
 
 
 def expanding(**kwargs: Any) -> Driver:
@@ -617,6 +620,127 @@ def test_a_map_that_perfguard_applied_is_taken_back() -> None:
     driver.run_to('DONE')
     assert driver.cluster.entries() == {} and driver.cluster.moved == []
     assert new_weights(driver) == [0.0] * 3
+
+
+class RetunedCluster(FakeCluster):
+    """The operator's tunables place every second PG elsewhere, on OSDs that the CRUSH map from
+    before contains."""
+
+    def retune(self) -> None:
+        self.base = {pgid: list(pg.mon.raw) for pgid, pg in self.pg.items()}
+        for pgid, pg in sorted(self.pg.items())[::2]:
+            pg.mon.raw[1] = next(osd for osd in self.toys
+                                 if osd not in pg.mon.raw and osd not in pg.data)
+        self.coming = {pgid: list(pg.mon.raw) for pgid, pg in self.pg.items()}
+        self.change_tunables()
+
+    def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> List[int]:
+        return self.base[pgid]  # only a rollback asks
+
+    def _set_crush_map(self, command: Mapping[str, Any]) -> None:
+        super()._set_crush_map(command)
+        self.tunables = None
+        for pgid, pg in self.pg.items():
+            pg.mon.raw = list(self.base[pgid])
+
+
+def retuned(cluster: RetunedCluster) -> Driver:
+    """All PGs that the operator's change remaps are pinned."""
+    driver = Driver(cluster)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.retune()
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert len(driver.loop.rebalance.pins) == 12
+    return driver
+
+
+def arrived(driver: Driver, number: int) -> None:
+    """So many PGs have moved to their new places."""
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['released'] >= number)
+    driver.ask('pause')
+    driver.run(8)
+
+
+def most_pins(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr('perfguard.rebalance.prepared.MAX_BURST_PINS', number)
+
+
+def test_a_whole_map_that_requires_more_pins_than_an_epoch_takes_is_refused(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    most_pins(monkeypatch, 2)
+    cluster = RetunedCluster()
+    driver = retuned(cluster)
+    arrived(driver, 6)
+    found, sent = len(cluster.moved), len(cluster.sent)
+    assert found >= 6
+    refused = refusal(driver)
+    assert refused.errno == errno.EFBIG and 'run "rebalance abort"' in str(refused)
+    assert 'the rollback requires %d pins, but the mons accept at most 2' % found in str(refused)
+    assert 'pins up to %d PGs one epoch later' % (found - 2) in str(refused)
+    driver.run(3)
+    assert driver.phase == 'HOLDING' and len(cluster.sent) == sent
+    preview = driver.order('rollback', dry_run=True)
+    assert preview['warnings'] == [str(refused)] and preview['bursts'] > 1
+    assert driver.order('rollback', dry_run=True, force=True)['warnings'] == []
+    driver.order('rollback', force=True)
+    driver.run_to('DONE')
+    assert cluster.entries() == {} and cluster.clean()
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
+
+
+def test_pins_that_only_become_unnecessary_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    most_pins(monkeypatch, 2)
+    cluster = RetunedCluster()
+    before = placements(cluster)
+    driver = retuned(cluster)
+    cluster.most_unclean = 0
+    answer = driver.order('rollback')
+    assert answer['pins_removed'] == 12 and answer['bursts'] == 1
+    driver.run_to('DONE')
+    assert cluster.entries() == {} and cluster.moved == [] and cluster.most_unclean == 0
+    assert placements(cluster) == before
+
+
+@pytest.mark.parametrize('upmap, entries', [(False, 0), (True, 1)])
+def test_an_upmap_that_must_return_with_the_map_counts(upmap: bool, entries: int) -> None:
+    """The pin has replaced it, so the PG peers if the entry follows one epoch later."""
+    cluster = FakeCluster()
+    first, second, third = cluster.pg['1.1'].data
+    spare, other = [osd for osd in cluster.toys if osd not in cluster.pg['1.1'].data][:2]
+    here = (first, spare if upmap else second, third)
+    base = UpmapEntry(((second, spare),)) if upmap else UpmapEntry()
+    # CRUSH places the PG on `other` now.
+    osdmap = replace(cluster.map_view().osdmap, upmap_items={'1.1': ((other, here[1]),)})
+    future = Future({'1.1': FuturePg(here, (first, second, third))}, cluster.crush(0))
+    planned = plan_join(osdmap, future, bases={'1.1': base})
+    assert planned.removed == {'1.1': base} and not planned.pins
+    assert entries_with(planned, future, osdmap) == entries
+
+
+def test_a_whole_map_under_which_pgs_cannot_be_pinned_is_refused() -> None:
+    cluster = RetunedCluster()
+    driver = retuned(cluster)
+    arrived(driver, 6)
+    unlawful(driver)
+    refused = refusal(driver)
+    assert refused.errno == errno.EPERM and 'cannot be pinned' in str(refused)
+    assert str(refused) in driver.order('rollback', dry_run=True)['warnings']
+    assert driver.order('rollback', force=True)['unpinnable_pgs'] >= 6
+
+
+@pytest.mark.parametrize('pins', [1, 2000])
+def test_weights_are_restored_whatever_that_requires(
+        monkeypatch: pytest.MonkeyPatch, pins: int) -> None:
+    most_pins(monkeypatch, pins)
+    driver = expanding()
+    if pins > 1:
+        unlawful(driver)
+    answer = driver.order('rollback')
+    assert answer['warnings'] == [] and (answer['bursts'] > 1 or answer['unpinnable_pgs'] > 1)
 
 
 def play(fault_at: Any, error: BaseException) -> int:
