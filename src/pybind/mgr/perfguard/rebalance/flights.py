@@ -5,7 +5,7 @@ from typing import AbstractSet, Dict, List, Mapping, Optional
 
 from ..cluster.types import pool_of
 from ..errors import Code
-from ..tables import pgs, pgs_are
+from ..tables import listed, pgs, pgs_are
 from ..upmap.pins import INCOMPLETE, Pin, plan_pin, stays
 from .moves import move_between
 from .pinning import is_mixture
@@ -208,8 +208,15 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
     pinning = dict(campaign.pinning)
     released = campaign.released
     stuck: List[str] = []
+    foreign: List[str] = []
     for pgid, flight in back.items():
         if flight.pin is None:
+            continue
+        if _is_led_by_others(turn, pgid, flight):
+            # Without its record the PG is like any remapped one: pin_remapped notes the upmap of
+            # others as the one that a release restores.
+            foreign.append(pgid)
+            turn.forget_pin(pgid)
             continue
         pin = _way_back(turn, pgid, flight.pin)
         if pin is None:
@@ -225,7 +232,12 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
             present = flight.entry if unseen else turn.seen.osdmap.entry(pgid)
             turn.actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now)
-    turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
+    if len(pinning) > len(campaign.pinning):
+        turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
+    if foreign:
+        turn.event('pin', 'pinning %s with the present upmap as the one from before the campaign: '
+                   '%s' % (pgs(len(foreign)), listed(sorted(foreign))),
+                   'it was changed outside perfguard while the data moved')
     if stuck:
         turn.event('unpinnable', '%s still moving: %s' % (
             pgs_are(len(stuck)), ', '.join(sorted(stuck))), 'cannot be pinned back')
@@ -239,6 +251,12 @@ def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     until the OSDMap shows which is the case."""
     return (flight.pin is not None and flight.confirmed is not None
             and pgid not in turn.seen.osdmap.pg_temp)
+
+
+def _is_led_by_others(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """Whether others have given a remapped PG another upmap since its release."""
+    return (flight.pin is not None and pgid in turn.seen.osdmap.pg_temp
+            and not is_mixture(turn.seen.osdmap.entry(pgid), flight.entry, flight.pin.entry))
 
 
 def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:

@@ -760,6 +760,57 @@ def test_a_pg_in_flight_that_others_pin_is_not_counted_as_moved() -> None:
     assert cluster.pg[pgid].data == data and cluster.entries()[pgid].items == theirs
 
 
+def led_elsewhere(machine: Machine) -> Tuple[str, OsdSet, UpmapEntry]:
+    """Others lead a PG in flight away from the OSD that it was released to. Returns the PG, where
+    its data is, and their upmap. Nothing moves until the caller clears norebalance."""
+    cluster = machine.cluster
+    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.in_flight)))
+    pgid = min(set(cluster.remapped()) & set(machine.campaign.in_flight))
+    pg = cluster.pg[pgid]
+    bad = next(new for new, old in zip(pg.mon.raw, pg.data) if new != old)
+    other = next(osd for osd in cluster.toys if osd not in pg.mon.raw and osd not in pg.data)
+    cluster.flags.add('norebalance')
+    cluster.set_upmap(pgid, [(bad, other)])
+    machine.turn()
+    assert pgid in machine.campaign.in_flight and pgid in cluster.remapped()
+    return pgid, pg.data, UpmapEntry(((bad, other),))
+
+
+def test_an_abort_keeps_the_upmap_of_others_for_a_pg_in_flight() -> None:
+    machine = releasing()
+    pgid, data, theirs = led_elsewhere(machine)
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert machine.cluster.pg[pgid].data == machine.cluster.pg[pgid].up == data
+    pin = machine.pins[pgid]
+    assert (pin.before, pin.leads_to, pin.was) == (theirs, theirs, None)
+    machine.cluster.flags.discard('norebalance')
+    machine.ask('resume')
+    machine.to(Phase.DONE)
+    assert machine.cluster.entries() == {pgid: theirs}
+    assert theirs.items[0][1] in machine.cluster.pg[pgid].data
+
+
+def test_a_pg_that_is_pinned_back_keeps_the_upmap_of_others() -> None:
+    """The mitigation pins back PGs that wait for backfill."""
+    machine = releasing()
+    pgid, data, theirs = led_elsewhere(machine)
+    observe = machine.observe
+    setattr(machine, 'observe', lambda: with_mitigation(
+        observe(), Mitigated(pin_back=frozenset({pgid}))))
+    machine.until(lambda: machine.cluster.entries().get(pgid) not in (None, theirs))
+    setattr(machine, 'observe', observe)
+    assert machine.pins[pgid].before == machine.pins[pgid].leads_to == theirs
+    for _ in range(5):
+        machine.turn()
+    assert machine.cluster.pg[pgid].data == machine.cluster.pg[pgid].up == data
+    machine.cluster.flags.discard('norebalance')
+    machine.to(Phase.DONE)
+    assert machine.cluster.entries() == {pgid: theirs}
+    assert theirs.items[0][1] in machine.cluster.pg[pgid].data
+    assert machine.campaign.released == 12 and machine.campaign.kept == 0
+
+
 @pytest.mark.parametrize('sent', [False, True])
 def test_a_pin_that_never_reached_the_mons_is_not_replaced_by_others(sent: bool) -> None:
     """The one before it is in force, and keeps the PG in place."""

@@ -138,6 +138,36 @@ def test_what_has_moved_is_pinned_and_goes_back_under_the_caps() -> None:
     assert cluster.config == {BALANCER: 'true'}
 
 
+@pytest.mark.parametrize('valid', [False, True])
+def test_an_upmap_that_others_set_on_a_pg_in_flight_stays_if_it_fits_the_earlier_crush(
+        valid: bool) -> None:
+    """It leads away from an OSD that the PG has before and after, or from its new OSD."""
+    driver = Driver(waiting())
+    cluster, rebalance = driver.cluster, driver.loop.rebalance
+    driver.order('expand', weight='1.0')
+    flying: List[str] = []
+    while not flying:
+        driver.turn()
+        assert rebalance.campaign is not None
+        flying = sorted(set(cluster.remapped()) & set(rebalance.campaign.in_flight))
+    pg = cluster.pg[flying[0]]
+    data, raw = pg.data, pg.mon.raw
+    bad = next(osd for osd in raw if (osd in data) is valid)
+    other = next(osd for osd in range(8) if osd not in raw and osd not in data)
+    cluster.flags.add('norebalance')
+    cluster.set_upmap(flying[0], [(bad, other)])
+    driver.turn()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert pg.up == pg.data == data
+    cluster.flags.discard('norebalance')
+    driver.run(3)
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert cluster.entries() == ({flying[0]: UpmapEntry(((bad, other),))} if valid else {})
+    assert (other in pg.data and bad not in pg.data) if valid else pg.data == data
+
+
 def new_weights(driver: Driver) -> List[float]:
     return [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new]
 
