@@ -347,8 +347,8 @@ def parsed(given: bytes) -> Dict[str, List[Pair]]:
 
 
 def imported(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-             pairs: Mapping[str, List[Pair]]) -> Imported:
-    """For any thread. `pool_up`: up sets of a pool's PGs."""
+             pairs: Mapping[str, List[Pair]], raws: Mapping[str, OsdSet] = NO_RAWS) -> Imported:
+    """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     result, pins, left, moves = Imported(), {}, {}, []
     for pgid, wanted in pairs.items():
@@ -356,10 +356,11 @@ def imported(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
         if pool is not None and pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
         up = ups[pool.id].get(pgid) if pool is not None else None
-        goal = _goal(seen, pgid, up, wanted)
+        raw = raws.get(pgid)
+        goal = _goal(seen, pgid, up, wanted, raw)
         if isinstance(goal, UpmapEntry) and pool is not None and up is not None:
             present = seen.osdmap.entry(pgid)
-            pins[pgid] = PinRecord(present, present, goal=goal)
+            pins[pgid] = PinRecord(present, present, raw, goal)
             moves.append(move_between(pgid, pool, up, _with(up, wanted),
                                       seen.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
@@ -370,7 +371,7 @@ def imported(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
 
 
 def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
-          wanted: List[Pair]) -> Union[UpmapEntry, str]:
+          wanted: List[Pair], raw: Optional[OsdSet]) -> Union[UpmapEntry, str]:
     """The entry that leads to the OSDs of the pairs, or why there is none."""
     pool, present = seen.osdmap.pools.get(pool_of(pgid)), seen.osdmap.entry(pgid)
     if pool is None or up is None:
@@ -386,7 +387,7 @@ def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
     if final == up:
         return IN_FORCE
-    pin = plan_pin(pool, up, final, present, seen.osdmap.osds, seen.crush,
+    pin = plan_pin(pool, up, final, present, seen.osdmap.osds, seen.crush, raw=raw,
                    out=out_osds(seen.osdmap.osds))
     if isinstance(pin, Unpinnable):
         return pin.reason

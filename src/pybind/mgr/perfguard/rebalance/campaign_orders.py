@@ -2,11 +2,11 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import Callable, List, Optional, Tuple, TypeVar
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from ..cluster.ports import Future, View
 from ..cluster.tool_thread import ToolJob
-from ..cluster.types import Document
+from ..cluster.types import Document, OsdSet
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
@@ -110,16 +110,14 @@ class CampaignOrders:
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
-        known, cluster = frozenset(self._campaigns.pins), self._context.cluster
+        known = frozenset(self._campaigns.pins)
         # Other vectors may have been set by hand.
         hidden = [pgid for pgid, osds in seen.osdmap.upmap_vectors.items()
                   if not seen.crush.light_osds.isdisjoint(osds)]
 
         def work() -> Adopted:
-            outlook = cluster.outlook(seen.osdmap, {}, None) if hidden else None
-            raws = {pgid: outlook.pgs[pgid].raw for pgid in hidden if pgid in outlook.pgs} \
-                if isinstance(outlook, Future) else NO_RAWS
-            return adopted(seen, view.pool_up, known, waiting.order.force, raws)
+            return adopted(seen, view.pool_up, known, waiting.order.force,
+                           self._raws_behind(hidden, seen))
 
         return self._begin_with(waiting, seen, lambda: work, Adopted.refuse_nothing)
 
@@ -131,10 +129,21 @@ class CampaignOrders:
             if not order.dry_run:
                 found.refuse_unfit(seen, space, order.force)
 
-        return self._begin_with(
-            waiting, seen,
-            lambda: lambda: imported(seen, view.pool_up, parsed(order.mappings or b'')),
-            refuse, lambda campaign: replace(campaign, target='crush'))
+        def work() -> Imported:
+            pairs = parsed(order.mappings or b'')
+            hidden = [pgid for pgid in pairs if pgid in seen.osdmap.upmap_vectors]
+            return imported(seen, view.pool_up, pairs, self._raws_behind(hidden, seen))
+
+        return self._begin_with(waiting, seen, lambda: work, refuse,
+                                lambda campaign: replace(campaign, target='crush'))
+
+    def _raws_behind(self, hidden: Sequence[str], seen: Observation) -> Mapping[str, OsdSet]:
+        """Where CRUSH places PGs with a pg_upmap vector, as far as Ceph's tools show it. For the
+        tool thread."""
+        outlook = self._context.cluster.outlook(seen.osdmap, {}, None) if hidden else None
+        if not isinstance(outlook, Future):
+            return NO_RAWS
+        return {pgid: outlook.pgs[pgid].raw for pgid in hidden if pgid in outlook.pgs}
 
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
                     work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],

@@ -5,7 +5,7 @@ from typing import FrozenSet, Optional, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
-from ..cluster.types import OsdMap, Question, pool_of
+from ..cluster.types import OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
@@ -17,7 +17,7 @@ from .crush_orders import CrushOrders
 from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
-from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase
+from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
 #: then reports that it is busy. If it is switched off in between, it still makes and executes the
@@ -241,8 +241,7 @@ class PinGoals:
         else:
             self._raw_basis = now
             raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-        # The goal of a PG without a known raw set is its earlier entry.
-        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=None if pin.raw is None else pin.goal)
+        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
                  for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
         self.fit = self.fit and not stale
         self._pins.note(stale)
@@ -297,3 +296,13 @@ class PinGoals:
             return None
         done, self._goals_job = self._goals_job[1], None
         return done.result()
+
+
+def _lasting_goal(pin: PinRecord) -> Optional[UpmapEntry]:
+    """The goal of a pin whose raw set has changed.
+
+    The balance cannot place a PG whose raw set is unknown, and gives it its earlier entry as its
+    goal, which is computed again once the set is known. Other goals stay, such as those of an
+    import, which nothing would set again.
+    """
+    return None if pin.raw is None and pin.goal == pin.before else pin.goal

@@ -3,10 +3,11 @@
 import contextlib
 import json
 from dataclasses import replace
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import pytest
 
+from perfguard.cluster.types import OsdSet
 from perfguard.errors import Refused
 from perfguard.rebalance import adopting
 from perfguard.rebalance.adopting import exported
@@ -85,6 +86,50 @@ def test_a_vector_is_counted_only() -> None:
     cluster = StrawCluster()
     cluster.pg['1.2'].mon.put_vector([6, 4, 2])
     assert exported(cluster._view().osdmap) == {'mappings': [], 'vectors': 1}
+
+
+def placed_by_vector(osds: Callable[[OsdSet], List[int]]) -> Driver:
+    """PG 2.2 is placed by a vector of others; `osds`: from where CRUSH places it."""
+    driver = Driver(StrawCluster())
+    cluster = driver.cluster
+    pg = cluster.pg['2.2']
+    pg.mon.put_vector(osds(pg.up))
+    cluster._map_changed()
+    driver.run_until(cluster.clean)
+    driver.run(5)
+    cluster.moved.clear()
+    return driver
+
+
+@pytest.mark.parametrize('tools', [True, False])
+def test_a_pg_that_is_placed_by_a_vector_is_imported_as_well(tools: bool) -> None:
+    """Where CRUSH places it is not known at first if the tools fail."""
+    driver = placed_by_vector(lambda raw: [raw[1], raw[0], raw[2]])
+    cluster: Any = driver.cluster
+    _, second, third = cluster.pg['2.2'].up
+    pair = a_pair(cluster, '2.2')
+    cluster.no_tools = '' if tools else 'osdmaptool is not installed'
+    assert driver.order('import', mappings=text([pair]))['pgs'] == 1
+    cluster.no_tools = ''
+    driver.restart()
+    driver.run(2)
+    driver.run_to('DONE')
+    assert cluster.pg['2.2'].up == (pair[2], second, third)
+    assert [one.pgid for one in cluster.moved] == ['2.2'] and driver.status['released'] == 1
+
+
+def test_an_import_back_to_where_crush_places_a_pg_removes_its_vector() -> None:
+    """The mons keep no vector that equals the set of CRUSH."""
+    driver = placed_by_vector(lambda raw: [next(osd for osd in range(8) if osd not in raw),
+                                           *raw[1:]])
+    cluster: Any = driver.cluster
+    raw = tuple(cluster.pg['2.2'].mon.raw)
+    assert cluster.entries()['2.2'].vector == cluster.pg['2.2'].up != raw
+    pair = ('2.2', cluster.pg['2.2'].up[0], raw[0])
+    assert driver.order('import', mappings=text([pair]))['pgs'] == 1
+    driver.run_to('DONE')
+    assert cluster.pg['2.2'].up == raw and cluster.entries() == {}
+    assert len(cluster.moved) == 1
 
 
 def test_the_caps_hold_for_what_is_imported() -> None:
