@@ -103,8 +103,8 @@ class CrushRules:
         return emit_violation(rule, pool_size, osds)
 
     def in_order(self, rule_id: int, pool_size: int, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
-        """A set in an order that a rule with several emit steps allows: for each of them, the first
-        OSDs below its take, those that are also in `like` where they are there.
+        """A set in an order that a rule with several emit steps allows: for each of them OSDs below
+        its take, and those that are also in `like` where they are there, if possible.
 
         Unchanged under other rules, or if there is no such order.
         """

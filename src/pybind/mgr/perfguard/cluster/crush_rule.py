@@ -320,16 +320,36 @@ def emitted(rule: CrushRule, pool_size: int, osds: OsdSet) -> Iterator[Tuple[Emi
 
 def emit_order(rule: CrushRule, pool_size: int, osds: OsdSet, like: OsdSet) -> OsdSet:
     """The set in an order in which `emit_violation` finds nothing; unchanged if there is none.
-    OSDs keep their position in `like` where that allows it."""
-    left: List[int] = list(osds)
-    ordered: List[int] = []
+    OSDs keep their position in `like` where that allows it.
+
+    An OSD may be below several takes, so this matches OSDs and positions by augmenting paths
+    (Kuhn's algorithm); sets are small.
+    """
+    takes: List[AbstractSet[int]] = []
     for emit in rule.emits:
         if emit.osds is None:
             return osds
-        found = [osd for osd in left if osd in emit.osds][:product(emit.nums, pool_size)]
-        left = [osd for osd in left if osd not in found]
-        places = like[len(ordered):len(ordered) + len(found)]
-        others = iter([osd for osd in found if osd not in places])
-        ordered += found if len(places) < len(found) else [
-            osd if osd in found else next(others) for osd in places]
-    return osds if left else tuple(ordered)
+        takes += [emit.osds] * product(emit.nums, pool_size)
+    if len(takes) < len(osds):
+        return osds
+    placed: Dict[int, int] = {}
+    for osd in sorted(osds, key=lambda osd: osd not in like):
+        if not _finds_place(osd, takes[:len(osds)], like, placed, set()):
+            return osds
+    return tuple(placed[position] for position in range(len(osds)))
+
+
+def _finds_place(osd: int, takes: Sequence[AbstractSet[int]], like: OsdSet,
+                 placed: Dict[int, int], tried: Set[int]) -> bool:
+    """Give an OSD a position, for which others in `placed` (position -> OSD) may change theirs if
+    none is free."""
+    allowed = [position for position, take in enumerate(takes) if osd in take]
+    for position in sorted(allowed, key=lambda position: (
+            like[position:position + 1] != (osd,), position in placed)):
+        if position in tried:
+            continue
+        tried.add(position)
+        if position not in placed or _finds_place(placed[position], takes, like, placed, tried):
+            placed[position] = osd
+            return True
+    return False

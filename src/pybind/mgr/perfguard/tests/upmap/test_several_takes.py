@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules that take one tree after the other: the mons check each set in the order of CRUSH, and the
 order of an acting set is another."""
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
@@ -20,6 +20,8 @@ FIRST_IN_A = [take(-2), step('chooseleaf_firstn', 1, 'host'), EMIT,
 #: Both trees of the rule have the hosts of site0.
 FIRST_IN_A_REST_ANYWHERE = [take(-2), step('chooseleaf_firstn', 1, 'host'), EMIT,
                             take(-1), step('chooseleaf_firstn', -1, 'host'), EMIT]
+ONE_ANYWHERE_REST_IN_A = [take(-1), step('chooseleaf_firstn', 1, 'host'), EMIT,
+                          take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT]
 #: Four hosts with one OSD each in both sites: OSDs 0 to 3, and 4 to 7.
 SITE_OF = {osd: osd // 4 for osd in range(8)}
 OSDS = {osd: Osd(osd, True, 1.0) for osd in SITE_OF}
@@ -56,7 +58,8 @@ CASES: List[Tuple[List[Dict[str, Any]], OsdSet, OsdSet]] = [
     (FIRST_IN_A, (3, 4, 5), (0, 4, 5)), (FIRST_IN_A, (3, 6, 5), (0, 4, 5)),
     (FIRST_IN_A_REST_ANYWHERE, (3, 4, 5), (0, 4, 5)),
     (FIRST_IN_A_REST_ANYWHERE, (3, 1, 5), (0, 1, 5)),
-    (FIRST_IN_A_REST_ANYWHERE, (3, 1, 2), (0, 1, 2))]
+    (FIRST_IN_A_REST_ANYWHERE, (3, 1, 2), (0, 1, 2)),
+    (ONE_ANYWHERE_REST_IN_A, (4, 0, 3), (4, 0, 1)), (ONE_ANYWHERE_REST_IN_A, (5, 0, 3), (4, 0, 1))]
 
 
 @pytest.mark.parametrize('steps, raw, data', CASES)
@@ -81,6 +84,21 @@ def test_a_primary_affinity_does_not_prevent_a_pin(
         assert isinstance(pin, Pin), (up, pin)
         there = apply_entry(raw, pin.entry, ())
         assert set(there) == set(data) and sites(there) == sites(raw), (up, pin)
+
+
+@pytest.mark.parametrize('steps', [SITES, FIRST_IN_A, FIRST_IN_A_REST_ANYWHERE,
+                                   ONE_ANYWHERE_REST_IN_A])
+@pytest.mark.parametrize('size', [3, 4])
+def test_an_order_is_found_if_there_is_one(steps: List[Dict[str, Any]], size: int) -> None:
+    crush = crush_of(steps)
+    for chosen in combinations(SITE_OF, size):
+        legal = {order for order in permutations(chosen)
+                 if crush.violation(0, size, order) is None}
+        for order in permutations(chosen):
+            assert (crush.in_order(0, size, order) in legal) == bool(legal), order
+        for order in legal:
+            # Where the other OSDs belong follows from it.
+            assert crush.in_order(0, size, chosen, order) == order
 
 
 def test_an_earlier_upmap_is_restored_where_a_primary_affinity_reorders_the_set() -> None:
