@@ -4,7 +4,7 @@ import errno
 import json
 import re
 import time
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import pytest
 
@@ -195,6 +195,62 @@ def test_an_expansion_completes_an_aborted_drain(release: str, guard: Guard) -> 
     assert weights[drained] == 0.0 and all(weights[osd] == 1.0 for osd in added)
     assert not any(drained in pg['acting'] for pg in cluster.pgs())
     assert drained not in targets_of_balancer(cluster) and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure({**SLOW_PEERING, 'target': 'crush'})
+    added = cluster.add_osds(2, weight=0.0)
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    # Few objects move for a minute.
+    cluster.mon('config set', who='osd', name='osd_recovery_sleep_hdd', value='15')
+    found: List[Tuple[str, int, int]] = []
+
+    def moving() -> bool:
+        found[:] = moving_to(cluster, added)
+        return bool(found)
+
+    try:
+        order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+        cluster.wait(moving, 90, 'a PG to move')
+        pgid, target, other = found[0]
+        cluster.mon('osd pg-upmap-items', pgid=pgid, id=[target, other])
+        cluster.wait(lambda: other in up_of(cluster, pgid), 30, 'the upmap')
+        guard.do('abort')
+        guard.wait_phase('ABORTED', timeout=60)
+        cluster.wait(lambda: not cluster.osd_dump()['pg_temp'], 60, 'all PGs to be in place')
+        print('%s: PG %s, osd.%d -> osd.%d, while aborted: %s' % (
+            release, pgid, target, other, guard.upmaps().get(pgid)))
+        assert not {target, other} & set(up_of(cluster, pgid))
+    finally:
+        cluster.mon('config rm', who='osd', name='osd_recovery_sleep_hdd')
+    guard.do('resume')
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(120)
+    assert other in up_of(cluster, pgid) and guard.upmaps()[pgid] == [(target, other)]
+    cluster.mon('osd rm-pg-upmap-items', pgid=pgid)
+    assert not guard.tracebacks()
+
+
+def moving_to(cluster: Cluster, added: Sequence[int]) -> List[Tuple[str, int, int]]:
+    """PGs in flight with the OSD that they move to and one on another host that may take its
+    place."""
+    hosts, weights = cluster.osd_hosts(), crush_weights(cluster)
+    moving = {row['pgid'] for row in cluster.osd_dump()['pg_temp']}
+    found = []
+    for pg in cluster.pgs():
+        targets = set(pg['up']) & set(added) - set(pg['acting'])
+        taken = {hosts[osd] for osd in (*pg['up'], *pg['acting'])}
+        spare = [osd for osd in hosts if hosts[osd] not in taken and weights[osd] >= 1.0]
+        if pg['pgid'] in moving and targets and spare:
+            found.append((pg['pgid'], min(targets), spare[0]))
+    return found
+
+
+def up_of(cluster: Cluster, pgid: str) -> List[int]:
+    return next(list(pg['up']) for pg in cluster.pgs() if pg['pgid'] == pgid)
 
 
 def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:

@@ -2,10 +2,11 @@
 """Upmaps are exported, lost, and imported again as a campaign."""
 import errno
 import json
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 
+from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import ask, spare_mappings, wait_reported
 
@@ -44,6 +45,39 @@ def test_upmaps_are_exported_and_imported(guard: Guard) -> None:
             cluster.mon('osd rm-pg-upmap-items', pgid=row['pgid'])
         cluster.wait_clean(60)
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_pgs_with_a_vector_are_imported(guard: Guard) -> None:
+    """Back to where CRUSH places them."""
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    raw = up_sets(cluster)
+    there = {row['pgid']: row['mapping'] for row in spare_mappings(cluster, 2)}
+    vectors = {pgid: [pair['to'] if osd == pair['from'] else osd for osd in raw[pgid]]
+               for pgid, pair in there.items()}
+    try:
+        for pgid, osds in vectors.items():
+            cluster.mon('osd pg-upmap', pgid=pgid, id=osds)
+        cluster.wait(lambda: {**raw, **vectors} == up_sets(cluster), 30, 'the vectors')
+        cluster.wait_clean(60)
+        wait_reported(guard)
+        back = json.dumps([{'pgid': pgid, 'mapping': {'from': pair['to'], 'to': pair['from']}}
+                           for pgid, pair in there.items()])
+        assert order_with(guard, 'preview import', back)['pgs'] == 2
+        order_with(guard, 'rebalance import', back)
+        done = guard.wait_phase('DONE', timeout=180)
+        assert done['released'] == 2 and up_sets(cluster) == raw
+        cluster.wait_clean(60)
+    finally:
+        for pgid in vectors:
+            cluster.mon('osd rm-pg-upmap', pgid=pgid)
+        cluster.wait_clean(60)
+    assert not guard.tracebacks()
+
+
+def up_sets(cluster: Cluster) -> Dict[str, List[int]]:
+    return {pg['pgid']: pg['up'] for pg in cluster.pgs()}
 
 
 def max_scrubs(guard: Guard) -> str:
