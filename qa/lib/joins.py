@@ -5,7 +5,7 @@ import threading
 import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Set, Tuple, Type
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple, Type
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
@@ -48,6 +48,10 @@ class Witness:
 
 def served_by(cluster: Cluster) -> Dict[str, Tuple[Any, ...]]:
     return {pg['pgid']: (tuple(pg['acting']), pg['acting_primary']) for pg in cluster.pgs()}
+
+
+def up_sets(cluster: Cluster) -> Dict[str, List[int]]:
+    return {pg['pgid']: list(pg['up']) for pg in cluster.pgs()}
 
 
 def crush_weights(cluster: Cluster) -> Dict[int, float]:
@@ -169,13 +173,19 @@ def as_script(cluster: Cluster) -> List[str]:
     return pinned
 
 
+def spare_osds(hosts: Mapping[int, str], weights: Mapping[int, float],
+               osds: Iterable[int]) -> List[int]:
+    """OSDs of full weight on hosts without any of these."""
+    taken = {hosts[osd] for osd in osds}
+    return [osd for osd, host in hosts.items() if host not in taken and weights[osd] >= 1.0]
+
+
 def spare_mappings(cluster: Cluster, number: int) -> List[Dict[str, Any]]:
     """Mappings that take PGs of the replicated pool to a host without one of their OSDs."""
     hosts, weights, found = cluster.osd_hosts(), crush_weights(cluster), []
     pool = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == 'rep')
     for pg in cluster.pgs():
-        taken = {hosts[osd] for osd in pg['up']}
-        spare = [osd for osd, host in hosts.items() if host not in taken and weights[osd] >= 1.0]
+        spare = spare_osds(hosts, weights, pg['up'])
         if pg['pgid'].startswith('%d.' % pool) and spare:
             found.append({'pgid': pg['pgid'], 'mapping': {'from': pg['up'][-1], 'to': spare[0]}})
     return found[:number]

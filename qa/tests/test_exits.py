@@ -11,7 +11,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, Witness, ask, changed_since, crush_weights, join, landing,
-                          order, refused, served_by, wait_reported)
+                          order, refused, served_by, spare_osds, up_sets, wait_reported)
 
 from .test_drain import targets_of_balancer
 
@@ -217,19 +217,19 @@ def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> Non
         cluster.wait(moving, 90, 'a PG to move')
         pgid, target, other = found[0]
         cluster.mon('osd pg-upmap-items', pgid=pgid, id=[target, other])
-        cluster.wait(lambda: other in up_of(cluster, pgid), 30, 'the upmap')
+        cluster.wait(lambda: other in up_sets(cluster)[pgid], 30, 'the upmap')
         guard.do('abort')
         guard.wait_phase('ABORTED', timeout=60)
         cluster.wait(lambda: not cluster.osd_dump()['pg_temp'], 60, 'all PGs to be in place')
         print('%s: PG %s, osd.%d -> osd.%d, while aborted: %s' % (
             release, pgid, target, other, guard.upmaps().get(pgid)))
-        assert not {target, other} & set(up_of(cluster, pgid))
+        assert not {target, other} & set(up_sets(cluster)[pgid])
     finally:
         cluster.mon('config rm', who='osd', name='osd_recovery_sleep_hdd')
     guard.do('resume')
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(120)
-    assert other in up_of(cluster, pgid) and guard.upmaps()[pgid] == [(target, other)]
+    assert other in up_sets(cluster)[pgid] and guard.upmaps()[pgid] == [(target, other)]
     cluster.mon('osd rm-pg-upmap-items', pgid=pgid)
     assert not guard.tracebacks()
 
@@ -242,15 +242,10 @@ def moving_to(cluster: Cluster, added: Sequence[int]) -> List[Tuple[str, int, in
     found = []
     for pg in cluster.pgs():
         targets = set(pg['up']) & set(added) - set(pg['acting'])
-        taken = {hosts[osd] for osd in (*pg['up'], *pg['acting'])}
-        spare = [osd for osd in hosts if hosts[osd] not in taken and weights[osd] >= 1.0]
+        spare = spare_osds(hosts, weights, (*pg['up'], *pg['acting']))
         if pg['pgid'] in moving and targets and spare:
             found.append((pg['pgid'], min(targets), spare[0]))
     return found
-
-
-def up_of(cluster: Cluster, pgid: str) -> List[int]:
-    return next(list(pg['up']) for pg in cluster.pgs() if pg['pgid'] == pgid)
 
 
 def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:

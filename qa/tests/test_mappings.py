@@ -2,13 +2,12 @@
 """Upmaps are exported, lost, and imported again as a campaign."""
 import errno
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
 
-from qa.cluster import Cluster
 from qa.lib.guard import Guard
-from qa.lib.joins import ask, spare_mappings, wait_reported
+from qa.lib.joins import ask, spare_mappings, up_sets, wait_reported
 
 pytestmark = [pytest.mark.shares('campaign'),
               pytest.mark.releases('pacific', 'reef', 'tentacle')]
@@ -74,10 +73,6 @@ def test_pgs_with_a_vector_are_imported(guard: Guard) -> None:
             cluster.mon('osd rm-pg-upmap', pgid=pgid)
         cluster.wait_clean(60)
     assert not guard.tracebacks()
-
-
-def up_sets(cluster: Cluster) -> Dict[str, List[int]]:
-    return {pg['pgid']: pg['up'] for pg in cluster.pgs()}
 
 
 def max_scrubs(guard: Guard) -> str:

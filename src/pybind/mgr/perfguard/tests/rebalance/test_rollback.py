@@ -399,17 +399,22 @@ def rolled_back() -> Driver:
     return driver
 
 
-def test_an_expansion_that_was_rolled_back_may_be_tried_again() -> None:
-    """The rollback has restored the state before, in which the OSDs were new."""
-    driver = rolled_back()
-    driver.restart()
-    driver.run(3)
+def expands(driver: Driver) -> None:
+    """The OSDs are new: an expansion takes all of them."""
     answer = driver.order('expand', weight='1.0')
     assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'} and answer['left_out'] == []
     driver.run_to('DONE')
     driver.run(3)
     assert new_weights(driver) == [1.0] * 3
     assert not [key for key in driver.kv.data if key.startswith('added')]
+
+
+def test_an_expansion_that_was_rolled_back_may_be_tried_again() -> None:
+    """The rollback has restored the state before, in which the OSDs were new."""
+    driver = rolled_back()
+    driver.restart()
+    driver.run(3)
+    expands(driver)
 
 
 @pytest.mark.parametrize('refused', [False, True])
@@ -426,11 +431,7 @@ def test_an_expansion_that_was_aborted_before_its_weights_may_be_tried_again(
     driver.cluster.refuse.clear()
     driver.restart()
     driver.run(3)
-    answer = driver.order('expand', weight='1.0')
-    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'} and answer['left_out'] == []
-    driver.run_to('DONE')
-    driver.run(3)
-    assert not [key for key in driver.kv.data if key.startswith('added')]
+    expands(driver)
 
 
 def test_osds_of_a_second_expansion_that_others_empty_are_not_new() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One OSD whose clients wait gets no release; the others go on."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Set
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Set
 
 import pytest
 
@@ -118,7 +118,7 @@ def test_osds_without_reads_are_forgotten() -> None:
         now += 5.0
         # A PG that is stuck in flight there changes nothing.
         holds = slow_reads_after(holds, gone, frozenset(), frozenset({3}), now)
-    assert not slow_osds(holds, now)
+    assert not slow_osds(holds, now) and not explains_pool(slow_osds(holds, now), 8)
 
 
 def test_an_osd_of_a_small_load_is_held() -> None:
@@ -276,7 +276,7 @@ def slowed(machine: Machine, *slow: int, others: Iterable[int] = (),
 def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
     machine = releasing(FakeCluster(backfill_seconds=8.0))
     cluster = machine.cluster
-    touched = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    touched = moving_osds(machine)
     slow = min(osd for osd in range(12) if (osd in touched) == burdened)
     setattr(machine, 'observe', slowed(machine, slow))
     limit, began, late = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
@@ -347,13 +347,24 @@ def test_many_slow_osds_count_in_their_pools() -> None:
     machine.until(lambda: machine.campaign.pace.pgs < limit)
 
 
+def moving_osds(machine: Machine) -> Set[int]:
+    return {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+
+
+def of_three_hosts(machine: Machine, osds: Iterable[int]) -> List[int]:
+    """As many of these OSDs as movement has to slow, each on another host."""
+    hosts = {machine.observe().host_of(osd): osd for osd in osds}
+    found = sorted(hosts.values())[:CAUSED_HOSTS]
+    assert len(found) == CAUSED_HOSTS
+    return found
+
+
 def test_slow_osds_of_three_hosts_with_movement_count_in_their_pools() -> None:
     """Otherwise releases move on to other OSDs at full speed, and make these slow."""
     machine = releasing(FakeCluster(backfill_seconds=600.0))
-    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
-    hosts = {machine.observe().host_of(osd): osd for osd in moving}
-    slow = sorted(hosts.values())[:CAUSED_HOSTS]
-    assert len(slow) == CAUSED_HOSTS and len(moving) <= SLOW_SHARE * 48
+    moving = moving_osds(machine)
+    slow = of_three_hosts(machine, moving)
+    assert len(moving) <= SLOW_SHARE * 48
     setattr(machine, 'observe', slowed(machine, *slow, others=range(12, 48)))
     for _ in range(30):
         machine.turn()
@@ -364,9 +375,8 @@ def test_slow_osds_of_three_hosts_with_movement_count_in_their_pools() -> None:
 def test_one_slow_osd_elsewhere_does_not_hide_writes_that_movement_slows() -> None:
     """The OSDs that movement slows are few, so that reads are within their limit."""
     machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
-    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
-    hosts = {machine.observe().host_of(osd): osd for osd in moving}
-    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    moving = moving_osds(machine)
+    slow = of_three_hosts(machine, moving)
     elsewhere = min(set(range(120)) - moving)
     setattr(machine, 'observe', slowed(machine, *slow, elsewhere, others=range(8, 120),
                                        factor=5.0))
@@ -403,8 +413,7 @@ def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> Non
     machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
     flights = machine.campaign.in_flight.values()
     sources = {osd for flight in flights for osd in flight.sources}
-    hosts = {machine.observe().host_of(osd): osd for osd in sources}
-    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    slow = of_three_hosts(machine, sources)
     observe = slowed(machine, *slow, others=range(8, 120), factor=5.0)
     machine.turn()
     left = {pgid: flight for pgid, flight in machine.campaign.in_flight.items()
@@ -423,9 +432,8 @@ def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> Non
 @pytest.mark.parametrize('exempt', [False, True])
 def test_osds_that_are_slow_without_movement_are_not_slowed_by_it(exempt: bool) -> None:
     machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
-    moving = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
-    hosts = {machine.observe().host_of(osd): osd for osd in moving}
-    slow = sorted(hosts.values())[:CAUSED_HOSTS]
+    moving = moving_osds(machine)
+    slow = of_three_hosts(machine, moving)
     setattr(machine, 'observe', slowed(machine, *slow, others=range(8, 120), factor=5.0))
     known = SlowReads(machine.cluster.now, machine.cluster.now,
                       exempt_until=machine.cluster.now + EXEMPT_SECONDS if exempt else 0.0)
@@ -454,7 +462,7 @@ def test_osds_that_are_slow_for_a_moment_one_after_the_other_are_not_many() -> N
     """Of few reads, each reading may find another such OSD, and its hold lasts longer."""
     machine = releasing(FakeCluster(backfill_seconds=8.0))
     now, pace = machine.cluster.now, machine.campaign.pace
-    touched = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    touched = moving_osds(machine)
     slow = min(osd for osd in range(12) if osd not in touched)
     others = [osd for osd in range(12) if osd != slow][:5]
     before = {osd: SlowReads(now - 10.0, now - 10.0) for osd in others}
