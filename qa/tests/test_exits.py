@@ -204,8 +204,8 @@ def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> Non
     added = cluster.add_osds(2, weight=0.0)
     cluster.wait_clean(60)
     wait_reported(guard)
-    # Few objects move for a minute.
-    cluster.mon('config set', who='osd', name='osd_recovery_sleep_hdd', value='15')
+    # Few objects move for a minute. The ceph.conf of test clusters wins over "config set".
+    cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '15')
     found: List[Tuple[str, int, int]] = []
 
     def moving() -> bool:
@@ -225,7 +225,7 @@ def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> Non
             release, pgid, target, other, guard.upmaps().get(pgid)))
         assert not {target, other} & set(up_sets(cluster)[pgid])
     finally:
-        cluster.mon('config rm', who='osd', name='osd_recovery_sleep_hdd')
+        cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '0')
     guard.do('resume')
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(120)
