@@ -12,9 +12,10 @@ time, so other load on the machine makes no difference.
 
 Every command and the turns of the loop are measured with the module's own code over a cluster in
 memory, and Ceph's tools with a real OSDMap. What ceph-mgr itself computes for the module
-(MgrModule.get, OSDMap.dump) is not included. The garbage collector examines only new objects, as
-in the turns of the loop; between them it also examines all objects of the module at times, which
-takes 0.3 s during a campaign with 100,000 PGs.
+(MgrModule.get, OSDMap.dump) is not included. The garbage collector does not examine the objects
+from before a measurement, because most are the model's. In the mgr it examines those of the module
+in every fifth iteration or so while PGs are released, which takes 0.1 s with 32,000 PGs and 0.26 s
+with 100,000.
 """
 import argparse
 import contextlib

@@ -25,7 +25,6 @@ from ..status import Published, status_json
 from ..store import Store
 from ..watch.series import HistoryPoint
 from .answering import Answering
-from .garbage import collected_at_end
 from .jobs import Jobs, LoopContext
 from .observing import Observing
 from .ownership import Ownership
@@ -186,9 +185,8 @@ class Loop:
         begin = time.thread_time()
         self._answer_seconds = 0.0
         try:
-            with collected_at_end():
-                if self._ownership.may_act():
-                    self._turn()
+            if self._ownership.may_act():
+                self._turn()
             self.failed_turns.clear()
         finally:
             # The watch continues while an operator waits for an answer.
