@@ -131,7 +131,16 @@ class Options:
         'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
         'flight have arrived. Releases do not wait while PGs are degraded, inactive or too full '
         'for backfill, or while no PG is in flight and the last arrival was more than 2.5 minutes '
-        "ago. Must exceed the mons' mon_min_osdmap_epochs (500).", min=0, max=1000000)
+        "ago; untrimmed_ceiling still applies. Must exceed the mons' mon_min_osdmap_epochs (500).",
+        min=0, max=1000000)
+    untrimmed_ceiling: int = _option(
+        0, 'OSDMap epochs that the mons may keep until no PG is released, even if PGs outside the '
+        'campaign keep the mons from trimming',
+        '0: as many as take about 10 GiB on each mon and each OSD, at least 1,500 and at most '
+        '50,000. An epoch takes about 450 bytes per OSD, 400 per pool and 30 per upmap or remapped '
+        'PG: 0.5 MB with 1,000 OSDs, so 20,000 epochs; 2.5 MB with 5,000 OSDs and 10,000 upmaps, '
+        'so 4,300. "rebalance acknowledge UNTRIMMED_CEILING" waives it for one campaign.',
+        min=0, max=1000000)
     fast_peering: str = _option(
         'auto', "shorten the mons' paxos_propose_interval while PGs are released",
         'A released PG waits for this interval several times while it peers, and so do its '

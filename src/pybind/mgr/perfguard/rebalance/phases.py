@@ -326,11 +326,12 @@ def _obstacles(turn: Turn) -> _Obstacles:
     loose = loose_moves(turn)
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += slow_read_stops(turn.campaign.pace.slow_reads, turn.now)
-    stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
-    stops += _arriving(turn)
+    full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
+    stops = [stop.reason for stop in wide if stop.reason not in full] + too_much(turn)
+    stops += held_moves(turn, loose) + _arriving(turn)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
     return _Obstacles(loose, stops,
-                      out_of_hours(turn) + ([] if loose else maps_to_trim(turn, degraded)))
+                      out_of_hours(turn) + ([] if loose else full + maps_to_trim(turn, degraded)))
 
 
 def _holding(turn: Turn, found: _Obstacles) -> bool:

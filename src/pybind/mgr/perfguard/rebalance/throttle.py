@@ -14,11 +14,12 @@ from ..cluster.types import OsdMap
 from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
-from ..tables import ms_text, plural
+from ..tables import bytes_text, ms_text, plural
 from ..watch.pools import BadTarget, named_target
+from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
-from .fast_peering import PROPOSE_INTERVAL
+from .fast_peering import PROPOSE_INTERVAL, epoch_of
 from .holds import NOREBALANCE, mon_option_mark
 from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
                       judged_osds, minute_latencies, places_of, pool_latencies, slow_osds,
@@ -68,6 +69,11 @@ LOAD_BASELINES_MAX = 3.0
 #: Seconds after the last arrival for which releases wait for the mons to trim OSDMaps. The mons
 #: trim every few seconds; what they keep is read once a minute.
 TRIM_SECONDS = 150.0
+#: untrimmed_ceiling if it is 0: as many epochs as take this space on each mon and OSD, below the
+#: 15 GiB of MON_DISK_BIG (mon_data_size_warn). At most so many, as an OSD removes only 30 with each
+#: new map (osd_target_transaction_size); at least twice what mons always keep.
+CEILING_BYTES = 10 << 30
+CEILING_EPOCHS_MAX, CEILING_EPOCHS_MIN = 50000, 1500
 
 
 @dataclass(frozen=True)
@@ -464,15 +470,34 @@ def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
     campaign has not released.
     """
     epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
+    if epochs is None:
+        return []
+    ceiling = _above_ceiling(turn, epochs)
+    if ceiling:
+        return ceiling
     counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
     unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
-    if not most or epochs is None or epochs <= most or unclean \
+    if not most or epochs <= most or unclean \
             or not turn.campaign.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
                    'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
                    'have trimmed them, which may take osd_beacon_report_interval (300 s)'
                    % (epochs, most))]
+
+
+def _above_ceiling(turn: Turn, epochs: int) -> List[Reason]:
+    """Why nothing is released whatever keeps the mons from trimming: the disks of mons and OSDs
+    would fill up."""
+    map_bytes = max(1, epoch_of(turn.seen.osdmap).map_bytes)
+    most = turn.options.untrimmed_ceiling or max(
+        CEILING_EPOCHS_MIN, min(CEILING_EPOCHS_MAX, CEILING_BYTES // map_bytes))
+    reason = Reason(Code.UNTRIMMED_CEILING, 'the mons keep %d OSDMap epochs, about %s on each mon '
+                    'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
+                    'PGs are clean; "rebalance acknowledge UNTRIMMED_CEILING" continues'
+                    % (epochs, bytes_text(epochs * map_bytes), most))
+    waived = epochs <= most or is_waived(reason, turn.campaign.acknowledged)
+    return [] if waived else [reason]
 
 
 class FlightCap:

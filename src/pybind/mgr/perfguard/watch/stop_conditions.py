@@ -13,6 +13,10 @@ from ..tables import osds_text, pgs, pgs_are, plural
 #: Nothing in them says which OSDs they concern.
 STOP_CHECKS = {
     'MON_DOWN': Reason(Code.MON_DOWN, 'mons out of quorum'),
+    # Each release adds OSDMaps to the store of the mons.
+    'MON_DISK_LOW': Reason(Code.MON_DISK, 'little disk space on mons'),
+    'MON_DISK_CRIT': Reason(Code.MON_DISK, 'very little disk space on mons'),
+    'MON_DISK_BIG': Reason(Code.MON_DISK, 'large stores of mons'),
     'SLOW_OPS': Reason(Code.SLOW_OPS, 'slow operations'),
     'OSD_SLOW_PING_TIME_BACK': Reason(Code.SLOW_PING, 'slow heartbeats'),
     'OSD_SLOW_PING_TIME_FRONT': Reason(Code.SLOW_PING, 'slow heartbeats'),
@@ -29,8 +33,8 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
             Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
 #: Stop conditions that `rebalance acknowledge` waives.
-WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.PG_LIMIT,
-            Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL)
+WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
+            Code.PG_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL, Code.UNTRIMMED_CEILING)
 
 
 @dataclass(frozen=True)

@@ -746,7 +746,7 @@ def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch
 def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
     driver = Driver()
     driver.to_releasing()
-    driver.cluster.read = replace(driver.cluster.read, untrimmed_epochs=100000)
+    driver.cluster.read = replace(driver.cluster.read, untrimmed_epochs=10000)
     driver.run_until(lambda: 'UNTRIMMED_MAPS' in codes(driver.status))
     assert driver.phase == 'HOLDING'
 

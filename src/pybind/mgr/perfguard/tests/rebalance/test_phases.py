@@ -592,6 +592,27 @@ def test_a_stop_condition_stops_releases_until_it_is_over(trouble: Dict[str, Any
     machine.to(Phase.DONE)
 
 
+@pytest.mark.parametrize('check', ['MON_DISK_LOW', 'MON_DISK_CRIT', 'MON_DISK_BIG'])
+def test_full_disks_of_mons_stop_releases(check: str) -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    # Its release may be the last one that the mons need to trim OSDMaps.
+    cluster.refuse['osd pg-upmap'] = 'no'
+    first, second, third = cluster.pg['2.1'].data
+    cluster.set_raw('2.1', (second, first, third))
+    machine.until(lambda: '2.1' in machine.campaign.unpinnable)
+    cluster.health = {check: 'mon a is low on available space'}
+    machine.until(lambda: machine.campaign.phase is Phase.HOLDING
+                  and not machine.campaign.in_flight)
+    left = len(machine.pins)
+    for _ in range(30):
+        machine.turn()
+    assert len(machine.pins) == left > 0 and 'MON_DISK' in machine.codes
+    assert cluster.clean() and 'norebalance' not in cluster.flags, 'the mons could not trim'
+    cluster.health = {}
+    machine.to(Phase.DONE)
+
+
 @pytest.mark.parametrize('flag', ['nobackfill', 'norebalance', 'norecover'])
 def test_a_foreign_flag_holds_and_is_never_cleared(flag: str) -> None:
     machine = releasing()
@@ -1050,7 +1071,7 @@ def test_a_pg_that_is_too_full_does_not_hold_those_that_make_room(
     monkeypatch.setattr(cluster, '_backfills',
                         lambda each, pg: each != pgid and backfills(each, pg))
     monkeypatch.setattr(machine, 'observe', lambda: replace(
-        observe(), untrimmed_epochs=100000 if cluster.remapped() else 500))
+        observe(), untrimmed_epochs=10000 if cluster.remapped() else 500))
     cluster.trouble = {'backfill_toofull': 1}
     machine.until(lambda: list(machine.campaign.in_flight) == [pgid]
                   and machine.campaign.released > 4)
@@ -1065,7 +1086,7 @@ def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_tr
     machine = releasing()
     cluster, observe = machine.cluster, machine.observe
     monkeypatch.setattr(machine, 'observe', lambda: replace(
-        observe(), untrimmed_epochs=100000 if cluster.remapped() else 500))
+        observe(), untrimmed_epochs=10000 if cluster.remapped() else 500))
     cluster.refuse['osd pg-upmap'] = 'no'
     first, second, third = cluster.pg['2.1'].data
     cluster.set_raw('2.1', (second, first, third))
@@ -1074,6 +1095,42 @@ def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_tr
     machine.ask('start')
     machine.to(Phase.DONE)
     assert cluster.clean()
+
+
+@pytest.mark.parametrize('osds, most', [(12, 50000), (1000, 23000), (5000, 4700), (50000, 1500)])
+def test_the_ceiling_of_untrimmed_maps_scales_with_their_size(osds: int, most: int) -> None:
+    machine = pinned()
+    seen = machine.observe()
+    osdmap = replace(seen.osdmap, osds={osd: replace(seen.osdmap.osds[0], id=osd)
+                                        for osd in range(osds)})
+    seen = replace(seen, settings=replace(seen.settings, osdmap=osdmap))
+
+    def stops(epochs: int) -> bool:
+        found = replace(seen, untrimmed_epochs=epochs)
+        reasons = maps_to_trim(Turn(machine.campaign, machine.pins, {}, found, OPTIONS), True)
+        return [reason.code for reason in reasons] == ['UNTRIMMED_CEILING']
+
+    assert not stops(round(0.95 * most)) and stops(round(1.05 * most) + 1)
+
+
+@pytest.mark.parametrize('trouble', ['degraded', 'backfill_toofull'])
+def test_nothing_is_released_above_the_ceiling_of_untrimmed_maps(
+        monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    """A PG without all of its objects may keep the mons from trimming for days."""
+    machine, kept = releasing(), [300000]
+    observe = machine.observe
+    monkeypatch.setattr(machine, 'observe', lambda: replace(
+        observe(), untrimmed_epochs=kept[0], osd_counts={0: PgCounts(total=9, degraded=1)}))
+    machine.cluster.trouble = {trouble: 1}
+    machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING and 'UNTRIMMED_CEILING' in machine.codes
+    machine.until(lambda: not machine.campaign.in_flight)
+    left, epoch = len(machine.pins), machine.cluster.epoch
+    for _ in range(200):
+        machine.turn()
+    assert len(machine.pins) == left > 0 and machine.cluster.epoch == epoch
+    machine.ask('acknowledge', code='UNTRIMMED_CEILING')
+    machine.until(lambda: len(machine.pins) < left)
 
 
 @pytest.mark.parametrize('why', ['off', 'unknown', 'degraded', 'long'])
