@@ -585,7 +585,11 @@ def test_releases_wait_while_the_mons_keep_too_many_osdmaps(guard: Guard) -> Non
         assert guard.status()['phase'] == 'HOLDING' and guard.upmaps() == upmaps
         assert kept > most and 0 < guard.status()['pinned'] < total
         assert 'UNTRIMMED_MAPS' in guard.codes()
-        guard.option('max_untrimmed_osdmaps', str(kept + 1000))
+        guard.configure({'max_untrimmed_osdmaps': '0', 'untrimmed_ceiling': str(most)})
+        guard.wait_code('UNTRIMMED_CEILING')
+        time.sleep(5)
+        assert guard.status()['phase'] == 'HOLDING' and guard.upmaps() == upmaps
+        guard.option('untrimmed_ceiling', str(kept + 1000))
         guard.option('max_pgs_in_flight', '32')
         guard.wait_phase('RELEASING')
         print('%s: releases waited at %d epochs (limit %d), %d of %d PGs released by then' % (
@@ -593,6 +597,32 @@ def test_releases_wait_while_the_mons_keep_too_many_osdmaps(guard: Guard) -> Non
         finish(guard, before)
     finally:
         guard.unset('max_untrimmed_osdmaps')
+        guard.unset('untrimmed_ceiling')
+        guard.option('max_pgs_in_flight', '32')
+
+
+@nightly
+def test_a_mon_short_of_disk_space_stops_releases(guard: Guard) -> None:
+    cluster, before = guard.cluster, guard.foreign()
+    guard.option('max_pgs_in_flight', '2')
+    try:
+        total = guard.hold(lambda: change_crush(guard))['total']
+        guard.do('start')
+        guard.wait_moving()
+        # The ceph.conf of the cluster has this option as well.
+        cluster.tell('mon.a', 'config set', var='mon_data_avail_warn', val=['99'])
+        wait_check(guard, 'MON_DISK_LOW')
+        guard.wait_code('MON_DISK')
+        cluster.wait(lambda: guard.status()['in_flight'] == 0, 30, 'PGs to arrive')
+        upmaps = guard.upmaps()
+        time.sleep(5)
+        assert guard.status()['phase'] == 'HOLDING' and guard.upmaps() == upmaps
+        assert 0 < guard.status()['pinned'] < total
+        cluster.tell('mon.a', 'config unset', var='mon_data_avail_warn')
+        guard.option('max_pgs_in_flight', '32')
+        finish(guard, before)
+    finally:
+        cluster.tell('mon.a', 'config unset', var='mon_data_avail_warn')
         guard.option('max_pgs_in_flight', '32')
 
 
