@@ -12,14 +12,15 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Protocol
+from typing import Any, Callable, ClassVar, Iterator, List, Mapping, Optional, Protocol
 
 from .cluster.tool_thread import AnyJob
 from .cluster.types import Json
+from .codec import Malformed, decode, encode
 from .errors import Refused
 from .mitigation.types import Revert
 from .rebalance.pinning import unpinned
-from .rebalance.requests import Request, from_json
+from .rebalance.requests import Request
 from .rebalance.types import Campaign, Phase
 from .store import Store
 from .tables import pgs
@@ -32,9 +33,8 @@ CONFIRM_SECONDS = 2.0
 #: Seconds for which the same order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
 LATE_SECONDS = 300.0
-#: How promises are read, by the document of the store that has their notes.
-READERS: Dict[str, Callable[[Any], 'Promise']] = {
-    Request.document: from_json, Revert.document: Revert.from_json}
+#: Types of promises, by the document of the store that has their notes.
+PROMISES: Mapping[str, type] = {Request.document: Request, Revert.document: Revert}
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,6 @@ class Promise(Protocol):
     @property
     def effects(self) -> str:
         """The document that has changed once it is executed."""
-
-    def to_json(self) -> Json: ...
 
 
 class AnsweredOrder(Protocol):
@@ -159,11 +157,11 @@ class Requests:
         self._promised = []
         # Their effects are not stored, so they are executed again.
         self._taken.clear()
-        for document, read in READERS.items():
+        for document, kind in PROMISES.items():
             for key, raw in self._store.notes(document):
                 try:
-                    self._promised.append(known.get(key) or Promised(key, read(raw)))
-                except (LookupError, TypeError, ValueError) as error:
+                    self._promised.append(known.get(key) or Promised(key, decode(kind, raw)))
+                except Malformed as error:
                     lost.append('the request %s (%s)' % (key, error))
                     self._store.drop_note(key)
         return lost
@@ -172,7 +170,7 @@ class Requests:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
         even if this mgr fails before. A mgr that becomes active again loads the notes meanwhile."""
         with self._putting:
-            promised = Promised(self._store.note(promise.document, promise.to_json()), promise,
+            promised = Promised(self._store.note(promise.document, encode(promise)), promise,
                                 again)
             self._promised.append(promised)
         return promised

@@ -6,20 +6,20 @@ carries a checksum and a sequence number, and is kept twice. Each write is a com
 document that fits is one value, a longer one is split into parts. Reading takes the
 newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
 raised. A crash between the two writes leaves the older copy, which every caller can continue from.
-JSON that is whole may still have wrong types: `checked` refuses it before a turn fails on it.
+JSON that is whole may still have wrong types: `load` sets it aside before a turn fails on it.
 """
-import collections.abc
 import contextlib
-import dataclasses
 import json
-import math
 import time
 import zlib
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
-                    TypeVar, Union, get_args, get_origin, get_type_hints)
+                    TypeVar)
 
+from .codec import Malformed, decode
 from .errors import PerfguardError
 from .tables import listed
+
+T = TypeVar('T')
 
 #: Version of the documents' layout; a newer one is left alone, not guessed at. In layout 1 the head
 #: is a value of its own, beside the parts; in layout 2 the document is the last entry of the head.
@@ -124,6 +124,18 @@ class Store:
         sequence, document, self._newest[name] = best
         self._sequence[name] = max(sequence, self._sequence.get(name, 0))
         return document
+
+    def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
+        """A document as a value with this type hint; `empty` if there is none.
+
+        One that is malformed is set aside: `empty`, and why.
+        """
+        document = self.get(name)
+        try:
+            return empty if document is None else decode(hint, document), []
+        except Malformed as error:
+            self.refuse(name)
+            return empty, [str(error)]
 
     def newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""
@@ -488,55 +500,3 @@ class Journal:
             self._store.put_key(OWNER, self._token)
         self._unowned = 'cannot read the journal back from the mons: perfguard sends no command'
         return False
-
-
-# ---- types of loaded data
-
-T = TypeVar('T')
-_HINTS: Dict[type, Dict[str, Any]] = {}
-
-
-def checked(instance: T) -> T:
-    """The instance of a dataclass or NamedTuple itself; raises TypeError with the name of a field
-    that is wrong.
-
-    Any finite number passes for an int, a float or a bool: earlier versions wrote one for the
-    other.
-    """
-    kind = type(instance)
-    if kind not in _HINTS:
-        _HINTS[kind] = get_type_hints(kind)
-    for name in _field_names(instance):
-        value = getattr(instance, name)
-        if not _fits(value, _HINTS[kind][name]):
-            raise TypeError('%s of %s: %.80r' % (name, kind.__name__, value))
-    return instance
-
-
-def _field_names(value: Any) -> Sequence[str]:
-    """None for other values."""
-    if dataclasses.is_dataclass(value):
-        return [field.name for field in dataclasses.fields(value)]
-    return getattr(type(value), '_fields', ())
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Union:
-        return any(_fits(value, each) for each in inner)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return all(_fits(each, inner[0]) for each in value)
-        return len(value) == len(inner) and all(map(_fits, value, inner))
-    if origin is collections.abc.Mapping:
-        return isinstance(value, collections.abc.Mapping) and all(
-            _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items())
-    if hint in (int, float, bool):
-        return isinstance(value, (int, float)) and math.isfinite(value)
-    if isinstance(hint, type) and not isinstance(value, hint):
-        return False
-    if _field_names(value):
-        checked(value)
-    return True

@@ -5,7 +5,8 @@ The pure packages (upmap, rebalance, watch) use only these, so the same code run
 offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (AbstractSet, Any, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional,
+                    Tuple, Union)
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
@@ -44,6 +45,7 @@ class UpmapEntry:
     ``vector`` is the pg_upmap entry (None: no entry), ``items`` the pg_upmap_items entry
     (empty: no entry). ``UpmapEntry()`` is a PG that CRUSH alone places.
     """
+    json_row: ClassVar[bool] = True
     items: Items = ()
     vector: Optional[OsdSet] = None
 

@@ -6,6 +6,7 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
+from ..codec import encode
 from ..errors import Reason, Refused
 from ..events import Event
 from ..holds import Row, same_value
@@ -22,8 +23,7 @@ from .evidence import evidence, mixed_osds, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
-                    Put, Revert, Rung, SettingKind, StepStage, active, own_flags, own_options,
-                    state_from_json, state_to_json)
+                    Put, Revert, Rung, SettingKind, StepStage, active, own_flags, own_options)
 
 #: The document in the store.
 DOCUMENT = 'mitigation'
@@ -124,14 +124,12 @@ class Mitigating:
     def load(self) -> None:
         """Load the state of an earlier mgr from the store. More than once where another mgr may
         have been active for a while."""
-        document = self._store.get(DOCUMENT)
-        self._state, self._checked, self._repeer = MitigationState(), {}, ''
-        if document is not None:
-            state, lost = state_from_json(document)
-            # This mgr does not know how long there has been evidence, or none.
-            self._state = replace(_gist(state), degraded=state.degraded)
-            for text in lost:
-                self._note(Event('store', 'cannot read a part of the mitigation: %s' % text))
+        self._checked, self._repeer = {}, ''
+        state, errors = self._store.load(DOCUMENT, MitigationState, MitigationState())
+        # This mgr does not know how long there has been evidence, or none.
+        self._state = replace(_gist(state), degraded=state.degraded)
+        for error in errors:
+            self._note(Event('store', 'cannot read the mitigations in force: %s' % error))
         self._saved = _gist(self._state)
 
     @property
@@ -263,7 +261,7 @@ class Mitigating:
         if _gist(state) != self._saved:
             if not self._may_write():
                 return False
-            self._store.put(DOCUMENT, state_to_json(state))
+            self._store.put(DOCUMENT, encode(state))
             self._saved = _gist(state)
         self._state = state
         return True

@@ -5,13 +5,12 @@ Without an upmap, recovery of such a PG waits until space is freed. The upmap ma
 with room that its CRUSH rule allows, and is removed once the full OSD has room again.
 """
 from dataclasses import dataclass, replace
-from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
-                    NamedTuple, Optional, Tuple)
+from typing import (AbstractSet, Container, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Tuple)
 
-from ..cluster.types import (NO_OSD, Json, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry,
+from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry,
                              pool_of)
 from ..observation import Observation
-from ..rebalance.campaign_store import entry_from_json, entry_to_json
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
 from ..upmap.semantics import out_osds
 from ..upmap.shares import DRAIN_WEIGHT, Room
@@ -239,24 +238,3 @@ def _leads_to_serving(pgid: str, rescue: Rescue, seen: Observation) -> bool:
     return bool(back) and all(
         osd in osdmap.osds and osdmap.osds[osd].up and osd not in out
         and seen.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT for osd in back or ())
-
-
-# ---- JSON
-
-def to_json(rescues: Mapping[str, Rescue]) -> Json:
-    return {pgid: {'before': entry_to_json(each.before), 'entry': entry_to_json(each.entry),
-                   'full': list(each.full), 'taken_by': list(each.taken_by),
-                   'since': each.since, 'seen': each.seen, 'returning': each.returning,
-                   # Not known to earlier versions.
-                   'lapsed': each.lapsed, 'earlier': [entry_to_json(entry)
-                                                      for entry in each.earlier]}
-            for pgid, each in rescues.items()}
-
-
-def from_json(raw: Any) -> Dict[str, Rescue]:
-    """Raises AttributeError, LookupError, TypeError or ValueError on invalid data."""
-    return {str(pgid): Rescue(
-        entry_from_json(row['before']), entry_from_json(row['entry']), tuple(map(int, row['full'])),
-        tuple(map(int, row['taken_by'])), float(row['since']), bool(row['seen']),
-        bool(row['returning']), bool(row.get('lapsed')),
-        tuple(map(entry_from_json, row.get('earlier', ())))) for pgid, row in raw.items()}

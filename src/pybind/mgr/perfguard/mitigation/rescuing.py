@@ -5,6 +5,7 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set, Tu
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
+from ..codec import encode
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
@@ -15,8 +16,8 @@ from ..tables import pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
-from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, from_json, left_of, may_return,
-                     ours, plan_rescues, questions, room_of, stuck, to_json)
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, left_of, may_return, ours,
+                     plan_rescues, questions, room_of, stuck)
 
 #: The document in the store.
 DOCUMENT = 'rescues'
@@ -79,16 +80,10 @@ class Rescuing:
         """Returns what cannot be read."""
         self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
         self._failures = {}
-        stored = self._store.get(DOCUMENT)
-        try:
-            self._rescues = from_json(stored or {})
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            self._store.refuse(DOCUMENT)
-            return ['the upmaps of rescued PGs (%s)' % error]
-        finally:
-            # The mgr before may have sent their commands.
-            self._pending = set(self._rescues)
-        return []
+        self._rescues, errors = self._store.load(DOCUMENT, Dict[str, Rescue], {})
+        # The mgr before may have sent their commands.
+        self._pending = set(self._rescues)
+        return ['the upmaps of rescued PGs (%s)' % error for error in errors]
 
     @property
     def held(self) -> List[Row]:
@@ -148,7 +143,7 @@ class Rescuing:
         if rescues == self._rescues:
             return
         if rescues:
-            self._store.put(DOCUMENT, to_json(rescues))
+            self._store.put(DOCUMENT, encode(rescues, Dict[str, Rescue]))
         else:
             self._store.remove(DOCUMENT)
         self._rescues = rescues

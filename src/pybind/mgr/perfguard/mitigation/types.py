@@ -2,9 +2,9 @@
 """Types of the mitigation, and their JSON."""
 import enum
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from ..cluster.types import ConfigEntry, Json
+from ..cluster.types import ConfigEntry
 from ..errors import Reason
 from ..events import Event
 
@@ -61,6 +61,11 @@ class Setting:
     #: It is being given back.
     returning: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.kind is SettingKind.AFFINITY:
+            int(self.name)
+
     def text(self) -> str:
         if self.kind is SettingKind.FLAG:
             return 'the flag ' + self.name
@@ -86,6 +91,11 @@ class LadderStep:
     then: Optional[StepStage] = None
     #: Additional text.
     note: str = ''
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.rung is Rung.AFFINITY:
+            int(self.subject)
 
 
 class Trouble(NamedTuple):
@@ -232,92 +242,6 @@ def own_flags(state: MitigationState) -> FrozenSet[str]:
                      if setting.kind is SettingKind.FLAG and not setting.done)
 
 
-# ---- JSON --------------------------------------------------------------------------------------
-
-#: Earlier versions do not know all stages, and would lose a step with its borrowed settings.
-_STORED = {StepStage.IN_VAIN: StepStage.REVERTED}
-
-
-def state_to_json(state: MitigationState) -> Json:
-    return {'last_id': state.last_id, 'bad_since': state.bad_since,
-            'clear_since': state.clear_since, 'stepped': state.stepped,
-            'degraded': state.degraded, 'returned': [list(each) for each in state.returned],
-            'troubles': [list(each) for each in state.troubles], 'turned': state.turned,
-            'steps': [_step_to_json(step) for step in state.steps]}
-
-
-def _step_to_json(step: LadderStep) -> Json:
-    then = None if step.then is None else _STORED.get(step.then, step.then).value
-    return {'id': step.id, 'rung': step.rung.value,
-            'stage': _STORED.get(step.stage, step.stage).value,
-            'since': step.since, 'why': step.why, 'subject': step.subject,
-            'pgs': list(step.pgs), 'then': then,
-            'in_vain': StepStage.IN_VAIN in (step.stage, step.then), 'note': step.note,
-            'settings': [[s.kind.value, s.name, s.who, s.found, s.put, s.seen, s.done,
-                          s.returning]
-                         for s in step.settings]}
-
-
-def state_from_json(raw: Any) -> Tuple[MitigationState, List[str]]:
-    """The state, and texts on the parts that are unreadable."""
-    if not isinstance(raw, dict):
-        return MitigationState(), ['not a mitigation']
-    lost: List[str] = []
-    steps: List[LadderStep] = []
-    rows = raw.get('steps')
-    for row in rows if isinstance(rows, list) else []:
-        try:
-            steps.append(_step_from_json(row))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            lost.append('a mitigation (%r): %.200s' % (error, row))
-    numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
-               for name in ('bad_since', 'clear_since', 'stepped', 'degraded', 'turned')}
-    returned = raw.get('returned')
-    known = tuple((int(row[0]), float(row[1]))
-                  for row in (returned if isinstance(returned, list) else [])
-                  if isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)))
-    last_id = max([step.id for step in steps]
-                  + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
-    return MitigationState(tuple(steps), last_id, returned=known,
-                           troubles=_troubles_from_json(raw.get('troubles')), **numbers), lost
-
-
-def _troubles_from_json(rows: Any) -> Tuple[Trouble, ...]:
-    """Those that are readable: the others are judged anew."""
-    return tuple(Trouble(row[0], float(row[1]), float(row[2]), bool(row[3]))
-                 for row in (rows if isinstance(rows, list) else [])
-                 if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str)
-                 and _is_number(row[1]) and _is_number(row[2]))
-
-
-def _is_number(value: object) -> bool:
-    """Finite, and a time or an id."""
-    return isinstance(value, (int, float)) and 0 <= value < 1e12
-
-
-def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
-    if not _is_number(raw['since']):
-        raise ValueError('since')
-    settings = tuple(_setting_from_json(row) for row in raw['settings'])
-    # The ids of OSDs must be numbers.
-    for name in [each.name for each in settings if each.kind is SettingKind.AFFINITY] + (
-            [str(raw['subject'])] if raw['rung'] == Rung.AFFINITY else []):
-        int(name)
-    stage, then = StepStage(raw['stage']), None if raw['then'] is None else StepStage(raw['then'])
-    if raw.get('in_vain'):
-        stage = StepStage.IN_VAIN if stage is StepStage.REVERTED else stage
-        then = StepStage.IN_VAIN if then is StepStage.REVERTED else then
-    return LadderStep(int(raw['id']), Rung(raw['rung']), stage,
-                      float(raw['since']), str(raw['why']), str(raw['subject']), settings,
-                      tuple(str(pgid) for pgid in raw['pgs']), then, str(raw['note']))
-
-
-def _setting_from_json(row: Any) -> Setting:
-    kind, name, who, found, put, seen, done, *later = row
-    return Setting(SettingKind(kind), str(name), str(who), None if found is None else str(found),
-                   str(put), bool(seen), bool(done), bool(later and later[0]))
-
-
 @dataclass(frozen=True)
 class Revert:
     """An operator's request to undo a mitigation."""
@@ -326,13 +250,3 @@ class Revert:
     #: executed.
     document: ClassVar[str] = 'reverts'
     effects: ClassVar[str] = 'mitigation'
-
-    def to_json(self) -> Json:
-        return {'id': self.rung}
-
-    @classmethod
-    def from_json(cls, raw: Any) -> 'Revert':
-        """Raises ValueError if the data is invalid."""
-        if not isinstance(raw, dict) or not isinstance(raw.get('id'), int):
-            raise ValueError('no request to revert a mitigation')
-        return cls(raw['id'])

@@ -9,20 +9,18 @@ restart. The audit requires their last records, so these stay as long as there a
 from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
 
-from ..cluster.types import Json, PoolPgs, PoolRule, UpmapEntry
-from ..errors import Code
-from ..holds import Held
-from ..store import Store, checked
-from .copying import copying_from_json, copying_to_json
+from ..cluster.types import Json
+from ..codec import Malformed, decode, encode
+from ..store import Store
 from .pin_index import PinIndex
-from .progress import (Progress, flown_to_json, in_minutes, limits_from_json, limits_to_json,
-                       progress_from_json, progress_to_json)
-from .stalls import Stalls, stalls_from_json, stalls_to_json
-from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
+from .progress import Progress, in_minutes
+from .stalls import Stalls
+from .types import Campaign, Pace, Phase, PinRecord, Unpinnable
 
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PREFIX = 'pins/'
+Pins = Mapping[str, PinRecord]
 #: PGs that cannot be pinned have a document of their own. They may change with each OSDMap, so they
 #: are written with each new phase, and otherwise at this interval in seconds. Those that have
 #: nowhere to move are written at once: while an OSD is down, the OSDMap does not show them again.
@@ -56,10 +54,10 @@ class CampaignStore:
         if document is None:
             return None, []
         try:
-            campaign = campaign_from_json(document)
-            self._unpinnable = unpinnable_from_json(self._store.get(UNPINNABLE) or ())
+            campaign = decode(Campaign, document)
+            self._unpinnable = decode(Unpinnable, self._store.get(UNPINNABLE) or ())
             self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except Malformed as error:
             self._store.refuse(CAMPAIGN)
             return None, ['the campaign (%s)' % error]
         return self._saved, []
@@ -104,7 +102,7 @@ class CampaignStore:
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
         if campaign.unpinnable:
-            self._store.put(UNPINNABLE, unpinnable_to_json(campaign.unpinnable))
+            self._store.put(UNPINNABLE, encode(campaign.unpinnable, Unpinnable))
         else:
             self._store.remove(UNPINNABLE)
         self._unpinnable, self._phase = campaign.unpinnable, campaign.phase
@@ -142,8 +140,8 @@ class PinStore(PinIndex):
             document = self._store.get(name)
             try:
                 self._next = max(self._next, int(name[len(PREFIX):]) + 1)
-                pins = {pgid: pin_from_json(raw) for pgid, raw in (document or {}).items()}
-            except (AttributeError, LookupError, TypeError, ValueError):
+                pins = decode(Pins, document or {})
+            except ValueError:
                 lost.append(name)
                 continue
             self._adopt(name, pins)
@@ -155,7 +153,7 @@ class PinStore(PinIndex):
             return
         name = '%s%06d' % (PREFIX, self._next)
         self._next += 1
-        self._store.put(name, {pgid: pin_to_json(pin) for pgid, pin in pins.items()})
+        self._store.put(name, encode(pins, Pins))
         self._adopt(name, pins)
 
     def forget(self, pgids: AbstractSet[str]) -> None:
@@ -207,167 +205,6 @@ class PinStore(PinIndex):
         return found
 
 
-_RULE_NAMES = ('rule_name', 'found_rule', 'via')
-_CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
-
-
-def change_to_json(change: Change) -> Dict[str, Any]:
-    document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
-    document.update({name: getattr(change, name) for name in _RULE_NAMES})
-    document.update({'done': list(change.done), 'burst': change.burst,
-                     'gathers': change.gathers,
-                     'tunables': change.tunables, 'then': change.then,
-                     'crush_identity': change.crush_identity,
-                     'rule': None if change.rule is None else list(change.rule),
-                     'moves_first': change.moves_first, 'passes': change.passes,
-                     'pgs': None if change.pgs is None else list(change.pgs),
-                     'replaces': None if change.replaces is None else list(change.replaces),
-                     'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num,
-                     'ordinary': change.ordinary, 'closing': change.closing})
-    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
-                     'drained': list(change.drained), 'stage': change.stage.value})
-    return document
-
-
-def change_from_json(raw: Mapping[str, Any]) -> Change:
-    """Raises KeyError, TypeError or ValueError on an invalid document."""
-    rule, numbers, replaces = raw.get('rule'), raw.get('pgs'), raw.get('replaces')
-    return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
-                  done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
-                  gathers=bool(raw.get('gathers', False)), tunables=raw.get('tunables', 0),
-                  crush_identity=int(raw.get('crush_identity', 0)),
-                  rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
-                  moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
-                  pgs=None if numbers is None else PoolPgs(*map(int, numbers)),
-                  replaces=None if replaces is None else PoolPgs(*map(int, replaces)),
-                  pg_num=int(raw.get('pg_num', 0)), found_pg_num=int(raw.get('found_pg_num', 0)),
-                  ordinary=bool(raw.get('ordinary', False)),
-                  closing=bool(raw.get('closing', False)),
-                  drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
-                  **{name: raw.get(name, '') for name in _RULE_NAMES},
-                  **{name: raw[name] for name in _CHANGE_PLAIN})
-
-
-#: Would make the document large.
-NOT_KEPT = ('burdened', 'seen_since', 'slow_reads', 'judged')
-
-
-def pace_to_json(pace: Pace) -> Dict[str, Any]:
-    kept = {key: value for key, value in vars(pace).items() if key not in NOT_KEPT}
-    return {**kept, 'levels': dict(pace.levels)}
-
-
-def pace_from_json(raw: Mapping[str, Any]) -> Pace:
-    """Raises KeyError, TypeError or ValueError on invalid data."""
-    return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
-                bool(raw['halted']), str(raw['why']),
-                str(raw.get('code', Code.FIRST_PACE)),
-                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
-                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)),
-                int(raw.get('above', 0)))
-
-
-def entry_to_json(entry: UpmapEntry) -> List[Any]:
-    return [[list(pair) for pair in entry.items],
-            None if entry.vector is None else list(entry.vector)]
-
-
-def entry_from_json(raw: List[Any]) -> UpmapEntry:
-    items, vector = raw
-    return UpmapEntry(tuple((int(pair[0]), int(pair[1])) for pair in items),
-                      None if vector is None else tuple(map(int, vector)))
-
-
-def pin_to_json(pin: PinRecord) -> List[Any]:
-    return [entry_to_json(pin.before), entry_to_json(pin.entry),
-            None if pin.raw is None else list(pin.raw),
-            None if pin.goal is None else entry_to_json(pin.goal),
-            *_without_end([pin.was, pin.earlier])]
-
-
-def _without_end(entries: List[Optional[UpmapEntry]]) -> List[Any]:
-    """As JSON, without those at the end that are None: there are tens of thousands of pins."""
-    while entries and entries[-1] is None:
-        entries = entries[:-1]
-    return [None if entry is None else entry_to_json(entry) for entry in entries]
-
-
-def pin_from_json(raw: List[Any]) -> PinRecord:
-    before, entry, raw_set, *later = raw
-    return PinRecord(entry_from_json(before), entry_from_json(entry),
-                     None if raw_set is None else tuple(map(int, raw_set)),
-                     *(None if each is None else entry_from_json(each) for each in later[:3]))
-
-
-def _flight_to_json(flight: Flight) -> List[Any]:
-    """Short, since all flights are written whenever one begins or ends."""
-    pin = flight.pin
-    entry = None if pin is not None and pin.leads_to == flight.entry else flight.entry
-    return [flight.since, flight.sent, flight.confirmed, int(flight.seen_remapped), flight.bytes,
-            flight.primary, list(flight.sources), list(flight.targets), list(flight.readers),
-            None if pin is None else pin_to_json(pin),
-            None if entry is None else entry_to_json(entry)]
-
-
-def _flight_from_json(raw: Any) -> Flight:
-    (since, sent, confirmed, seen, size, primary, sources, targets, readers, raw_pin,
-     raw_entry) = raw
-    pin = None if raw_pin is None else pin_from_json(raw_pin)
-    entry = pin.leads_to if raw_entry is None and pin is not None else entry_from_json(raw_entry)
-    return Flight(since, entry, sent, confirmed, bool(seen), tuple(sources), tuple(targets),
-                  primary, size, tuple(readers), pin)
-
-
-def _held_to_json(held: Held) -> List[Any]:
-    row: List[Any] = [held.found, held.put, held.seen, held.returning]
-    return row + [list(held.earlier)] if held.earlier else row
-
-
-def _held_from_json(row: List[Any]) -> Held:
-    found, put, *marks = row
-    held = Held(found, put, *marks[:2])
-    return replace(held, earlier=tuple(marks[2])) if len(marks) > 2 else held
-
-
-#: Fields of Campaign that are valid JSON values.
-_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
-          'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
-          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch', 'goals', 'kept_mark',
-          'automatic', 'crush_version', 'held', 'left', 'crush_own', 'rolled_back',
-          'accepted_unpinnable', 'refused_crush', 'paused_until')
-
-
-#: The same for fields that documents of earlier versions lack.
-_LATER = ('crush_identity', 'blocked', 'plan', 'plan_token', 'undersized', 'paused_at')
-
-
-def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
-    """[value, "pgid pgid ..."]: many PGs have the same value."""
-    groups: Dict[Any, List[str]] = {}
-    for pgid, value in values.items():
-        groups.setdefault(value, []).append(pgid)
-    return [[value, ' '.join(pgids)] for value, pgids in groups.items()]
-
-
-def _ungrouped(raw: Any) -> Dict[str, Any]:
-    return {pgid: value for value, pgids in raw for pgid in pgids.split()}
-
-
-def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
-    """[reason, {pool: "seed seed ..."}]: there may be tens of thousands."""
-    groups: Dict[str, Dict[str, List[str]]] = {}
-    for pgid, reason in unpinnable.items():
-        pool, seed = pgid.split('.')
-        groups.setdefault(reason, {}).setdefault(pool, []).append(seed)
-    return [[reason, {pool: ' '.join(seeds) for pool, seeds in pools.items()}]
-            for reason, pools in groups.items()]
-
-
-def unpinnable_from_json(raw: Any) -> Dict[str, str]:
-    return {'%s.%s' % (pool, seed): reason for reason, pools in raw
-            for pool, seeds in pools.items() for seed in seeds.split()}
-
-
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """The document that is written whenever the campaign changes, so it must be small.
 
@@ -376,64 +213,10 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """
     pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
               if flight.pin is not None}
-    document = campaign_to_json(replace(
+    document: Dict[str, Any] = encode(replace(
         campaign, unpinnable={}, in_flight=pinned, accepted_unpinnable=max(
             campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
-    del document['unpinnable']
     return document
-
-
-def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
-    holds = campaign.holds
-    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
-    document.update({
-        'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
-        'undersized_pgs': list(campaign.undersized_pgs), 'draining': list(campaign.draining),
-        'change': None if campaign.change is None else change_to_json(campaign.change),
-        'back': None if campaign.back is None else change_to_json(campaign.back),
-        'undone': None if campaign.undone is None else change_to_json(campaign.undone),
-        'unpinnable': unpinnable_to_json(campaign.unpinnable),
-        'arrivals': progress_to_json(campaign.arrivals),
-        'flown': flown_to_json(campaign.arrivals),
-        'limits': limits_to_json(campaign.limits), 'settings': dict(campaign.settings),
-        'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
-        'copying': copying_to_json(campaign.copying),
-        'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
-        'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
-        'holds': {'flags': dict(holds.flags),
-                  'options': {k: _held_to_json(v) for k, v in holds.options.items()},
-                  'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
-                  'mon': {k: _held_to_json(v) for k, v in holds.mon.items()},
-                  'given_up': list(holds.given_up), 'returning': list(holds.returning)}})
-    return document
-
-
-def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
-    """Raises KeyError, TypeError or ValueError on an invalid document."""
-    holds = raw['holds']
-    campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
-    return checked(replace(
-        campaign, **{name: raw[name] for name in _PLAIN},
-        **{name: raw[name] for name in _LATER if name in raw},
-        change=None if raw['change'] is None else change_from_json(raw['change']),
-        back=None if raw['back'] is None else change_from_json(raw['back']),
-        undone=None if raw['undone'] is None else change_from_json(raw['undone']),
-        unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
-        acknowledged=tuple(raw['acknowledged']),
-        # Documents of earlier versions lack `undersized_pgs`, `draining` and `flown`.
-        undersized_pgs=tuple(raw.get('undersized_pgs', ())),
-        draining=tuple(map(int, raw.get('draining', ()))),
-        arrivals=progress_from_json(raw['arrivals'], raw.get('flown', (0.0, 0.0))),
-        limits=limits_from_json(raw['limits']), settings=dict(raw['settings']),
-        pace=pace_from_json(raw['pace']), stalls=stalls_from_json(raw['stalls']),
-        copying=copying_from_json(raw['copying']),
-        pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
-        in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
-        holds=Holds(dict(holds['flags']),
-                    {k: _held_from_json(v) for k, v in holds['options'].items()},
-                    {int(k): _held_from_json(v) for k, v in holds['autoscale'].items()},
-                    {k: _held_from_json(v) for k, v in holds['mon'].items()},
-                    tuple(holds['given_up']), tuple(holds['returning']))))
 
 
 #: Number of earlier campaigns whose rates count for forecasts.

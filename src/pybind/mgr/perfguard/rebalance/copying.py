@@ -12,7 +12,7 @@ for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does t
 OSD. Only `pace_copying on` replaces a value in the section `osd` or `global`.
 """
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional
+from typing import AbstractSet, Dict, FrozenSet, List, Mapping, Optional
 
 from ..cluster.types import OsdMap
 
@@ -174,18 +174,6 @@ def text(mode: str) -> str:
     return 'while PGs are released, OSDs with wpq sleep %g to %g s after each object unless ' \
         'osd_recovery_sleep* is set%s, and OSDs with mclock use the profile %s' % (
             STEPS[1], STEPS[-1], '' if mode == AUTO else ' to a higher value', PATIENT_PROFILE)
-
-
-def copying_to_json(copying: Copying) -> Dict[str, Any]:
-    return {**vars(copying), 'wanted': dict(copying.wanted)}
-
-
-def copying_from_json(raw: Mapping[str, Any]) -> Copying:
-    """Raises KeyError, TypeError or ValueError on invalid data."""
-    return Copying(min(len(STEPS) - 1, max(0, int(raw['step']))), float(raw['changed']),
-                   float(raw['degraded']),
-                   {str(name): str(value) for name, value in raw['wanted'].items()},
-                   str(raw['basis']), bool(raw['due']), bool(raw.get('idle', False)))
 
 
 def some_osds(osdmap: OsdMap) -> List[int]:

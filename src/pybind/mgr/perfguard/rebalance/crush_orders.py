@@ -8,14 +8,14 @@ is read back: the mons may refuse a change of CRUSH and still remove pins that a
 """
 import base64
 import errno
-import math
 from dataclasses import replace
-from typing import (Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple,
+from typing import (Callable, Collection, Dict, FrozenSet, Iterator, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space, pool_of
+from ..codec import encode
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
@@ -386,19 +386,14 @@ class CrushOrders:
 
     def _records(self) -> Dict[int, 'Drained']:
         if self._known is None:
-            try:
-                self._known = {int(osd): _drained_from_json(raw)
-                               for osd, raw in (self._store.get(DRAINED) or {}).items()}
-            except (AttributeError, TypeError, ValueError):
-                self._store.refuse(DRAINED)
-                self._known = {}
+            records: Dict[int, Drained] = {}
+            self._known = self._store.load(DRAINED, Dict[int, Drained], records)[0]
         return self._known
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         if records == self._known:
             return
-        self._store.put(DRAINED, {str(osd): list(record if record.uneven else record[:2])
-                                  for osd, record in records.items()})
+        self._store.put(DRAINED, encode(records, Dict[int, Drained]))
         self._known = records
 
     def _undone(self, osdmap: OsdMap) -> FrozenSet[int]:
@@ -409,19 +404,15 @@ class CrushOrders:
 
     def _additions(self) -> Dict[int, 'Added']:
         if self._added is None:
-            try:
-                self._added = {int(osd): Added(str(uuid), bool(undone)) for osd, (uuid, undone)
-                               in (self._store.get(ADDED) or {}).items()}
-            except (AttributeError, TypeError, ValueError):
-                self._store.refuse(ADDED)
-                self._added = {}
+            records: Dict[int, Added] = {}
+            self._added = self._store.load(ADDED, Dict[int, Added], records)[0]
         return self._added
 
     def _put_added(self, records: Dict[int, 'Added']) -> None:
         if records == self._additions():
             return
         if records:
-            self._store.put(ADDED, {str(osd): list(record) for osd, record in records.items()})
+            self._store.put(ADDED, encode(records, Dict[int, Added]))
         else:
             self._store.remove(ADDED)
         self._added = records
@@ -451,17 +442,6 @@ def _no_rollback(reason: str) -> Refused:
 def _nothing_to_restore(seen: Observation) -> Refused:
     return Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version %d): '
                    '"rebalance abort" or "finish --keep" ends it' % seen.crush_version)
-
-
-def _drained_from_json(raw: Any) -> 'Drained':
-    """Raises TypeError or ValueError."""
-    # Earlier versions stored less.
-    missing: List[Any] = ['', ()][len(raw) - 1:]
-    weight, uuid, uneven = list(raw) + missing
-    if not math.isfinite(weight):
-        raise ValueError('%r is not a weight' % (weight,))
-    return Drained(float(weight), str(uuid),
-                   tuple((str(place), float(number)) for place, number in uneven))
 
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:

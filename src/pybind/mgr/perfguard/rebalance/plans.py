@@ -4,23 +4,22 @@
 A plan is carried out as it was saved, or refused with a list of the changes since then. One that is
 approved while a campaign is active waits until that is DONE, and is compared with the cluster once
 more."""
-import base64
 import errno
 import logging
 import re
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
 
 from ..cluster.tool_thread import AnyJob
-from ..cluster.types import Document, Json
+from ..cluster.types import Document
+from ..codec import encode
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
 from ..tables import listed, pgs, plural
-from .campaign_store import change_from_json, change_to_json
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import differences
 from .orders import Order
@@ -243,14 +242,10 @@ class Plans:
         lost = []
         self._plans = {}
         for document in self._store.names(PREFIX):
-            raw = self._store.get(document)
-            try:
-                if raw is not None:
-                    plan = plan_from_json(raw)
-                    self._plans[plan.name] = plan
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                self._store.refuse(document)
-                lost.append('the plan %s (%s)' % (document[len(PREFIX):], error))
+            plan, errors = self._store.load(document, Optional[SavedPlan], None)
+            if plan is not None:
+                self._plans[plan.name] = plan
+            lost += ['the plan %s (%s)' % (document[len(PREFIX):], error) for error in errors]
         return lost
 
     def all(self) -> List[SavedPlan]:
@@ -278,7 +273,7 @@ class Plans:
                           % (plural(len(self._plans), 'plan'), MOST))
 
     def put(self, plan: SavedPlan) -> None:
-        self._store.put(PREFIX + plan.name, plan_to_json(plan))
+        self._store.put(PREFIX + plan.name, encode(plan))
         self._plans[plan.name] = plan
 
     def was_begun(self, campaign: Optional[Campaign]) -> bool:
@@ -295,29 +290,6 @@ class Plans:
         """Cancel the approval of these plans; they stay saved."""
         for name in names:
             self.put(replace(self._plans[name], approved=0.0, refused=why))
-
-
-def plan_to_json(plan: SavedPlan) -> Json:
-    order = {name: value for name, value in vars(plan.order).items() if name != 'dry_run'}
-    if plan.order.crush_map is not None:
-        order['crush_map'] = base64.b64encode(plan.order.crush_map).decode()
-    fields = {name: value for name, value in vars(plan).items() if name != 'pgs'}
-    return {**fields, 'order': order, 'change': change_to_json(plan.change),
-            'ground': asdict(plan.ground)}
-
-
-def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
-    """Raises KeyError, TypeError or ValueError on an invalid document."""
-    order: Dict[str, Any] = dict(raw['order'], names=tuple(raw['order']['names']),
-                                 hosts=tuple(raw['order']['hosts']))
-    if order['crush_map'] is not None:
-        order['crush_map'] = base64.b64decode(order['crush_map'])
-    if order['verb'] not in CHANGES:
-        raise ValueError('unknown verb %r' % order['verb'])
-    known: Dict[str, Any] = dict(raw, order=Order(**order), change=change_from_json(raw['change']),
-                                 ground=PlanGround(**raw['ground']),
-                                 pgs=int(raw['preview'].get('pgs', 0)))
-    return SavedPlan(**known)
 
 
 class CampaignStarter(Protocol):

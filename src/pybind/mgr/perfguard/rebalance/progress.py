@@ -18,7 +18,7 @@ reason. The sums, one for each code, are part of the campaign.
 """
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import Code, Reason
 
@@ -160,20 +160,6 @@ def _by_recent_rate(progress: Progress, left: float) -> Optional[float]:
     return left * (len(later) * progress.length + progress.seconds) / arrived if arrived else None
 
 
-def progress_to_json(progress: Progress) -> List[Any]:
-    return [list(progress.blocks), progress.length, progress.seconds, progress.bytes]
-
-
-def flown_to_json(progress: Progress) -> List[float]:
-    """The fields that earlier versions do not know."""
-    return [progress.flown, progress.busy]
-
-
-def progress_from_json(raw: Sequence[Any], flown: Sequence[float] = (0.0, 0.0)) -> Progress:
-    blocks, length, seconds, held = raw
-    return Progress(tuple(blocks), length, seconds, held, *map(float, flown))
-
-
 # ---- limits
 
 #: Maximum time that counts for one turn: in longer intervals the loop rested, or another mgr was
@@ -233,12 +219,3 @@ def shares(limits: Limits) -> Dict[str, float]:
 def in_minutes(limits: Limits) -> Limits:
     """Only the total in whole minutes, so that it is stored once a minute."""
     return Limits({'': float(int(sum(limits.seconds.values()) // 60))})
-
-
-def limits_to_json(limits: Limits) -> Dict[str, Any]:
-    return {'now': limits.now, 'seconds': dict(limits.seconds)}
-
-
-def limits_from_json(raw: Mapping[str, Any]) -> Limits:
-    return Limits({str(code): float(value) for code, value in raw['seconds'].items()},
-                  str(raw['now']))

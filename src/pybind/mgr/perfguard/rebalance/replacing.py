@@ -14,6 +14,7 @@ from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, Li
                     NamedTuple, Optional, Sequence, Tuple)
 
 from ..cluster.types import Document, Osd, Space, pool_of
+from ..codec import encode
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -282,14 +283,8 @@ class Replacing:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.remarks = {}, ()
-        stored = self._store.get(DOCUMENT)
-        try:
-            self._known = {int(osd): Replacement(str(uuid), float(weight), int(size), float(since))
-                           for osd, (uuid, weight, size, since, *_) in (stored or {}).items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            self._store.refuse(DOCUMENT)
-            return ['the replacements of OSDs (%s)' % error]
-        return []
+        self._known, errors = self._store.load(DOCUMENT, Dict[int, Replacement], {})
+        return ['the replacements of OSDs (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -297,7 +292,7 @@ class Replacing:
     def _put(self, known: Dict[int, Replacement]) -> None:
         self._crush_orders.replace_devices(known)
         if known:
-            self._store.put(DOCUMENT, {str(osd): list(row) for osd, row in known.items()})
+            self._store.put(DOCUMENT, encode(known, Dict[int, Replacement]))
         else:
             self._store.remove(DOCUMENT)
         self._known = known

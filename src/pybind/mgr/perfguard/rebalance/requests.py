@@ -2,7 +2,7 @@
 """Requests of operators to a campaign: when they are valid, and their effects."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Container, Dict, FrozenSet, Optional, Sequence
+from typing import ClassVar, Container, Dict, FrozenSet, Optional, Sequence
 
 from ..cluster.types import OsdMap
 from ..errors import Reason, Refused, texts
@@ -34,18 +34,9 @@ class Request:
     document: ClassVar[str] = 'requests'
     effects: ClassVar[str] = 'campaign'
 
-    def to_json(self) -> Dict[str, Any]:
-        # Fields that an earlier version does not know are omitted if they have their default.
-        return {name: value for name, value in vars(self).items()
-                if value or name in ('verb', 'force', 'keep', 'sure', 'code')}
-
-
-def from_json(raw: Any) -> Request:
-    """Raises TypeError or ValueError on invalid data."""
-    request = Request(**raw)
-    if request.verb not in VERBS:
-        raise ValueError('unknown verb %r' % request.verb)
-    return request
+    def __post_init__(self) -> None:
+        if self.verb not in VERBS:
+            raise ValueError('unknown verb %r' % self.verb)
 
 
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.

@@ -11,8 +11,8 @@ operations per second stalls for s seconds, r x s operations wait s / 2 on avera
 r x s^2 / 2 seconds to the latency of the OSD's operations.
 """
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import ClientOps, Ops, OsdSet
 from ..observation import Clients, PoolClients
@@ -243,23 +243,3 @@ def spend(stalls: Stalls, pool_id: int, primed: bool = True) -> Stalls:
         return stalls
     price = 1.0 if primed else 1.0 + 1.0 / CHANGES_PER_RELEASE
     return replace(stalls, credits={**stalls.credits, pool_id: stalls.credits[pool_id] - price})
-
-
-def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
-    return {'changes': [[change.time, change.pool, list(change.primaries), change.pgid]
-                        for change in stalls.changes],
-            'measured': stalls.measured, 'excess': stalls.excess, 'rates': stalls.rates,
-            'credits': {str(pool): value for pool, value in stalls.credits.items()},
-            'credited': stalls.credited, 'seconds': stalls.seconds,
-            'released': stalls.released}
-
-
-def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
-    """Raises KeyError, TypeError or ValueError on invalid data."""
-    return Stalls(tuple(IntervalChange(float(at), int(pool), tuple(osds), *map(str, later))
-                        for at, pool, osds, *later in raw['changes']),
-                  float(raw['measured']), float(raw['excess']), float(raw['rates']),
-                  {int(pool): float(value) for pool, value in raw['credits'].items()},
-                  float(raw['credited']),
-                  None if raw.get('seconds') is None else float(raw['seconds']),
-                  float(raw.get('released', 0.0)))

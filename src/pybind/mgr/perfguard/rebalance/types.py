@@ -2,9 +2,10 @@
 """The state of the campaign and its actions, as frozen data."""
 import enum
 from dataclasses import dataclass, field
-from typing import FrozenSet, List, Mapping, Optional, Tuple, Union
+from typing import Annotated, ClassVar, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
+from ..codec import BY_PG
 from ..errors import Code
 from ..holds import Held
 from ..upmap.pins import INCOMPLETE
@@ -188,6 +189,7 @@ class PinRecord:
     that the new CRUSH map makes pointless. ``earlier`` is the entry of ours that the OSDMap had
     when this one was noted: until the mons have this one, that one is in force.
     """
+    json_row: ClassVar[bool] = True
     before: UpmapEntry
     entry: UpmapEntry
     raw: Optional[OsdSet] = None
@@ -220,6 +222,7 @@ class PinRecord:
 @dataclass(frozen=True)
 class Flight:
     """One PG on its way: released, or remapped and not pinnable."""
+    json_row: ClassVar[bool] = True
     since: float
     #: Its entry in the OSDMap while it moves.
     entry: UpmapEntry
@@ -243,8 +246,13 @@ class Flight:
 class Sent:
     """A pin that was sent and is not in the OSDMap yet: last sent at `since`, `times` times in
     total."""
+    json_row: ClassVar[bool] = True
     since: float
     times: int = 1
+
+
+#: PG -> why it cannot be pinned.
+Unpinnable = Annotated[Mapping[str, str], BY_PG]
 
 
 @dataclass(frozen=True)
@@ -310,7 +318,7 @@ class Campaign:
     ended: Optional[float] = None
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
-    unpinnable: Mapping[str, str] = field(default_factory=dict)
+    unpinnable: Unpinnable = field(default_factory=dict)
     #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
     #: recovered since; how many more there were.
     undersized_pgs: Tuple[str, ...] = ()
@@ -322,7 +330,7 @@ class Campaign:
     #: The CRUSH version in which the mons have refused pins.
     refused_crush: int = -1
     #: Pins that were sent and not read back yet.
-    pinning: Mapping[str, Sent] = field(default_factory=dict)
+    pinning: Annotated[Mapping[str, Sent], BY_PG] = field(default_factory=dict)
     #: When the present phase began, when pins were last sent, when the last turn was.
     phase_since: float = 0.0
     pins_sent: float = 0.0

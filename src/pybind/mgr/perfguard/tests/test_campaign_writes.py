@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import List, Optional, Tuple
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord
 
@@ -99,9 +98,3 @@ def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
     assert len(writes.save(aborted)) == 4
     writes.driver.restart()
     assert writes.driver.loop.rebalance.campaign == aborted
-
-
-def test_a_flight_without_a_pin_survives() -> None:
-    unpinned = replace(large(), in_flight={'1.7': replace(
-        flight(7), pin=None, entry=UpmapEntry(), confirmed=5.0, seen_remapped=True)})
-    assert campaign_from_json(campaign_to_json(unpinned)) == unpinned

@@ -11,16 +11,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Type
 import pytest
 
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
+from perfguard.codec import decode, encode
 from perfguard.errors import Reason
 from perfguard.holds import Held, give_back, hold, hold_other
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
-                                        Rung, Setting, SettingKind, StepStage, state_from_json,
-                                        state_to_json)
+                                        Rung, Setting, SettingKind, StepStage)
 from perfguard.observation import BALANCER, Settings
 from perfguard.probe.resources import (DELETE_OPTION, ResourceManager, RunResources,
                                        resources_from_json, resources_to_json)
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.holds import NOREBALANCE, reconcile
 from perfguard.rebalance.types import (Action, Campaign, Holds, Phase, SetAutoscale, SetBalancer,
                                        SetFlag, SetOption)
@@ -81,8 +80,8 @@ class OfCampaign(Engine):
     def turn(self, wanted: bool) -> None:
         done = reconcile(self.holds, self.settings(), **self.wish(wanted))
         self.notices += done.notices
-        campaign = campaign_to_json(Campaign(1, Phase.PREPARED, 1.0, holds=done.holds))
-        self.holds = campaign_from_json(json.loads(json.dumps(campaign))).holds
+        campaign = encode(Campaign(1, Phase.PREPARED, 1.0, holds=done.holds))
+        self.holds = decode(Campaign, json.loads(json.dumps(campaign))).holds
         assert self.holds == done.holds
         for action in done.actions:
             self.act(action)
@@ -183,8 +182,7 @@ class OfMitigation(Engine):
         decision = ladder.decide(self.state, BAD, self.seen(), ACT, 1e6)
         self.notices += [event.what for event in decision.events if 'given up' in event.what
                          or 'unchanged' in event.what]
-        self.state, lost = state_from_json(json.loads(json.dumps(state_to_json(decision.state))))
-        assert not lost
+        self.state = decode(MitigationState, json.loads(json.dumps(encode(decision.state))))
         for put in decision.actions:
             self.send(put.value)
 
@@ -414,19 +412,3 @@ def test_what_was_found_and_put_before_is_given_back_once() -> None:
         back = give_back(held, '0.1')
         assert back.send and back.held is not None
         assert give_back(back.held, '0.1') == (None, False, False)
-
-
-@pytest.mark.parametrize('row, held', [
-    (['1', '3', True, False], Held('1', '3', True)), ([None, '3'], Held(None, '3')),
-    (['1', '0.1', False, False, ['3']], Held('1', '0.1', earlier=('3',)))])
-def test_records_of_earlier_versions_are_read(row: List[Any], held: Held) -> None:
-    raw = campaign_to_json(Campaign(1, Phase.PREPARED, 1.0))
-    raw['holds']['mon'] = {'x': row}
-    assert campaign_from_json(json.loads(json.dumps(raw))).holds.mon == {'x': held}
-
-
-def test_a_setting_that_an_earlier_version_wrote() -> None:
-    step = LadderStep(1, Rung.SLOW, StepStage.UNDOING, 1e6, 'bad', settings=(OfMitigation.setting,))
-    raw = json.loads(json.dumps(state_to_json(MitigationState((step,)))))
-    del raw['steps'][0]['settings'][0][7:]
-    assert state_from_json(raw)[0].steps == (step,)

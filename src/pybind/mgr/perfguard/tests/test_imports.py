@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
-SHARED = frozenset({'errors', 'events', 'holds', 'observation', 'options', 'store',
+SHARED = frozenset({'codec', 'errors', 'events', 'holds', 'observation', 'options', 'store',
                     'tables', 'version', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
@@ -34,12 +34,13 @@ CLIENT = 'probe.client'
 #: Where untyped data enters or leaves, beside controllers, reports and tables: commands and pages,
 #: Ceph's API and dumps, the store, processes outside the mgr, and text from operators.
 EDGES = frozenset({
-    'cli', 'web', 'offline', 'module', 'compat', 'loop.loop', 'requests', 'options', 'store',
-    'events', 'tables', 'cluster.dumps', 'cluster.inventory', 'cluster.mgr', 'cluster.osd_commands',
-    'cluster.ports', 'cluster.sensors', 'cluster.tool_thread', 'cluster.types', 'probe.archive',
+    'cli', 'web', 'offline', 'module', 'codec', 'compat', 'loop.loop', 'requests', 'options',
+    'store', 'events', 'tables', 'cluster.dumps', 'cluster.inventory', 'cluster.mgr',
+    'cluster.osd_commands', 'cluster.ports', 'cluster.sensors', 'cluster.tool_thread', 'cluster.types', 'probe.archive',
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',
     'probe.plan.order_of_words', 'probe.records', 'probe.run', 'probe.wire', 'probe.worker',
-    'rebalance.campaign_store', 'rebalance.plans.WaitingOrder', 'rebalance.settings',
+    'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',
+    'rebalance.plans.WaitingOrder', 'rebalance.settings',
     'status', 'why.answers'})
 EDGE_ROOMS = ('controller', 'report', 'tables')
 CLOCKS = frozenset({'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'sleep',

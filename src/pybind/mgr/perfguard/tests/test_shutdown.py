@@ -6,6 +6,7 @@ from typing import Any, Dict
 
 import pytest
 
+from perfguard.codec import encode
 from perfguard.errors import Refused
 from perfguard.holds import shell
 from perfguard.mitigation.report import mitigation_rows
@@ -217,7 +218,7 @@ def test_lost_state_names_what_may_be_left_with_its_command() -> None:
 def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     driver = Driver()
     driver.loop._store.put('shutdown', {'since': 1.0})
-    driver.loop._store.note(REQUESTS, Request('prepare').to_json())
+    driver.loop._store.note(REQUESTS, encode(Request('prepare')))
     driver.restart()
     driver.turn()
     assert driver.phase == 'IDLE' and driver.cluster.sent == []

@@ -165,7 +165,7 @@ def test_findings_and_baselines_are_kept(version: str, story: str) -> None:
     driver.osds.trouble = {'active_clean': 0}
     driver.minutes(1)
     assert driver.checks == [CHRONIC] and driver.rows[7]['chronic']['episodes'] == 22
-    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
     assert driver.pool['read_baseline_ms'] == pytest.approx(1.0)
     assert driver.loop.jobs.watching.clients.norms
 

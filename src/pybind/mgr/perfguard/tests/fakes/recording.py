@@ -3,7 +3,8 @@
 
     python3 -m perfguard.tests.fakes.recording > recorded/state-VERSION.json
 
-Run it in a checkout of the version, with src/pybind/mgr as PYTHONPATH.
+Run it in a checkout of the version, with src/pybind/mgr as PYTHONPATH. state.json is of the version
+that is in development: record it again when the form of a document changes.
 """
 import json
 import sys

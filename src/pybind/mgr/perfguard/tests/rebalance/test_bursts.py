@@ -11,9 +11,9 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Signals,
                                      UpmapEntry)
+from perfguard.codec import decode, encode
 from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import (TINY_WEIGHT, Action, Campaign, Change, Phase, PinRecord,
                                        SetEntry, SetWeight, ChangeStage)
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
@@ -114,7 +114,7 @@ def carried_out(map_: LargeMap, change: Change) -> Campaign:
         if wants_outlook(campaign, seen):
             seen = replace(seen, outlook=map_.outlook(campaign.change.chunk))
         decision: CampaignDecision = judge(campaign, pins, {}, seen, DEFAULTS)
-        campaign = campaign_from_json(campaign_to_json(decision.campaign))
+        campaign = decode(Campaign, encode(decision.campaign))
         pins.update(decision.pins)
         map_.carry_out(decision.actions)
         for pgid in decision.unpins:

@@ -6,9 +6,8 @@ from typing import Dict, List, Mapping, Optional
 import pytest
 
 from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, RECOVERED_SECONDS,
-                                         SLOWER_SECONDS, STEPS, Copying, Reading, basis,
-                                         copying_from_json, copying_to_json, decide, follow,
-                                         found, resolve)
+                                         SLOWER_SECONDS, STEPS, Copying, Reading, basis, decide,
+                                         follow, found, resolve)
 
 IDLE = Reading(idle=True, lowered=False, comfortable=False)
 LOWERED = Reading(idle=False, lowered=True, comfortable=False)
@@ -120,10 +119,3 @@ def test_what_others_have_set(held: Mapping[str, Optional[str]],
                               expected: Mapping[str, str]) -> None:
     stored = {'osd': {SSD: '0.05', HDD: '0.2'}, 'global': {HDD: '1'}, 'osd.1': {HYBRID: '1'}}
     assert found(stored, held) == expected
-
-
-def test_stored_and_read_back() -> None:
-    copying = Copying(3, 12.5, 11.0, {SSD: '0.05'}, 'auto wpq 0.05', True, True)
-    assert copying_from_json(copying_to_json(copying)) == copying
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        copying_from_json({'step': 'fast'})

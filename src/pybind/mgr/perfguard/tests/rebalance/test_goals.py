@@ -9,8 +9,6 @@ import pytest
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
 from perfguard.rebalance import forecast
-from perfguard.rebalance.campaign_store import pin_from_json, pin_to_json
-from perfguard.rebalance.types import PinRecord
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
@@ -269,18 +267,6 @@ def test_an_osd_going_out_while_pinned_gets_nothing() -> None:
 
 def entry_targets(entry: UpmapEntry) -> List[int]:
     return [target for _, target in entry.items] + list(entry.vector or ())
-
-
-@pytest.mark.parametrize('pin', [
-    PinRecord(ITEMS, VECTOR, (1, 2, 3)), PinRecord(UpmapEntry(), ITEMS, None, UpmapEntry()),
-    PinRecord(ITEMS, ITEMS, None, VECTOR)])
-def test_pin_records_survive_json(pin: PinRecord) -> None:
-    assert pin_from_json(pin_to_json(pin)) == pin
-
-
-def test_records_of_earlier_versions_have_no_goal() -> None:
-    old = pin_to_json(PinRecord(ITEMS, VECTOR, (1, 2, 3)))[:3]
-    assert pin_from_json(old) == PinRecord(ITEMS, VECTOR, (1, 2, 3), None)
 
 
 # ---- crashes

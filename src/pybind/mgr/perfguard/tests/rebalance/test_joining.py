@@ -12,9 +12,7 @@ from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance import join_plan
-from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
-                                                change_from_json, change_to_json)
-from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
+from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.joining import landed
@@ -31,22 +29,6 @@ from ..fakes.straw_cluster import StrawCluster
 from .test_phases import Machine
 
 INTERVAL = 'paxos_propose_interval'
-
-
-def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
-    change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41,
-                    gathers=True, ordinary=True, closing=True)
-    assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
-    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7,
-                        undersized=4, undersized_pgs=('1.a', '2.0'), draining=(3, 5))
-    document = json.loads(json.dumps(campaign_to_json(campaign)))
-    assert campaign_from_json(document) == campaign
-    del document['change']['ordinary'], document['change']['gathers']
-    assert campaign_from_json(document).change == replace(change, ordinary=False, gathers=False)
-    del document['undersized'], document['undersized_pgs'], document['draining']
-    assert campaign_from_json(document) == replace(
-        campaign, change=replace(change, ordinary=False, gathers=False), undersized=0,
-        undersized_pgs=(), draining=())
 
 
 def test_a_release_does_not_lead_onto_what_is_drained() -> None:

@@ -7,13 +7,13 @@ from typing import Dict, Iterable, List, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.codec import decode, encode
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import latency
 from perfguard.rebalance.latency import (CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD, Path, judged,
                                          load_factors, pool_latencies)
-from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
 
@@ -194,7 +194,7 @@ def test_what_lasts_is_no_chance() -> None:
         assert pace.pgs == 16.0
         pace = decide(pace, few(2.0, turn), frozenset(), 0.0, 16, OPTIONS)
     assert pace.pgs == 8.0 and pace.code == Code.LATENCY and pace.above == 0
-    assert pace_from_json(pace_to_json(replace(pace, above=3))).above == 3
+    assert decode(Pace, encode(replace(pace, above=3))).above == 3
 
 
 def test_a_new_baseline_of_small_pools_counts_for_them_together() -> None:

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What limits a campaign: one code for each turn, and the share of time of each."""
 import random
-from dataclasses import replace
 from typing import Sequence
 
 import pytest
 
 from perfguard.errors import Code, Reason
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_record
 from perfguard.rebalance.progress import (MOST_CODES, Limits, charge, in_minutes, limit_of, shares)
 from perfguard.rebalance.moves import Caps, Load, Move
-from perfguard.rebalance.types import Campaign, Phase
 
 
 def code_of(*codes: str, releasing: bool = True, in_flight: int = 0, allowed: int = 4,
@@ -58,15 +55,6 @@ def test_the_sums_stay_small() -> None:
         limits = charge(limits, 'CODE_%d' % number, 1.0)
     assert len(limits.seconds) == MOST_CODES + 1 and sum(limits.seconds.values()) == 1000.0
     assert limits.seconds[Code.OTHER] == 1000.0 - MOST_CODES
-
-
-def test_they_are_stored_with_the_campaign() -> None:
-    campaign = Campaign(1, Phase.RELEASING, 0.0, limits=charged([0.1, 0.2, 0.3]),
-                        settings={'latency_factor': '2'}, paused_until=7.0, paused_at=3.0)
-    document = campaign_record(campaign)
-    assert campaign_from_json(document) == campaign
-    del document['paused_at']
-    assert campaign_from_json(document) == replace(campaign, paused_at=0.0)
 
 
 def test_they_are_worth_writing_once_a_minute() -> None:

@@ -6,9 +6,9 @@ from typing import Dict, List, Mapping, Optional
 import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool
+from perfguard.codec import decode, encode
 from perfguard.holds import Held, same_value
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.fast_peering import PREPARED_SECONDS, epoch_of
 from perfguard.rebalance.fast_peering import peering_forecast as forecast
 from perfguard.rebalance.fast_peering import release_interval
@@ -129,7 +129,7 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
 
 def test_the_journal_keeps_it() -> None:
     held = Campaign(1, Phase.PINNING, 0.0, holds=Holds(mon={NAME: Held(None, '3', True)}))
-    assert campaign_from_json(campaign_to_json(held)) == held
+    assert decode(Campaign, encode(held)) == held
 
 
 def osdmap_of(osds: int, pgs: int, entries: int = 0) -> OsdMap:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
-import json
 from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
@@ -8,9 +7,7 @@ import pytest
 
 from perfguard.cluster.types import PoolPgs, PoolRule, merging_seeds
 from perfguard.errors import Refused
-from perfguard.rebalance.campaign_store import change_from_json, change_to_json
 from perfguard.rebalance.pool_change import pg_num_ordered, way_back
-from perfguard.rebalance.types import Change, ChangeStage
 
 from ..fakes.driver import Driver
 from ..fakes.split_cluster import SplitCluster
@@ -54,16 +51,6 @@ def moved(cluster: PgpWatcher) -> Dict[str, int]:
     for one in cluster.moved:
         found[one.pgid] = found.get(one.pgid, 0) + 1
     return found
-
-
-def test_the_journal_keeps_the_numbers() -> None:
-    change = Change(pgs=PoolPgs(3, 16, 8), pg_num=16, found_pg_num=8, stage=ChangeStage.SENT,
-                    replaces=PoolPgs(3, 8, 8))
-    document = json.loads(json.dumps(change_to_json(change)))
-    assert change_from_json(document) == change
-    for name in ('pgs', 'pg_num', 'found_pg_num', 'replaces'):
-        del document[name]
-    assert change_from_json(document) == Change(stage=ChangeStage.SENT)
 
 
 def test_pgs_that_are_merged_and_those_they_are_merged_into() -> None:

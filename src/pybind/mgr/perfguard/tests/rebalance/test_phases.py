@@ -9,6 +9,7 @@ import pytest
 
 from perfguard.cluster.types import (OsdSet, PgCounts, Placement, Signals, UpmapEntry,
                                      pool_of)
+from perfguard.codec import decode, encode
 from perfguard.errors import Code, texts
 from perfguard.events import Event
 from perfguard.mitigation.controller import Mitigated, with_mitigation
@@ -21,7 +22,6 @@ from perfguard.rebalance.releasing import _prime, others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
-from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
                                        SetFlag, SetOption)
 from perfguard.upmap.semantics import out_osds
@@ -73,7 +73,7 @@ class Machine:
     def turn(self) -> List[Action]:
         decision = self.decision = self.judge()
         # What is kept between two turns must survive JSON.
-        self.campaign = campaign_from_json(campaign_to_json(decision.campaign))
+        self.campaign = decode(Campaign, encode(decision.campaign))
         assert self.campaign == decision.campaign
         if not self.phases or self.phases[-1] is not self.campaign.phase:
             self.phases.append(self.campaign.phase)

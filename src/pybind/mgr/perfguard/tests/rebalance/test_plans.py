@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from perfguard.codec import decode, encode
 from perfguard.errors import Code, Reason, Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.campaign_orders import not_fit
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
-                                       plan_from_json, plan_to_json)
+                                       SavedPlan)
 from perfguard.rebalance.report import summary
 from perfguard.requests import ShutdownOrder
 
@@ -279,7 +280,7 @@ def test_a_plan_with_a_crush_map_survives_the_store() -> None:
     loaded = Plans(driver.loop._store)
     assert loaded.load() == []
     plan = loaded.get('autumn')
-    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    assert decode(SavedPlan, json.loads(json.dumps(encode(plan)))) == plan
     answer = approve(driver)
     assert answer['campaign'] == 1
     driver.run_to('DONE')

@@ -7,9 +7,9 @@ from typing import Callable, Iterator, List, Sequence, Tuple
 
 import pytest
 
+from perfguard.codec import decode, encode
 from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, Eta, Progress, advance,
-                                          flown_to_json, path_seconds, progress_from_json,
-                                          progress_to_json, remaining)
+                                          path_seconds, remaining)
 
 #: Rates in bytes a second, one for each second.
 Rates = Callable[[random.Random], Iterator[float]]
@@ -174,7 +174,7 @@ def test_the_history_stays_small_and_loses_nothing() -> None:
     assert len(progress.blocks) < MOST_BLOCKS
     assert abs(progress.whole_seconds - seconds) < 1e-3 * seconds
     assert abs(progress.whole_bytes - given) < 1e-6 * given
-    assert progress_from_json(progress_to_json(progress), flown_to_json(progress)) == progress
+    assert decode(Progress, encode(progress)) == progress
 
 
 def test_blocks_hold_what_arrived_in_them() -> None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another CRUSH rule for a pool: first where it lets the PGs stay, else last, after they moved."""
-import json
 from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
@@ -8,12 +7,10 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
-from perfguard.cluster.types import Pool, PoolRule
+from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
 from perfguard.holds import Row
-from perfguard.rebalance.campaign_store import change_from_json, change_to_json
 from perfguard.rebalance.pool_change import _weaker, first_moves
-from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.requests import ShutdownOrder
 
 from ..fakes.driver import Driver
@@ -46,16 +43,6 @@ class Watcher(RuledCluster):
             pg.mon.next_epoch()
         self.remapped_by_switch = {pgid for pgid, pg in self.pg.items()
                                    if tuple(pg.mon.up()) != tuple(pg.up)}
-
-
-def test_the_journal_keeps_the_rule() -> None:
-    change = Change(rule=PoolRule(3, 7), then=9, moves_first=True, passes=2,
-                    stage=ChangeStage.SENT, rule_name='a', found_rule='b', via='c')
-    document = json.loads(json.dumps(change_to_json(change)))
-    assert change_from_json(document) == change
-    for name in ('rule', 'then', 'moves_first', 'passes', 'rule_name', 'found_rule', 'via'):
-        del document[name]
-    assert change_from_json(document) == Change(stage=ChangeStage.SENT)
 
 
 def test_a_pg_that_is_not_led_by_its_first_osd_does_not_move_for_that() -> None:

@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Clients, PoolClients
 from perfguard.rebalance.stalls import (BATCH_SECONDS, DEFAULT_SECONDS, FAST_SECONDS, SAVED_BATCHES,
                                         IntervalChange, Stalls, credit, measure, note,
-                                        release_rate, spend, stalls_from_json, stalls_to_json,
+                                        release_rate, spend,
                                         unsteady)
 
 PG_NUM, OSDS, PERIOD = 64, 16, 5.0
@@ -257,10 +257,3 @@ def test_pools_without_clients_have_no_budget_to_keep() -> None:
     assert spent(0.1, 1.0, 1.0) == 10 ** 9
     unseen = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 0.0)})
     assert 1 in credit(Stalls(), unseen, 1.0, 0.003, True).credits, 'silent, or not seen yet'
-
-
-def test_json() -> None:
-    stalls = Stalls((IntervalChange(1.0, 2, (3,)),), 1.0, 2.0, 3.0, {4: 0.5}, 6.0, 0.7)
-    assert stalls_from_json(stalls_to_json(stalls)) == stalls
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        stalls_from_json({'changes': 7})

@@ -7,10 +7,10 @@ from typing import Any, Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.codec import decode, encode
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.latency import LEAST_OPS, pool_latencies
 from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (NEW_BASELINE_SECONDS, BLIND_READINGS, HALT_READINGS,
@@ -156,7 +156,7 @@ def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause(
         pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 2, OPTIONS,
                       nothing_moves=True)
     assert not pace.halted and pace.pgs == 1.0 and pace.code == Code.NEW_BASELINE
-    assert pace_from_json(pace_to_json(pace)) == pace
+    assert decode(Pace, encode(pace)) == pace
     begin = pace
     for now in range(100, 200):
         pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, int(pace.pgs),
@@ -206,7 +206,7 @@ def test_baselines_do_not_pile_up() -> None:
     assert pace.halted and pace.levels == {'reads of pool rbd': 2 * TARGET}
     later = still(pace, 9 * TARGET, NEW_BASELINE_READINGS + 1, 100.0 + NEW_BASELINE_SECONDS)
     assert not later.halted and later.levels == {'reads of pool rbd': 9 * TARGET}
-    assert pace_from_json(pace_to_json(later)) == later
+    assert decode(Pace, encode(later)) == later
 
 
 def test_a_halt_counts_its_own_readings() -> None:
@@ -364,16 +364,6 @@ def test_fewer_pgs_leave_the_bytes_to_the_operator() -> None:
 
 def test_after_a_stop_half_is_left() -> None:
     assert stopped(Pace(pgs=9.0, over=2)).pgs == 4.5 and stopped(Pace(pgs=1.0)).pgs == 1.0
-
-
-def test_json() -> None:
-    pace = Pace(3.5, 7.0, 1, 2, True, 'why', Code.LATENCY)
-    assert pace_from_json(pace_to_json(pace)) == pace
-    earlier = {key: value for key, value in pace_to_json(pace).items()
-               if key not in ('code', 'levels', 'acquitted')}
-    assert pace_from_json(earlier) == replace(pace, code=Code.FIRST_PACE)
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        pace_from_json({'pgs': 'many'})
 
 
 def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -> None:

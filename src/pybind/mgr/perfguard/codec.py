@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Values as JSON and back, by their type hints: for what perfguard stores.
+
+| type                        | JSON                                                          |
+|-----------------------------|---------------------------------------------------------------|
+| dataclass                   | object; fields that have their default are left out           |
+| NamedTuple                  | array; fields at the end that have their default are left out |
+| dataclass with `json_row`   | the same: for types of which there are tens of thousands      |
+| tuple, list, frozenset      | array                                                         |
+| Mapping                     | object; keys that are numbers become text                     |
+| Annotated[Mapping, BY_PG]   | [[value, "1.0 1 2 2.0 ..."], ...]; the pool is given once     |
+| Enum, bytes                 | its value; base64                                             |
+| bool, int, float, str, None | themselves; a float must be finite                            |
+| Any, object                 | as it is                                                      |
+
+Fields of a dataclass with compare=False are what only this process knows: they are not written.
+"""
+import base64
+import binascii
+import collections.abc
+import dataclasses
+import enum
+import functools
+import math
+from typing import (Annotated, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple,
+                    Type, Union, get_args, get_origin, get_type_hints)
+
+from .errors import PerfguardError
+
+
+class Malformed(PerfguardError, ValueError):
+    """JSON that is not of the expected type; the text names the field."""
+
+
+class _Form(NamedTuple):
+    """How values of one type are written and read."""
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+#: Marks a mapping from PG ids to values of which many are equal.
+BY_PG = 'by PG'
+
+
+def encode(value: Any, hint: Any = None) -> Any:
+    """`value` as JSON. Its type, or `hint`, must be one that the table above covers."""
+    kind: Any = hint or type(value)
+    return _form(kind).write(value)
+
+
+def decode(hint: Any, raw: Any) -> Any:
+    """The value of this type that `encode` has written; raises Malformed."""
+    return _form(hint).read(raw)
+
+
+@functools.lru_cache(maxsize=None)
+def _form(hint: Any) -> _Form:
+    """Raises TypeError on a hint that has no form, which is an error of the caller."""
+    if hint in (Any, object):
+        return _Form(_same, _same)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated and BY_PG in hint.__metadata__:
+        return _by_pg(*get_args(inner[0]))
+    if origin is Union:
+        return _optional(inner)
+    if origin in (tuple, frozenset, list, collections.abc.Sequence):
+        return _array(origin, inner)
+    if origin in (dict, collections.abc.Mapping):
+        return _object(*inner)
+    if isinstance(hint, type):
+        return _of_class(hint)
+    raise TypeError('no JSON for %r' % (hint,))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of_class(kind: type) -> _Form:
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if issubclass(kind, enum.Enum):
+        return _Form(lambda value: value.value, functools.partial(_member, kind))
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)
+    if hasattr(kind, '_fields'):
+        return _named_row(kind, *_fields(kind))
+    raise TypeError('no JSON for %r' % (kind,))
+
+
+# ---- values without parts
+
+_NONE: Any = type(None)
+
+
+def _plain(kinds: Tuple[type, ...], raw: Any) -> Any:
+    # A bool is an int to Python.
+    if not isinstance(raw, kinds) or isinstance(raw, bool) and bool not in kinds:
+        raise Malformed('%.80r is no %s' % (raw, kinds[0].__name__))
+    return raw
+
+
+def _number(raw: Any) -> float:
+    if not math.isfinite(_plain((float, int), raw)):
+        raise Malformed('%r is no finite number' % raw)
+    return float(raw)
+
+
+def _nothing(raw: Any) -> None:
+    if raw is not None:
+        raise Malformed('%.80r instead of null' % (raw,))
+
+
+def _bytes(raw: Any) -> bytes:
+    try:
+        return base64.b64decode(_plain((str,), raw), validate=True)
+    except binascii.Error as error:
+        raise Malformed('no base64: %s' % error) from error
+
+
+def _member(kind: Type[enum.Enum], raw: Any) -> enum.Enum:
+    try:
+        return kind(raw)
+    except ValueError as error:
+        raise Malformed(str(error)) from error
+
+
+_PLAIN: Mapping[type, _Form] = {
+    bool: _Form(_same, functools.partial(_plain, (bool,))),
+    int: _Form(_same, functools.partial(_plain, (int,))),
+    str: _Form(_same, functools.partial(_plain, (str,))),
+    float: _Form(_same, _number),
+    _NONE: _Form(_same, _nothing),
+    bytes: _Form(lambda value: base64.b64encode(value).decode(), _bytes)}
+
+
+# ---- values with parts
+
+def _optional(inner: Tuple[Any, ...]) -> _Form:
+    kinds = [kind for kind in inner if kind is not _NONE]
+    if len(kinds) != 1:
+        raise TypeError('no JSON for a union of %r' % (inner,))
+    form = _form(kinds[0])
+    return _Form(lambda value: None if value is None else form.write(value),
+                 lambda raw: None if raw is None else form.read(raw))
+
+
+def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:
+    make = {frozenset: frozenset, list: list}.get(origin, tuple)
+    if origin is tuple and inner[1:] != (Ellipsis,):
+        return _row([_form(kind) for kind in inner])
+    form = _form(inner[0])
+
+    def write(values: Any) -> List[Any]:
+        return [form.write(value) for value in
+                (sorted(values) if origin is frozenset else values)]
+
+    def read(raw: Any) -> Any:
+        return make([form.read(value) for value in _plain((list, tuple), raw)])
+    return _Form(write, read)
+
+
+def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda *parts: parts
+         ) -> _Form:
+    """An array of parts that have types of their own. `needed`: the number that must be there; -1:
+    all."""
+    least = len(forms) if needed < 0 else needed
+
+    def write(values: Any) -> List[Any]:
+        return [form.write(value) for form, value in zip(forms, values)]
+
+    def read(raw: Any) -> Any:
+        if not least <= len(_plain((list, tuple), raw)) <= len(forms):
+            raise Malformed('%d parts instead of %d: %.80r' % (len(raw), len(forms), raw))
+        return make(*[form.read(value) for form, value in zip(forms, raw)])
+    return _Form(write, read)
+
+
+def _object(key_hint: Any, value_hint: Any) -> _Form:
+    key, value = _form(key_hint), _form(value_hint)
+    numeric = key_hint is int
+
+    def read_key(text: str) -> Any:
+        try:
+            return key.read(int(text) if numeric else text)
+        except ValueError as error:
+            raise Malformed('key %.80r: %s' % (text, error)) from error
+
+    def read(raw: Any) -> Dict[Any, Any]:
+        return {read_key(name): _field(name, value, part)
+                for name, part in _plain((dict,), raw).items()}
+    return _Form(lambda values: {str(key.write(name)): value.write(part)
+                                 for name, part in values.items()}, read)
+
+
+def _by_pg(_: Any, value_hint: Any) -> _Form:
+    form = _form(value_hint)
+
+    def write(values: Any) -> List[List[Any]]:
+        pgids_by_value: Dict[Any, List[str]] = {}
+        for pgid, value in values.items():
+            pgids_by_value.setdefault(value, []).append(pgid)
+        return [[form.write(value), ' '.join(_shortened(pgids))]
+                for value, pgids in pgids_by_value.items()]
+
+    rows = _array(list, (Tuple[Any, str],))
+
+    def read(raw: Any) -> Dict[str, Any]:
+        return {pgid: value for part, words in rows.read(raw) for value in [form.read(part)]
+                for pgid in _lengthened(words.split())}
+    return _Form(write, read)
+
+
+def _shortened(pgids: List[str]) -> Iterator[str]:
+    before = ''
+    for pgid in pgids:
+        pool, _, seed = pgid.partition('.')
+        yield seed if pool == before else pgid
+        before = pool
+
+
+def _lengthened(words: List[str]) -> Iterator[str]:
+    pool = ''
+    for word in words:
+        if '.' in word:
+            pool, _, word = word.partition('.')
+        yield '%s.%s' % (pool, word)
+
+
+def _field(name: str, form: _Form, raw: Any) -> Any:
+    try:
+        return form.read(raw)
+    except Malformed as error:
+        raise Malformed('%s: %s' % (name, error)) from error
+
+
+def _dataclass(kind: Any) -> _Form:
+    forms, defaults = _fields(kind)
+    if getattr(kind, 'json_row', False):
+        return _named_row(kind, forms, defaults)
+
+    def write(value: Any) -> Dict[str, Any]:
+        parts = {name: getattr(value, name) for name in forms}
+        return {name: forms[name].write(part) for name, part in parts.items()
+                if name not in defaults or part != defaults[name]}
+
+    def read(raw: Any) -> Any:
+        unknown = _plain((dict,), raw).keys() - forms.keys()
+        missing = forms.keys() - defaults.keys() - raw.keys()
+        if unknown or missing:
+            raise Malformed('%s: unknown fields %s, missing fields %s' % (
+                kind.__name__, sorted(unknown), sorted(missing)))
+        return _made(functools.partial(kind, **{
+            name: _field(name, forms[name], part) for name, part in raw.items()}))
+    return _Form(write, read)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """An instance, whose type may refuse the values with ValueError."""
+    try:
+        return make()
+    except ValueError as error:
+        raise Malformed(str(error)) from error
+
+
+def _fields(kind: Any) -> Tuple[Dict[str, _Form], Dict[str, Any]]:
+    """The forms of the fields that are written, and the defaults of those that have one."""
+    hints = get_type_hints(kind, include_extras=True)
+    if not dataclasses.is_dataclass(kind):
+        return {name: _form(hints[name]) for name in kind._fields}, kind._field_defaults
+    fields = [field for field in dataclasses.fields(kind) if field.compare and field.init]
+    defaults = {field.name: field.default for field in fields}
+    defaults.update((field.name, field.default_factory()) for field in fields
+                    if field.default_factory is not dataclasses.MISSING)
+    return ({field.name: _form(hints[field.name]) for field in fields},
+            {name: default for name, default in defaults.items()
+             if default is not dataclasses.MISSING})
+
+
+def _named_row(kind: Any, forms: Dict[str, _Form], defaults: Dict[str, Any]) -> _Form:
+    row = _row(list(forms.values()), len(forms) - len(defaults),
+               lambda *parts: _made(functools.partial(kind, *parts)))
+
+    def write(value: Any) -> List[Any]:
+        parts = [getattr(value, name) for name in forms]
+        names = list(forms)
+        while names and names[-1] in defaults and parts[len(names) - 1] == defaults[names[-1]]:
+            names.pop()
+        return row.write(parts[:len(names)])
+    return _Form(write, row.read)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every stored type survives its JSON, and JSON of another shape is refused."""
+import enum
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Annotated, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import PoolPgs, PoolRule, UpmapEntry
+from perfguard.codec import BY_PG, Malformed, decode, encode
+from perfguard.holds import Held
+from perfguard.mitigation.rescue import Rescue
+from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
+                                        SettingKind, StepStage, Trouble)
+from perfguard.rebalance.copying import Copying
+from perfguard.rebalance.crush_orders import Added, Drained
+from perfguard.rebalance.progress import Limits, Progress
+from perfguard.rebalance.replacing import Replacement
+from perfguard.rebalance.requests import VERBS, Request
+from perfguard.rebalance.stalls import IntervalChange, Stalls
+from perfguard.rebalance.types import (Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase,
+                                       PinRecord, Sent, Unpinnable)
+
+
+class Color(enum.Enum):
+    RED = 'red'
+
+
+class Row(NamedTuple):
+    first: int
+    second: str = 'x'
+    third: Optional[Color] = None
+
+
+@dataclass(frozen=True)
+class Short:
+    first: int
+    second: Tuple[int, ...] = ()
+    json_row: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Whole:
+    needed: float
+    rows: Tuple[Row, ...] = ()
+    pair: Tuple[int, str] = (0, '')
+    by_id: Mapping[int, Short] = field(default_factory=dict)
+    words: Annotated[Mapping[str, Optional[int]], BY_PG] = field(default_factory=dict)
+    chosen: FrozenSet[int] = frozenset()
+    raw: Optional[bytes] = None
+    on: bool = False
+    anything: Mapping[str, Any] = field(default_factory=dict)
+    own: int = field(default=0, compare=False)
+
+
+def again(hint: Any, value: Any) -> Any:
+    return decode(hint, json.loads(json.dumps(encode(value, hint))))
+
+
+def test_the_json_is_short() -> None:
+    assert encode(Whole(1.0)) == {'needed': 1.0}
+    whole = Whole(1.0, (Row(1), Row(2, 'y'), Row(3, third=Color.RED)), by_id={7: Short(1)},
+                  words={'1.a': 1, '1.b': None, '1.c': 1, '2.0': 1},
+                  chosen=frozenset({3, 1}), raw=b'x', own=9)
+    assert encode(whole) == {
+        'needed': 1.0, 'rows': [[1], [2, 'y'], [3, 'x', 'red']], 'by_id': {'7': [1]},
+        'words': [[1, '1.a c 2.0'], [None, '1.b']], 'chosen': [1, 3], 'raw': 'eA=='}
+    assert again(Whole, whole) == whole and again(Whole, whole).own == 0
+
+
+@pytest.mark.parametrize('change', [
+    {'needed': None}, {'needed': math.nan}, {'needed': math.inf}, {'needed': '1'},
+    {'needed': True}, {'rows': 5}, {'rows': [[]]}, {'rows': [[1, 'y', 'blue']]},
+    {'rows': [[1, 'y', 'red', 1]]}, {'rows': [[1.5]]}, {'pair': [1]}, {'pair': [1, 'x', 2]},
+    {'by_id': {'x': [1]}}, {'by_id': []}, {'words': [[1]]}, {'words': [['a', 'b']]},
+    {'words': [[1, 2]]}, {'raw': 'x'}, {'raw': 5}, {'on': 1}, {'chosen': ['1']}, {'more': 1}])
+def test_json_of_another_shape_is_refused(change: Dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        decode(Whole, {'needed': 1.0, **change})
+
+
+@pytest.mark.parametrize('raw', [None, 5, 'x', [], {}])
+def test_what_is_no_object_is_refused(raw: Any) -> None:
+    with pytest.raises(Malformed):
+        decode(Whole, raw)
+
+
+def test_the_text_names_the_field() -> None:
+    with pytest.raises(Malformed, match="by_id: 7: 'x' is no int"):
+        decode(Whole, {'needed': 1.0, 'by_id': {'7': ['x']}})
+
+
+@pytest.mark.parametrize('hint', [complex, Dict[str, complex], Optional[complex], object()])
+def test_a_type_without_a_form_is_an_error_of_the_caller(hint: Any) -> None:
+    with pytest.raises(TypeError):
+        decode(hint, None)
+
+
+# ---- what perfguard stores
+
+PGIDS = st.from_regex(r'[1-9]\.[0-9a-f]{1,3}', fullmatch=True)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+OSDS = st.lists(st.integers(0, 99), max_size=3).map(lambda osds: tuple(osds))
+PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3)
+ENTRIES = st.builds(UpmapEntry, PAIRS.map(lambda pairs: tuple(pairs)), st.none() | OSDS)
+PINS = st.builds(PinRecord, ENTRIES, ENTRIES, st.none() | OSDS, *[st.none() | ENTRIES] * 3)
+FLIGHTS = st.builds(Flight, NUMBERS, ENTRIES, st.integers(0, 9), st.none() | NUMBERS,
+                    st.booleans(), OSDS, OSDS, st.integers(-1, 9), st.integers(0), OSDS,
+                    st.none() | PINS)
+CHANGE = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41, 7, 8, 9,
+                (8,), 1, True, PoolRule(3, 7), 9, True, 2, 'a', 'b', 'c', PoolPgs(3, 16, 8), 16, 8,
+                PoolPgs(3, 8, 8), True, True)
+HELD = Held('1', '3', True, True, ('2',))
+CAMPAIGN = Campaign(
+    7, Phase.PINNING, 1.5, automatic=True, change=CHANGE, back=CHANGE, undone=CHANGE,
+    draining=(3, 5), acknowledged=('X',), ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
+    holds=Holds({'norebalance': True}, {'a': HELD}, {3: HELD}, {'b': HELD}, ('c',), ('d',)),
+    pace=Pace(3.5, 7.0, 1, 2, True, 'why', 'CODE', {'reads': 1.5}, 8.0, 3, 4),
+    stalls=Stalls((IntervalChange(1.5, 3, (1, 2), '1.a'), IntervalChange(2.5, 3, ())), 1.0, 2.0,
+                  3.0, {3: 0.5}, 4.0, 0.25, 5.0),
+    copying=Copying(3, 12.5, 11.0, {'option': '0.05'}, 'auto wpq 0.05', True, True),
+    arrivals=Progress((1.5, 2.0), 5.0, 1.0, 7.0, 2.0, 3.0), limits=Limits({'CODE': 1.5}, 'CODE'),
+    settings={'latency_factor': '2'}, paused_until=7.0, plan='p', plan_token='t')
+
+
+@given(st.dictionaries(PGIDS, PINS, max_size=4))
+def test_pins(pins: Dict[str, PinRecord]) -> None:
+    assert again(Mapping[str, PinRecord], pins) == pins
+
+
+@given(st.dictionaries(PGIDS, FLIGHTS, max_size=3), st.dictionaries(PGIDS, NUMBERS, max_size=9),
+       st.dictionaries(PGIDS, st.sampled_from(['why', 'osd.0 is out']), max_size=9))
+def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
+                   unpinnable: Dict[str, str]) -> None:
+    campaign = replace(CAMPAIGN, in_flight=flights, unpinnable=unpinnable, pinning={
+        pgid: Sent(since) for pgid, since in sent.items()})
+    assert again(Campaign, campaign) == campaign
+    assert again(Unpinnable, unpinnable) == unpinnable
+
+
+@pytest.mark.parametrize('hint, value', [
+    (MitigationState, MitigationState((LadderStep(
+        1, Rung.AFFINITY, StepStage.UNDOING, 1.0, 'slow', '3',
+        (Setting(SettingKind.AFFINITY, '3', '', None, '0', True, True, True),), ('1.a',),
+        StepStage.IN_VAIN, 'note'),), 1, 2.0, 3.0, 4.0, 5.0, ((3, 6.0),),
+        (Trouble('x', 7.0, 8.0, True),), 9.0)),
+    (Dict[str, Rescue], {'1.a': Rescue(UpmapEntry(), UpmapEntry(((1, 2),)), (1,), (2,), 5.0, True,
+                                       True, True, (UpmapEntry(((1, 3),)),))}),
+    (Dict[int, Drained], {3: Drained(1.5), 4: Drained(1.5, 'uuid', (('rack=a', 1.0),))}),
+    (Dict[int, Added], {3: Added('uuid'), 4: Added('uuid', True)}),
+    (Dict[int, Replacement], {3: Replacement('uuid', 1.5, 10, 5.0)}),
+    (Revert, Revert(3)), *((Request, Request(verb, force=True)) for verb in sorted(VERBS))])
+def test_documents(hint: Any, value: Any) -> None:
+    assert again(hint, value) == value
