@@ -153,8 +153,8 @@
           'last_over_time((max without (instance, pod, name)\n'
           + '  (ceph_perfguard_health_check{name="PERFGUARD_STALLED"}))[5m:5s]) == 1',
           'The campaign is making no progress',
-          'No PG was released or arrived for stalled_after seconds. "ceph perfguard '
-          + 'rebalance status" shows why.',
+          'No PG was released or arrived, and no data was copied, for stalled_after seconds. "ceph '
+          + 'perfguard rebalance status" shows why.',
           section='perfguard-stalled',
         ),
 

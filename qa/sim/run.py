@@ -12,7 +12,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.progress import Eta
-from perfguard.rebalance.throttle import FlightCap
+from perfguard.rebalance.throttle import FlightCap, caps
 from perfguard.rebalance.types import Phase
 
 from .caps import Caps, Wrong
@@ -196,10 +196,9 @@ def rested(settings: Settings, cluster: SimCluster) -> Tuple[Driver, Dict[float,
 def caps_of(options: Options, cluster: SimCluster) -> Caps:
     """The operator's caps, once the new OSDs have their weights."""
     crush = CrushRules.from_dump(cluster.model.tree.dump(cluster.future_weights))
-    pgs = FlightCap().resolve(options, cluster.map_view().osdmap, crush, -1).max_pgs_in_flight
-    return Caps(options.max_backfills_source, options.max_backfills_target,
-                options.max_backfills_primary, options.max_backfills_host,
-                options.max_backfills_domain, pgs, options.max_bytes_in_flight)
+    most = caps(FlightCap().resolve(options, cluster.map_view().osdmap, crush, -1))
+    return Caps(most.source, most.target, most.primary, most.host, most.domain, most.pgs,
+                most.bytes)
 
 
 def _perfguard(settings: Settings, cluster: SimCluster) -> Result:

@@ -42,9 +42,9 @@ class Options:
         '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
         'least 32.', min=0, max=100000)
     max_bytes_in_flight: int = _option(
-        4 << 40, 'maximum number of bytes in flight',
-        'One PG may always move, regardless of its size.',
-        min=1 << 20, max=1 << 60)
+        0, 'maximum number of bytes in flight',
+        '0: 128 GiB for each PG that may be in flight, at least 4 TiB. One PG may always move, '
+        'regardless of its size.', min=0, max=1 << 60)
     max_backfills_source: int = _option(
         2, 'maximum number of PGs in flight that move away from one OSD', min=1, max=1000)
     max_backfills_primary: int = _option(
@@ -89,8 +89,8 @@ class Options:
         min=0.0, max=1.0)
     stalled_after: float = _option(
         1800.0,
-        'seconds without a release or an arrived PG after which PERFGUARD_STALLED is raised',
-        min=10.0, max=7 * 86400.0)
+        'seconds without a release, an arrived PG or data that is copied after which '
+        'PERFGUARD_STALLED is raised', min=10.0, max=7 * 86400.0)
     slow_osd_ratio: float = _option(
         1.5, 'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
         'Peers are OSDs of the same CRUSH root and device class (and of the same drive model, if '

@@ -130,10 +130,12 @@ class MgrCluster:
         return Signals(
             counts=counts, pool_counts=pools,
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
+            misplaced_objects=int(status.get('misplaced_objects', 0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
             muted=frozenset(set(found) - set(checks)),
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
+            recovered_objects=int(status.get('num_objects_recovered', 0)),
             pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()})
 
     def _slow_daemons(self) -> Dict[str, int]:

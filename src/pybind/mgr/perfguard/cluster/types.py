@@ -232,8 +232,9 @@ class Signals:
     counts: PgCounts
     #: The same by pool id, of pools whose PGs are reported.
     pool_counts: Mapping[int, PgCounts] = field(default_factory=dict)
-    #: Misplaced object copies / all object copies, 0 to 1.
+    #: Misplaced object copies / all object copies, 0 to 1, and their number.
     misplaced_ratio: float = 0.0
+    misplaced_objects: int = 0
     slow_ops: int = 0
     #: Daemon ("osd.3") -> number of slow operations, if any.
     slow_daemons: Mapping[str, int] = field(default_factory=dict)
@@ -243,6 +244,8 @@ class Signals:
     muted: FrozenSet[str] = frozenset()
     health_status: str = 'HEALTH_OK'
     recovery_bytes_per_second: float = 0.0
+    #: Objects that were recovered or backfilled within the last reports.
+    recovered_objects: int = 0
     #: Logical bytes by pool id: bytes of one copy (of all k data shards together).
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
 

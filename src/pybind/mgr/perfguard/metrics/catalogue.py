@@ -155,10 +155,11 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         '``latency_alarm_factor`` is the threshold.'),
     HealthCheck(
         'PERFGUARD_STALLED',
-        'No PG was released and none arrived for ``stalled_after`` seconds. The detail names the '
-        'reasons. While no PG is in flight, waiting for ``begin_time`` does not count.',
+        'No PG was released, none arrived and no data of PGs in flight was copied for '
+        '``stalled_after`` seconds. The detail names the reasons. While no PG is in flight, '
+        'waiting for ``begin_time`` does not count.',
         'Remove the cause that the detail names; ``ceph perfguard why campaign`` shows the share '
-        'of time of each. The check clears with the next release or arrival.'),
+        'of time of each. The check clears when data moves again.'),
     HealthCheck(
         'PERFGUARD_UNPINNABLE',
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '

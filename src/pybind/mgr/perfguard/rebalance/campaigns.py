@@ -23,7 +23,7 @@ from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.
-_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
+_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied')
 #: Orders whose campaign begins with pins.
 PINS_WITH_ORDER = ('adopt', 'import')
 

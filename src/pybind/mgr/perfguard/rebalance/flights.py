@@ -74,6 +74,12 @@ def _count(turn: Turn, flights: Mapping[str, Flight], released: int, bytes_done:
                         and campaign.limits.now != Code.WINDOW_CLOSED)
     if released > campaign.released:
         turn.set(progressed=turn.now)
+    # Clients remove misplaced objects as well.
+    signals = turn.seen.signals
+    if campaign.in_flight and 0 < signals.recovered_objects \
+            and signals.misplaced_objects < campaign.misplaced:
+        turn.set(copied=turn.now)
+    turn.set(misplaced=signals.misplaced_objects)
     turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
              moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
              arrivals=advance(campaign.arrivals, passed if counts else 0.0,

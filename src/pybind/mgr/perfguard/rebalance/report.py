@@ -169,7 +169,8 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
         return None
     if waits_for_window(campaign, options, now) and not campaign.in_flight:
         return None
-    idle = campaign.idle_seconds(now)
+    # A large PG may be in flight for longer.
+    idle = min(campaign.idle_seconds(now), now - campaign.copied)
     if idle < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (

@@ -33,6 +33,8 @@ from .types import Pace
 #: Cap if max_pgs_in_flight is 0 and the cluster is small; the caps by OSD and host are reached
 #: first.
 LEAST_PGS = 32
+#: Bytes in flight for each of these PGs if max_bytes_in_flight is 0.
+BYTES_PER_PG = 128 << 30
 #: Share of the cap with which a campaign begins, as its effect on clients is unknown, and share of
 #: each increase: the cap is reached in 75 s.
 FIRST_SHARE = 0.25
@@ -94,7 +96,8 @@ def limit(pace: Pace, options: Options) -> Limit:
 
 def caps(options: Options) -> Caps:
     """The operator's caps, which no feedback exceeds."""
-    return Caps(pgs=options.max_pgs_in_flight or LEAST_PGS, bytes=options.max_bytes_in_flight,
+    pgs = options.max_pgs_in_flight or LEAST_PGS
+    return Caps(pgs=pgs, bytes=options.max_bytes_in_flight or BYTES_PER_PG * max(LEAST_PGS, pgs),
                 source=options.max_backfills_source, primary=options.max_backfills_primary,
                 target=options.max_backfills_target, host=options.max_backfills_host,
                 domain=options.max_backfills_domain)

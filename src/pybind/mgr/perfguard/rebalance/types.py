@@ -338,6 +338,10 @@ class Campaign:
     #: When a PG was last released or arrived, and when a stop condition last held.
     progressed: float = 0.0
     stopped: float = 0.0
+    #: When data of PGs in flight was last seen to be copied; the number of misplaced objects in the
+    #: last turn, only known to this mgr.
+    copied: float = 0.0
+    misplaced: int = field(default=0, compare=False)
     #: PGs of this campaign in all, arrived at their target, left as upmaps.
     total: int = 0
     released: int = 0

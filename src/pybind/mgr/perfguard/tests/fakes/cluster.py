@@ -728,8 +728,13 @@ class FakeCluster:
             counts = replace(counts, inactive=counts.inactive + counts.in_transition)
         down = sum(not toy.up for toy in self.toys.values())
         health = {**({'OSD_DOWN': '%d osds down' % down} if down else {}), **self.health}
+        moving = {pgid: pg for pgid, pg in self.pg.items() if pg.temp is not None}
+        copying = sum(self._backfills(pgid, pg) for pgid, pg in moving.items())
         return Signals(counts, slow_ops=self.slow_ops, slow_daemons=dict(self.slow_daemons),
                        health=health, muted=frozenset(self.muted),
+                       misplaced_objects=sum(1000 - int(pg.copied_seconds)
+                                             for pg in moving.values()),
+                       recovered_objects=copying,
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
 
     def read_loads(self, seconds: float) -> None:

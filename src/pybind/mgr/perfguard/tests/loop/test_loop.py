@@ -191,6 +191,21 @@ def test_stalled_is_raised_and_cleared() -> None:
     assert driver.cluster.checks == {}
 
 
+def test_a_large_pg_that_is_copied_for_long_does_not_stall() -> None:
+    driver = Driver(FakeCluster(backfill_seconds=500.0), replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.run(100)
+    in_flight = driver.status['in_flight']
+    assert in_flight and not driver.status['released'] and driver.cluster.checks == {}
+    driver.restart()
+    driver.run(5)
+    assert driver.cluster.checks == {}
+    driver.cluster.flags.add('nobackfill')
+    driver.run(40)
+    assert driver.status['in_flight'] == in_flight
+    assert 'PERFGUARD_STALLED' in driver.cluster.checks
+
+
 def test_nothing_stalls_while_releases_wait_for_the_time_window() -> None:
     driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
     driver.to_pinned()

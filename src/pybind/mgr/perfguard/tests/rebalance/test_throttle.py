@@ -357,6 +357,14 @@ def test_each_cap_is_the_option_of_its_name() -> None:
     assert caps(options) == Caps(pgs=1, bytes=2, source=3, primary=4, target=5, host=6, domain=7)
 
 
+@pytest.mark.parametrize('pgs, most, expected', [
+    (0, 0, 4 << 40), (7, 0, 4 << 40), (400, 0, 50 << 40), (400, 1 << 40, 1 << 40)])
+def test_bytes_in_flight_scale_with_the_pgs_unless_they_are_set(
+        pgs: int, most: int, expected: int) -> None:
+    options = replace(DEFAULTS, max_pgs_in_flight=pgs, max_bytes_in_flight=most)
+    assert caps(options).bytes == expected
+
+
 def test_fewer_pgs_leave_the_bytes_to_the_operator() -> None:
     assert limit(Pace(pgs=8.0), OPTIONS).caps == replace(caps(OPTIONS), pgs=8)
     assert limit(Pace(pgs=32.0), OPTIONS).caps == caps(OPTIONS)
