@@ -21,7 +21,7 @@ def test_options_are_documented_and_bounded(guard: Guard) -> None:
     retval, out, _ = ceph(guard, 'config', 'help', 'mgr/perfguard/pin_batch')
     assert retval == 0 and 'Minimum: 1' in out and 'pinned in one batch' in out
     for option, value in (('pin_batch', '0'), ('pin_batch', 'abc'), ('target', 'nonsense'),
-                          ('campaign_interval', '0.001'), ('max_bytes_in_flight', '1'),
+                          ('campaign_interval', '0.001'), ('max_backfills_host', '0'),
                           ('max_transition_ratio', '2')):
         retval, _, error = ceph(guard, 'config', 'set', 'mgr', 'mgr/perfguard/' + option, value)
         assert retval == 22, (option, value, error)

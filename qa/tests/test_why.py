@@ -194,6 +194,28 @@ def provoke(asker: Asker, new: List[int]) -> None:
     assert sum(cause['evidence'].get('now', False) for cause in found) >= 1
 
 
+@pytest.mark.releases('pacific', quick=())
+def test_a_pg_that_is_copied_for_long_does_not_stall(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure({'max_pgs_in_flight': '1', 'stalled_after': '10'})
+    guard.hold(lambda: cluster.add_osds(2))
+    with pace(cluster, {**SLOW, 'osd_recovery_sleep': '2'}):
+        guard.do('start')
+        begun = guard.wait_moving(at_least=0)['released']
+        deadline = time.monotonic() + 25
+        while time.monotonic() < deadline:
+            assert 'PERFGUARD_STALLED' not in guard.checks()
+            time.sleep(0.5)
+        assert guard.status()['released'] == begun, 'it was to be one PG all the time'
+        cluster.mon('osd set', key='nobackfill')
+        try:
+            guard.wait_check('PERFGUARD_STALLED', True, 40)
+        finally:
+            cluster.mon('osd unset', key='nobackfill')
+    guard.option('max_pgs_in_flight', '100')
+    guard.wait_phase('DONE', timeout=240)
+
+
 @pytest.mark.releases('reef', 'tentacle', quick=())
 def test_a_profile_of_mclock_for_clients_is_named(release: str, guard: Guard) -> None:
     cluster = guard.cluster
