@@ -246,6 +246,10 @@ class Guard:
 
     def cluster_log(self, text: str) -> List[str]:
         """Lines of perfguard in the cluster log that contain the text."""
+        # Not the audit channel, which contains all commands.
+        return [line for line in self.log_lines(text) if 'perfguard: ' in line]
+
+    def log_lines(self, text: str) -> List[str]:
+        """Lines of the mons' logs of all channels that contain the text."""
         with open(self.cluster.directory / 'log' / 'cluster.log', errors='replace') as log:
-            # Not the audit channel, which contains all commands.
-            return [line for line in log if 'perfguard: ' in line and text in line]
+            return [line for line in log if text in line]

@@ -13,7 +13,7 @@ import numpy as np
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
-from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, AuditEntry, Balancing, ConfigEntry,
+from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
                                      PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
                                      Readings, Reply, Signals, Space, UnreadablePg, UpmapEntry,
@@ -469,9 +469,6 @@ class SimCluster:
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]:
         return {who: dict(options) for who, options in self.config.items()}
-
-    def audit_log(self) -> Sequence[AuditEntry]:
-        return ()
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()

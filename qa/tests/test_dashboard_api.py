@@ -223,6 +223,9 @@ def test_orders_over_the_api(api: RestApi) -> None:
     api.refused(Request('POST', '/rebalance/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
                 'not drained by perfguard')
     assert what_is_done(api.guard) == before
+    api.cluster.wait(lambda: api.guard.log_lines(
+        "perfguard: POST '/ceph/api/perfguard/rebalance/undrain' by '%s'" % ADMIN), 20,
+        'the entry of the last request in the audit log')
 
 
 def test_probes_over_the_api(api: RestApi) -> None:

@@ -4,7 +4,7 @@ import logging
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Collection, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from .cluster.types import Json
 from .store import Store
@@ -49,9 +49,9 @@ class EventLog:
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 
-    def note(self, event: Event, now: float, keep: int) -> int:
-        """Add an event, of which the last `keep` are kept; returns its id. Events of one kind take
-        at most half of the log if there are others: a campaign may hold and release PGs for days.
+    def note(self, event: Event, now: float, keep: int) -> None:
+        """Add an event, of which the last `keep` are kept. Events of one kind take at most half of
+        the log if there are others: a campaign may hold and release PGs for days.
         """
         self._last_id += 1
         self._events.append({'time': round(now, 3), 'kind': event.kind, 'what': event.what,
@@ -59,19 +59,12 @@ class EventLog:
         while len(self._events) > keep:
             del self._events[self._least(keep)]
         log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
-        return self._last_id
 
     def _least(self, keep: int) -> int:
         """Index of the event to drop."""
         kinds = [event['kind'] for event in self._events]
         (most, number), = Counter(kinds).most_common(1)
         return kinds.index(most) if 2 * number > keep else 0
-
-    def name(self, ids: Collection[int], by: str) -> None:
-        """Add who gave the order from which the events with these ids follow."""
-        self._events = [{**event, 'by': by} if event['id'] in ids else event
-                        for event in self._events]
-        self._saved_id = -1
 
     def save(self) -> None:
         if self._saved_id == self._last_id:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, ClassVar, Iterator, List, Mapping, Optional, Protocol
+from typing import Any, Callable, ClassVar, List, Mapping, Optional, Protocol
 
 from .cluster.tool_thread import AnyJob
 from .cluster.types import Json
@@ -35,34 +35,6 @@ CONFIRM_SECONDS = 2.0
 LATE_SECONDS = 300.0
 #: Types of promises, by the document of the store that has their notes.
 PROMISES: Mapping[str, type] = {Request.document: Request, Revert.document: Revert}
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where an order comes from."""
-    #: Prefix of the command; '' if perfguard itself gave the order.
-    prefix: str = ''
-    #: When its handler began, in seconds since the epoch.
-    at: float = 0.0
-    #: The user, where the dashboard has named it.
-    by: str = ''
-
-
-class _Thread(threading.local):
-    origin = Origin()
-
-
-_thread = _Thread()
-
-
-@contextlib.contextmanager
-def ordered(origin: Origin) -> Iterator[None]:
-    """For the command's thread: what it orders meanwhile comes from there."""
-    _thread.origin = origin
-    try:
-        yield
-    finally:
-        _thread.origin = Origin()
 
 
 class Promise(Protocol):
@@ -95,8 +67,6 @@ class Promised:
     #: The loop has executed or refused it.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
-    #: Not stored: after a failover it is not known.
-    origin: Origin = field(default_factory=lambda: _thread.origin, compare=False)
 
 
 @dataclass
@@ -112,7 +82,6 @@ class PendingOrder:
     job: Optional[AnyJob] = None
     #: The version of CRUSH that the job is based on.
     crush_version: int = -1
-    origin: Origin = field(default_factory=lambda: _thread.origin)
 
 
 class Requests:

@@ -265,10 +265,9 @@ def mitigation(data: Json) -> str:
 def events(data: Json) -> str:
     if not data['events']:
         return 'no events'
-    columns = ('time', 'kind', 'what', 'why', 'by')
-    return table(columns, [
-        (time_text(row['time']), row['kind'], row['what'], row['why'], row.get('by', ''))
-        for row in data['events']], left=columns)
+    columns = ('time', 'kind', 'what', 'why')
+    return table(columns, [(time_text(row['time']), row['kind'], row['what'], row['why'])
+                           for row in data['events']], left=columns)
 
 
 def held(data: Json) -> str:

@@ -10,7 +10,6 @@ from .. import tables
 from ..compat import read_command, write_command
 from ..errors import PerfguardError, Refused
 from ..loop.loop import Loop
-from ..requests import Origin, ordered
 from ..status import TOO_EARLY, Published
 
 CommandResult = Tuple[int, str, str]
@@ -32,16 +31,16 @@ def reads(prefix: str, plain: Optional[Plain] = None, poll: bool = False) -> Dec
 
     Without `plain`, the handler has the argument `format` and returns a CommandResult.
     """
-    return lambda handler: read_command(prefix, poll)(_command(handler, plain, ''))
+    return lambda handler: read_command(prefix, poll)(_command(handler, plain))
 
 
 def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
     """The same for a command that needs write access."""
-    return lambda handler: write_command(prefix)(_command(handler, plain, prefix))
+    return lambda handler: write_command(prefix)(_command(handler, plain))
 
 
-def _command(handler: Callable[..., Any], plain: Optional[Plain],
-             prefix: str) -> Callable[..., CommandResult]:
+def _command(handler: Callable[..., Any],
+             plain: Optional[Plain]) -> Callable[..., CommandResult]:
     """Checks --format and turns refusals into a retval and one line."""
     signature = inspect.signature(handler)
     parameters = signature.parameters
@@ -51,14 +50,11 @@ def _command(handler: Callable[..., Any], plain: Optional[Plain],
         format_ = kwargs.pop('format', None)
         if format_ not in (None, *tables.FORMATS):
             return -errno.EINVAL, '', _no_format(str(format_), parameters, kwargs)
-        # The dashboard names its user.
-        origin = Origin(prefix, time.time(), kwargs.pop('by', ''))
         try:
-            with ordered(origin):
-                if plain is None:
-                    found: CommandResult = handler(self, *args, format=format_, **kwargs)
-                    return found
-                return show(handler(self, *args, **kwargs), format_, plain)
+            if plain is None:
+                found: CommandResult = handler(self, *args, format=format_, **kwargs)
+                return found
+            return show(handler(self, *args, **kwargs), format_, plain)
         except PerfguardError as error:
             return -error.errno, '', line(str(error))
 

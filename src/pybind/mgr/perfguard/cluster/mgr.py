@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reads and changes the cluster through MgrModule; no other file calls the API of the mgr."""
-import datetime
 import errno
 import json
 import logging
-import re
 import threading
 import time
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
@@ -19,7 +17,7 @@ from .dumps import KnownItems, PgSummary, count_states, osdmap_from_dump, pool_c
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (ANSWER_SECONDS, INPUT, AuditEntry, Balancing, Command, ConfigEntry, OsdMap,
+from .types import (ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
                     OsdSet, Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals,
                     Space, pool_of, seed_of)
 
@@ -41,9 +39,6 @@ MOST_PGS_AT_ONCE = 4096
 #: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
 UPMAP_MODES = ('upmap', 'upmap-read')
-
-#: A cluster may have a few hundred commands in the seconds between an order and the question.
-AUDIT_ENTRIES = 1000
 
 
 class MapView:
@@ -215,12 +210,6 @@ class MgrCluster:
             return None
         return tuple(ConfigEntry(entry['section'], entry.get('mask', ''), entry['name'],
                                  str(entry['value'])) for entry in json.loads(reply.out))
-
-    def audit_log(self) -> List[AuditEntry]:
-        """The last commands, as far as the mons report them."""
-        found = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'debug',
-                              'channel': 'audit', 'format': 'json'})
-        return audit_entries(json.loads(found or '[]'))
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""
@@ -460,27 +449,6 @@ class MgrCluster:
 
     def cluster_log(self, text: str) -> None:
         self._mgr.cluster_log('cluster', self._mgr.ClusterLogPrio.INFO, 'perfguard: ' + text)
-
-
-#: A command that ceph-mgr has received, in the audit log.
-_AUDITED = re.compile(r"entity='(?P<entity>[^']*)' cmd=(?P<command>.*): dispatch$")
-
-
-def audit_entries(rows: Sequence[Mapping[str, Any]]) -> List[AuditEntry]:
-    """From the JSON of ``log last``; rows of another form are left out."""
-    found = []
-    for row in rows:
-        match = _AUDITED.search(str(row.get('message')))
-        if match is None:
-            continue
-        try:
-            command = json.loads(match['command'])
-            [command] = command if isinstance(command, list) else [command]
-            stamp = datetime.datetime.strptime(row['stamp'], '%Y-%m-%dT%H:%M:%S.%f%z')
-            found.append(AuditEntry(stamp.timestamp(), match['entity'], command['prefix']))
-        except (LookupError, TypeError, ValueError):
-            continue
-    return found
 
 
 def _short(version: str) -> str:

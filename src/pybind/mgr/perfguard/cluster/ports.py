@@ -7,7 +7,7 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (ANSWER_SECONDS, AuditEntry, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
+from .types import (ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
                     Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
@@ -89,8 +89,6 @@ class Reader(Protocol):
     def balancing(self) -> Balancing: ...
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
-
-    def audit_log(self) -> Sequence[AuditEntry]: ...
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
 

@@ -362,14 +362,6 @@ class ConfigEntry(NamedTuple):
         return self.section + ('/' + self.mask if self.mask else '')
 
 
-class AuditEntry(NamedTuple):
-    """A command in the audit log, and who sent it."""
-    #: Seconds since the epoch, by the clock of the daemon that received it.
-    time: float
-    entity: str
-    prefix: str
-
-
 class Question(NamedTuple):
     """A question to an OSD about either an option or a PG."""
     osd: int

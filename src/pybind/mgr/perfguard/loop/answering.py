@@ -18,7 +18,6 @@ from ..requests import (CLOSING, SAFE, PendingOrder, Promised, losses, next_requ
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
-from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +29,11 @@ class Answering:
     4. `shut_down_further`: the next step of a shutdown.
     """
 
-    def __init__(self, context: LoopContext, jobs: Jobs, note: Callable[[Event], None],
-                 ordered_by: OrderedBy) -> None:
+    def __init__(self, context: LoopContext, jobs: Jobs, note: Callable[[Event], None]) -> None:
         self._options = context.options
         self._requests = context.requests
         self._jobs = jobs
         self._note = note
-        self._ordered_by = ordered_by
 
     def check(self, promise: Union[Request, Revert], published: Published) -> None:
         """Raise Refused if the last published state forbids the promise."""
@@ -59,8 +56,7 @@ class Answering:
         """Mitigations that operators revert."""
         for each in self._requests.promised(Revert.document):
             self._requests.take(each)
-            with self._ordered_by.order(each.origin):
-                self._jobs.mitigating.revert(each.promise)
+            self._jobs.mitigating.revert(each.promise)
 
     def keep(self, requests: Sequence[Promised], seen: Observation) -> None:
         if requests and not self._jobs.may_write():
@@ -68,9 +64,7 @@ class Answering:
         for each in requests:
             self._requests.take(each)
             try:
-                with self._ordered_by.order(each.origin):
-                    each.refused = self._jobs.rebalance.apply_request(each.promise, seen,
-                                                                      each.again)
+                each.refused = self._jobs.rebalance.apply_request(each.promise, seen, each.again)
                 if each.refused is not None:
                     self._requests.drop(each)
             except Exception as error:
@@ -84,8 +78,7 @@ class Answering:
         """Answer the orders that do not wait for a job of the tool thread."""
         pending = self._requests.next()
         for each in pending:
-            with self._ordered_by.order(each.origin):
-                self._answer(each, seen, view, options)
+            self._answer(each, seen, view, options)
         return [each for each in pending if each.answer is not None or each.refused is not None]
 
     def _answer(self, pending: PendingOrder, seen: Observation, view: View,

@@ -71,8 +71,7 @@ class Loop:
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._ownership = Ownership(context, self.jobs, self._publishing)
         self._observing = Observing(cluster, clock, self.jobs)
-        self._answering = Answering(context, self.jobs, self._publishing.note,
-                                    self._publishing.ordered_by)
+        self._answering = Answering(context, self.jobs, self._publishing.note)
         self.failed_turns = FailedTurns()
         #: CPU time of the last turn, except for answering orders.
         self._turn_seconds = self._answer_seconds = 0.0

@@ -16,7 +16,6 @@ from ..status import (Published, failing, foreseen, health_checks, progress_mess
                       status as status_of)
 from ..watch.report import KINDS
 from .jobs import Jobs, LoopContext
-from .ordered_by import OrderedBy
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ class Publishing:
         self._requests = context.requests
         self.events = EventLog(self._store)
         self._lines = Lines()
-        self.ordered_by = OrderedBy(self.events, self._cluster.audit_log, self._clock)
         #: Held while `published` changes.
         self._lock = threading.Lock()
         #: Health checks of the last complete turn.
@@ -44,7 +42,7 @@ class Publishing:
 
     def note(self, event: Event) -> None:
         now = self._clock()
-        self.ordered_by.noted(self.events.note(event, now, self._options().event_history))
+        self.events.note(event, now, self._options().event_history)
         if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare events, which matter most to operators.
             self.events.save_soon()
@@ -78,7 +76,6 @@ class Publishing:
                 stale_after: float, remarks: List[str]) -> None:
         """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
         turn is late."""
-        self.ordered_by.look()
         rebalanced = jobs.rebalance.report(seen, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated

@@ -88,7 +88,7 @@ def test_events(moving: Driver) -> None:
     assert tables.events({'events': []}) == 'no events'
     text = tables.events({'events': moving.loop.published.events})
     assert 'releasing 4 PGs' in text and text.splitlines()[0].split() == [
-        'time', 'kind', 'what', 'why', 'by']
+        'time', 'kind', 'what', 'why']
 
 
 def test_accepted() -> None:

@@ -54,8 +54,7 @@ def _remote(method: str, **given: Any) -> Any:
 
 def _ask(handler: str, given: Dict[str, Any]) -> Any:
     """The JSON output of the command."""
-    retval, out, err = _remote(handler, format='json', **given,
-                               by='dashboard user %s' % JwtManager.get_username())
+    retval, out, err = _remote(handler, format='json', **given)
     if retval:
         raise _failure(err, -retval, http_status(retval))
     return json.loads(out)
@@ -124,7 +123,14 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(route: Route) -> Callable[..., Any]:
-    return _method(route, lambda self, given: _ask(route.handler, given))
+    def answer(self: Any, given: Dict[str, Any]) -> Any:
+        if route.permission != READ:
+            # The dashboard's own entries in the audit log lack the user.
+            mgr.cluster_log('audit', mgr.ClusterLogPrio.INFO, 'perfguard: %s %r by %r' % (
+                route.method, cherrypy.request.path_info, JwtManager.get_username()))
+        return _ask(route.handler, given)
+
+    return _method(route, answer)
 
 
 def _overview(self: Any, given: Dict[str, Any]) -> Any:

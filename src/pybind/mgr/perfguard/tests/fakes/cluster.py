@@ -12,7 +12,7 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from perfguard.cluster.types import (ANSWER_SECONDS, AuditEntry, Balancing, ConfigEntry, Osd,
+from perfguard.cluster.types import (ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
                                      OsdMap, OsdSet, PgCounts, Placement, Pool, PoolChange,
                                      PoolSpace, Question, Readings, Reply, Signals, Space,
                                      UpmapEntry, pool_of)
@@ -262,7 +262,6 @@ class FakeCluster:
         self.sent: List[Dict[str, Any]] = []
         self.logged: List[str] = []
         self.checks: Dict[str, Any] = {}
-        self.audited: List[AuditEntry] = []
         self.progress_events: Dict[str, float] = {}
         self.most_moving = 0
         self.stored_reads = 0
@@ -777,9 +776,6 @@ class FakeCluster:
             return {}
         return {key: self.kv.lost[key] if key in self.kv.lost else self.kv.data.get(key)
                 for key in keys}
-
-    def audit_log(self) -> List[AuditEntry]:
-        return list(self.audited)
 
     def unanswered(self) -> bool:
         return self.mons_silent

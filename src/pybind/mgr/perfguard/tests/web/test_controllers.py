@@ -41,9 +41,11 @@ class Base:
 
 class Mgr:
     """The dashboard's module: remembers what it was asked for."""
+    ClusterLogPrio = types.SimpleNamespace(INFO='info')
 
     def __init__(self) -> None:
         self.asked: List[Any] = []
+        self.audited: List[str] = []
         self.answer: Any = (0, '{"phase": "IDLE"}', '')
 
     def remote(self, module: str, method: str, **given: Any) -> Any:
@@ -51,6 +53,10 @@ class Mgr:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    def cluster_log(self, channel: str, priority: str, message: str) -> None:
+        assert (channel, priority) == ('audit', 'info')
+        self.audited.append(message)
 
 
 def noted(**notes: Any) -> Callable[[Any], Any]:
@@ -130,9 +136,17 @@ def test_both_controllers_need_the_managers_scope(web: Any) -> None:
 
 def test_a_request_is_answered_by_the_commands_handler(web: Any) -> None:
     assert web.api.rebalance_prepare(force=True) == {'phase': 'IDLE'}
-    assert web.mgr.asked == [('perfguard', 'rebalance_prepare', {
-        'format': 'json', 'force': True, 'by': 'dashboard user alice'})]
+    assert web.mgr.asked == [('perfguard', 'rebalance_prepare', {'format': 'json', 'force': True})]
     assert web.response.headers['Cache-Control'] == 'no-store'
+
+
+def test_the_audit_log_names_the_user_of_each_request_that_acts(web: Any) -> None:
+    web.api.status()
+    assert web.mgr.audited == []
+    web.request.path_info = '/api/perfguard/probe/1\n/cancel'
+    web.api.probe_cancel(run=1)
+    assert web.mgr.audited == [
+        "perfguard: POST '/api/perfguard/probe/1\\n/cancel' by 'alice'"]
 
 
 @pytest.mark.parametrize('retval, status', [(-errno.EINVAL, 400), (-errno.EBUSY, 409),
