@@ -3,14 +3,13 @@
 import errno
 import json
 import time
-from itertools import chain
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
 from ..rebalance.following import followed
-from ..rebalance.orders import Order
+from ..rebalance.orders import Order, expansion, words
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
 from ..rebalance.report import plan_json, summary
@@ -22,22 +21,9 @@ from ..window import duration_seconds
 from .shell import CommandResult, Handlers, line, patiently, reads, show, writes
 
 
-def _words(*texts: Optional[str]) -> Tuple[str, ...]:
-    """The items of a list in any notation: "8,9", "8 9" or in several arguments. Raises Refused for
-    an argument without a word, such as an empty variable of a shell."""
-    found = [text.replace(',', ' ').split() for text in texts if text is not None]
-    if not all(found):
-        raise Refused(errno.EINVAL, 'an argument for OSDs, hosts or racks is empty')
-    return tuple(chain.from_iterable(found))
-
-
 def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[str],
                **more: Any) -> Order:
-    """`what`: osd.<id>, hosts and other buckets, as drain takes them."""
-    named = _words(*what or ())
-    return Order('expand', _words(osds) + tuple(each for each in named if each.startswith('osd.')),
-                 _words(hosts) + tuple(each for each in named if not each.startswith('osd.')),
-                 **more)
+    return expansion(words(*what or ()), words(osds), words(hosts), **more)
 
 
 def _planned(change: str, what: List[str], weight: Optional[str], prior_version: Optional[int],
@@ -61,7 +47,7 @@ def _planned(change: str, what: List[str], weight: Optional[str], prior_version:
     if change not in ('rule', 'pg_num') and not what:
         raise Refused(errno.EINVAL, '%s requires OSDs, hosts or racks' % change)
     # A pool's name may contain commas.
-    names = tuple(what) if change in ('rule', 'pg_num') else _words(*what)
+    names = tuple(what) if change in ('rule', 'pg_num') else words(*what)
     return Order(change, names, force=force)
 
 
@@ -251,7 +237,7 @@ class RebalanceCommands(Handlers):
     @writes('perfguard drain', tables.order)
     def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
-        return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force))
+        return self._order(Order('drain', words(*what), dry_run=dry_run, force=force))
 
     @reads('perfguard drain ls', tables.drains)
     def drain_ls(self) -> Json:
@@ -264,14 +250,14 @@ class RebalanceCommands(Handlers):
         """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
-            return show(self.loop.ask(Order(CANCEL, _words(*what))), format, accepted)
-        return show(self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force)),
+            return show(self.loop.ask(Order(CANCEL, words(*what))), format, accepted)
+        return show(self._order(Order(REPLACE, words(*what), dry_run=dry_run, force=force)),
                     format, tables.replacement)
 
     @writes('perfguard undrain', tables.order)
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
-        return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force))
+        return self._order(Order('undrain', words(*what), dry_run=dry_run, force=force))
 
     @writes('perfguard rebalance apply', tables.order)
     def rebalance_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
@@ -325,17 +311,17 @@ class RebalanceCommands(Handlers):
     @reads('perfguard preview drain', tables.order)
     def preview_drain(self, what: List[str]) -> Json:
         """Show what drain would do (needs read access only)"""
-        return self._order(Order('drain', _words(*what), dry_run=True))
+        return self._order(Order('drain', words(*what), dry_run=True))
 
     @reads('perfguard preview replace', tables.replacement)
     def preview_replace(self, what: List[str]) -> Json:
         """Show what replace would do first (needs read access only)"""
-        return self._order(Order(REPLACE, _words(*what), dry_run=True))
+        return self._order(Order(REPLACE, words(*what), dry_run=True))
 
     @reads('perfguard preview undrain', tables.order)
     def preview_undrain(self, what: List[str]) -> Json:
         """Show what undrain would do (needs read access only)"""
-        return self._order(Order('undrain', _words(*what), dry_run=True))
+        return self._order(Order('undrain', words(*what), dry_run=True))
 
     @reads('perfguard preview apply', tables.order)
     def preview_apply(self, inbuf: Optional[str] = None,

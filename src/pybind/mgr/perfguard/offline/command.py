@@ -20,8 +20,8 @@ from ..options import DEFAULTS
 from ..rebalance.crush_orders import WEIGHT_SET_OPTION
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
-from ..rebalance.orders import (Order, OrderFacts, change_of, how_to_leave_empty, is_tiny,
-                                warnings)
+from ..rebalance.orders import (Order, OrderFacts, change_of, expansion, how_to_leave_empty,
+                                is_tiny, warnings, words)
 from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
@@ -330,9 +330,8 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')
     osdmap = maps.osdmap
-    order = Order(args.command, () if args.command == 'expand' else tuple(args.what),
-                  tuple(args.what) if args.command == 'expand' else (),
-                  weight=getattr(args, 'weight', None))
+    order = expansion(words(*args.what), weight=args.weight) if args.command == 'expand' \
+        else Order('drain', words(*args.what))
     facts = OrderFacts(osdmap, maps.crush, source.space())
     change = change_of(order, facts)
     if change is None:

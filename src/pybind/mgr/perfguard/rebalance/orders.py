@@ -4,8 +4,9 @@ refused."""
 import errno
 import math
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median
-from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Set,
+from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
                     Tuple, Union)
 
 from ..cluster.crush import CrushRules
@@ -60,6 +61,23 @@ class OrderFacts:
     shared: Mapping[int, float] = field(default_factory=dict)
     #: OSDs that were new before an expansion that was rolled back.
     undone: AbstractSet[int] = frozenset()
+
+
+def words(*texts: Optional[str]) -> Tuple[str, ...]:
+    """The items of a list in any notation: "8,9", "8 9" or in several arguments. Raises Refused for
+    an argument without a word, such as an empty variable of a shell."""
+    items = [text.replace(',', ' ').split() for text in texts if text is not None]
+    if not all(items):
+        raise Refused(errno.EINVAL, 'an argument for OSDs, hosts or racks is empty')
+    return tuple(chain.from_iterable(items))
+
+
+def expansion(what: Sequence[str], osds: Sequence[str] = (), hosts: Sequence[str] = (),
+              weight: Optional[str] = None, force: bool = False, dry_run: bool = False) -> Order:
+    """The order to expand. `what`: osd.<id>, hosts and other buckets, as drain takes them."""
+    return Order('expand', (*osds, *(name for name in what if name.startswith('osd.'))),
+                 (*hosts, *(name for name in what if not name.startswith('osd.'))),
+                 weight=weight, force=force, dry_run=dry_run)
 
 
 def is_tiny(weight: float) -> bool:
@@ -137,6 +155,11 @@ def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
     return {osd: why for osd, why in found.items() if osd in meant}
 
 
+def left_out_text(osd: int, why: str) -> str:
+    """For operators: an OSD that an expansion does not take."""
+    return 'osd.%d %s ("expand osd.%d" adds it)' % (osd, why, osd)
+
+
 def _not_new(osd: int, inventory: OrderFacts) -> str:
     space = inventory.space.get(osd)
     if osd not in inventory.undone:
@@ -158,14 +181,13 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
         raise Refused(errno.EAGAIN, '; '.join(
             'osd.%d %s' % item for item in found.items() if item[1] == UNREPORTED)
             + ': try again in a few seconds', not_fit=True)
-    texts = ['osd.%d %s (add it with --osds %d)' % (osd, why, osd)
-             for osd, why in found.items()]
+    texts = [left_out_text(osd, why) for osd, why in found.items()]
     if weight is not None:
         raise Refused(errno.ENOENT, '; '.join([
             'no new OSD of CRUSH weight 0 is up and in to receive the weight', *texts]))
     if texts:
         raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (for another CRUSH '
-                      'change, begin with "rebalance prepare")' % '; '.join(texts))
+                      'change, begin with "ceph perfguard rebalance prepare")' % '; '.join(texts))
 
 
 def _drain(order: Order, inventory: OrderFacts) -> Change:

@@ -4,6 +4,7 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, plural, reason_lines,
                       seconds_text, table, time_text)
+from .orders import left_out_text
 
 #: Number of limits in `rebalance status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_SHARE = 4, 0.01
@@ -259,7 +260,7 @@ def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
 def order(data: Json) -> str:
     """The effects of an expansion, a drain or another change of CRUSH."""
     lines = []
-    remarks = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
+    remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))
     if data['campaign'] is not None:
         lines.append('campaign %d %s; "rebalance status" shows the progress' % (

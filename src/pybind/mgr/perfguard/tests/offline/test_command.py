@@ -508,11 +508,23 @@ def test_weights_stay_where_the_mons_would_refuse_the_pins(change, tmp_path):
 
 @pytest.mark.parametrize('argv, words', [
     (('drain', 'nowhere'), "no OSD, host or rack 'nowhere'"),
-    (('expand', 'osd.3'), 'no OSD of CRUSH weight 0 in osd.3'),
+    (('expand', 'osd.3'), 'osd.3 already has CRUSH weight 1'),
     (('expand', '--weight', 'x'), 'weight')])
 def test_a_change_that_is_refused_is_one_line(change, argv, words):
     status, out, err = change(*argv)
     assert (status, out) == (2, '') and words in err and err.count('\n') == 1
+
+
+def test_an_osd_that_held_pgs_before_is_added_by_its_name(change, tmp_path, monkeypatch):
+    """As after the replacement of a disk under the same ID."""
+    monkeypatch.setitem(OSD_DUMP['osds'][9], 'up_thru', 70)
+    (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
+    status, _, err = change('expand')
+    assert status == 2 and 'osd.9 held PGs before ("expand osd.9" adds it)' in err
+    for words in (('osd.9',), ('osd.9,',)):
+        status, out, _ = change('expand', *words)
+        assert status == 0 and 'ceph osd crush reweight osd.9 1.0' in out.splitlines()
+    assert change('drain', 'osd.3,osd.4')[0] == 0
 
 
 # ---- release and plan
