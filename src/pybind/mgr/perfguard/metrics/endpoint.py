@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The HTTP endpoint for Prometheus, on its own port: no release lets a module add metrics to those
 of the prometheus module.
-
-Its web server has one thread that no client can block.
 """
 import contextlib
+import http.client
 import ipaddress
 import logging
-import selectors
 import socket
+import socketserver
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from http.server import BaseHTTPRequestHandler
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tuple, cast
 
 from .page import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
-#: Maximum size of a request with its headers, and of further data until the client is dropped.
+#: Maximum size of a request with its headers.
 REQUEST_BYTES = 8 << 10
-REST_BYTES = 64 << 10
 #: Maximum time from the start of a connection to the end of the response.
 TOTAL_SECONDS = 10.0
 #: Maximum number of connections, after which the oldest one is dropped; and the backlog of the
@@ -30,179 +29,133 @@ BACKLOG = 32
 LOOK_SECONDS = 0.5
 #: Pause of accepting connections without free file descriptors.
 PAUSE_SECONDS = 0.2
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-
-_END = b'\r\n\r\n'
-_REASONS = {200: 'OK', 400: 'Bad Request', 404: 'Not Found', 405: 'Method Not Allowed',
-            431: 'Request Header Fields Too Large', 500: 'Internal Server Error'}
 
 
-class Answer(NamedTuple):
-    status: int
-    body: bytes
-    content_type: str = 'text/plain; charset=utf-8'
-    headers: Tuple[Tuple[str, str], ...] = ()
+class _LimitedReader:
+    """Limits the lines of a request as a whole: http.server limits each line to 64 KiB."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = REQUEST_BYTES
+        self.close = stream.close
+
+    def readline(self, limit: int) -> bytes:
+        line = self._stream.readline(min(limit, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.LineTooLong('request')
+        return line
 
 
-#: Method and path of a request -> response.
-Handler = Callable[[str, str], Answer]
+class _Request(BaseHTTPRequestHandler):
+    """A request, after which the connection is closed. All but GET and HEAD are answered 501."""
+    server: 'Server'
+    server_version, sys_version = 'perfguard', ''
+    #: Also of a request that has none: the response to HTTP/0.9 would have no status.
+    default_request_version = 'HTTP/1.0'
+    error_message_format, error_content_type = '%(code)d %(message)s\n', 'text/plain; charset=utf-8'
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = cast(Any, _LimitedReader(self.rfile))
+
+    def do_GET(self) -> None:
+        if self.path.partition('?')[0] != '/metrics':
+            self.send_error(404, 'the metrics are at /metrics')
+            return
+        try:
+            page = self.server.page()
+        except Exception:
+            log.exception('cannot render the metrics')
+            self.send_error(500, 'see the log of the mgr')
+            return
+        self.send_response(200)
+        self.send_header('Content-Type', CONTENT_TYPE)
+        self.send_header('Content-Length', str(len(page)))
+        self.end_headers()
+        if self.command == 'GET':
+            self.wfile.write(page)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
 
 
-class _Connection:
-    def __init__(self, client: socket.socket, deadline: float) -> None:
-        self.client = client
-        self.deadline = deadline
-        self.request = b''
-        #: Data that is still to be sent; None: the request is not complete yet.
-        self.answer: Optional[memoryview] = None
-        self.rest = 0
+class Server(socketserver.ThreadingTCPServer):
+    """A web server for one page; it listens from its creation, which raises OSError.
 
-
-class Server:
-    """A web server for small pages; it listens from its creation, which raises OSError.
-
-    It waits for all connections at once. The size and the total time of a request are limited, so
-    a client that sends or reads single bytes slowly is dropped like an idle one. There is no TLS,
-    no request body, and no second request on a connection.
+    Each connection has a thread, which ends when the connection is closed. The number of
+    connections, the size of a request and its total time are limited, so a client that sends or
+    reads single bytes slowly is dropped like an idle one. There is no TLS.
     """
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = BACKLOG
 
-    def __init__(self, address: str, port: int, handler: Handler,
+    def __init__(self, address: str, port: int, page: Callable[[], bytes],
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._handler = handler
+        self.address_family = socket.AF_INET6 if ':' in address else socket.AF_INET
+        self._page = page
         self._clock = clock
-        self._connections: Dict[int, _Connection] = {}
-        family = socket.AF_INET6 if ':' in address else socket.AF_INET
-        dual = address == '::' and socket.has_dualstack_ipv6()
-        self._listening = socket.create_server((address, port), family=family, backlog=BACKLOG,
-                                               dualstack_ipv6=dual)
-        self._listening.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, _READ)
-        self._stopping = False
+        self._lock = threading.Lock()
+        self._deadlines: Dict[socket.socket, float] = {}
+        super().__init__((address, port), _Request)
+        # The client may be gone when it is accepted.
+        self.socket.setblocking(False)
 
-    def serve(self) -> None:
-        """Serve until `stop`."""
-        while not self._stopping:
-            for key, events in self._selector.select(LOOK_SECONDS):
-                self._look(key.fd, events)
-            self._drop_late()
+    def page(self) -> bytes:
+        """What is served, which is made by one thread at a time."""
+        with self._lock:
+            return self._page()
 
-    def stop(self) -> None:
-        """Accept no further connection. Thread-safe."""
-        self._stopping = True
-        with contextlib.suppress(OSError):
-            # This also wakes the other thread.
-            self._listening.shutdown(socket.SHUT_RDWR)
+    def server_bind(self) -> None:
+        if self.server_address[0] == '::' and socket.has_dualstack_ipv6():
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
-    def close(self) -> None:
-        """Close all sockets; `serve` must not be running. May be called twice."""
-        for connection in list(self._connections.values()):
-            self._drop(connection)
-        self._selector.close()
-        self._listening.close()
-
-    # ---- Connections
-
-    def _look(self, fd: int, events: int) -> None:
-        connection = self._connections.get(fd)
-        if connection is None:
-            if fd == self._listening.fileno() and not self._stopping:
-                self._accept()
-            return
+    def get_request(self) -> Tuple[socket.socket, Any]:
         try:
-            if events & _WRITE:
-                self._send(connection)
-            elif connection.answer is None:
-                self._receive(connection)
-            else:
-                self._receive_rest(connection)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            log.debug('a metrics client disconnected: %s', error)
-            self._drop(connection)
-
-    def _accept(self) -> None:
-        try:
-            client, _ = self._listening.accept()
-        except OSError as error:
+            return super().get_request()
+        except OSError:
             # Otherwise a lack of file descriptors would keep this thread busy.
-            log.debug('could not accept a metrics connection: %s', error)
             time.sleep(PAUSE_SECONDS)
-            return
-        client.setblocking(False)
-        if len(self._connections) >= CONNECTIONS:
-            self._drop(min(self._connections.values(), key=lambda each: each.deadline))
-        self._connections[client.fileno()] = _Connection(client, self._clock() + TOTAL_SECONDS)
-        self._selector.register(client, _READ)
+            raise
 
-    def _receive(self, connection: _Connection) -> None:
-        received = connection.client.recv(REQUEST_BYTES)
-        if not received:
-            self._drop(connection)
-            return
-        connection.request += received
-        if _END in connection.request:
-            answer = self._answer(connection.request.partition(_END)[0])
-        elif len(connection.request) >= REQUEST_BYTES:
-            answer = rendered(Answer(431, b'the request is too long\n'))
-        else:
-            return
-        connection.request = b''
-        connection.answer = memoryview(answer)
-        self._selector.modify(connection.client, _WRITE)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        open_requests = list(self._deadlines)
+        if len(open_requests) >= CONNECTIONS:
+            self._end(open_requests[0])
+        self._deadlines[request] = self._clock() + TOTAL_SECONDS
+        super().process_request(request, client_address)
 
-    def _answer(self, request: bytes) -> bytes:
-        words = request.split(b'\r\n', 1)[0].decode('latin-1').split(' ')
-        if len(words) != 3 or not words[2].startswith('HTTP/1.'):
-            return rendered(Answer(400, b'HTTP/1.1 only\n'))
-        return rendered(self._handler(words[0], words[1].partition('?')[0]), words[0] == 'HEAD')
-
-    def _send(self, connection: _Connection) -> None:
-        assert connection.answer is not None
-        connection.answer = connection.answer[connection.client.send(connection.answer):]
-        if not connection.answer:
-            # Further data of the client is read: closing at once would reset the connection and
-            # lose the response.
-            connection.client.shutdown(socket.SHUT_WR)
-            self._selector.modify(connection.client, _READ)
-
-    def _receive_rest(self, connection: _Connection) -> None:
-        received = len(connection.client.recv(REQUEST_BYTES))
-        connection.rest += received
-        if not received or connection.rest > REST_BYTES:
-            self._drop(connection)
-
-    def _drop_late(self) -> None:
+    def service_actions(self) -> None:
+        """End requests that take too long. Called after each request and every LOOK_SECONDS."""
         now = self._clock()
-        for connection in [each for each in self._connections.values() if each.deadline <= now]:
-            self._drop(connection)
+        for request, deadline in self._deadlines.copy().items():
+            if deadline <= now:
+                self._end(request)
 
-    def _drop(self, connection: _Connection) -> None:
-        del self._connections[connection.client.fileno()]
-        self._selector.unregister(connection.client)
-        connection.client.close()
+    def _end(self, request: socket.socket) -> None:
+        """Make the thread of the request fail."""
+        self._deadlines.pop(request, None)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
+    def shutdown_request(self, request: Any) -> None:
+        self._deadlines.pop(request, None)
+        super().shutdown_request(request)
 
-def rendered(answer: Answer, head: bool = False) -> bytes:
-    """The bytes of a response; `head`: without the body."""
-    return ''.join(_lines(answer)).encode('latin-1') + (b'' if head else answer.body)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug('a metrics client was dropped', exc_info=True)
 
-
-def _lines(answer: Answer) -> Iterator[str]:
-    yield 'HTTP/1.1 %d %s\r\n' % (answer.status, _REASONS[answer.status])
-    headers: List[Tuple[str, str]] = [
-        ('Content-Type', answer.content_type), ('Content-Length', str(len(answer.body))),
-        *answer.headers, ('Connection', 'close')]
-    for name, value in headers:
-        yield '%s: %s\r\n' % (name, value)
-    yield '\r\n'
+    def server_close(self) -> None:
+        super().server_close()
+        for request in self._deadlines.copy():
+            self._end(request)
 
 
 # ---- The endpoint
 
-#: Maximum time to wait for a stop.
-CLOSE_SECONDS = 2.0
 #: Time until a server that could not start, or has failed, is started again.
 RETRY_SECONDS = 5.0
 
@@ -222,7 +175,7 @@ def place_of(option: Callable[[str], object]) -> Place:
 
 
 class Endpoint:
-    """Only one thread may call it; the thread of the server calls `text`."""
+    """Only one thread may call it; threads of the server call `text`, one at a time."""
 
     def __init__(self, text: Callable[[], bytes], place: Callable[[], Place],
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -262,7 +215,7 @@ class Endpoint:
         failure = ''
         server: Optional[Server] = None
         try:
-            server = Server(_usable(place.address), place.port, self._answer)
+            server = Server(_usable(place.address), place.port, self._text)
             thread = threading.Thread(target=self._serve, args=(server,),
                                       name='perfguard-metrics')
             thread.start()
@@ -271,7 +224,7 @@ class Endpoint:
             failure = str(error) or repr(error)
             if server is not None:
                 # It listens already, and would block the next attempt.
-                server.close()
+                server.server_close()
         else:
             self._server, self._thread = server, thread
         self._report(place, failure)
@@ -289,32 +242,20 @@ class Endpoint:
     @staticmethod
     def _serve(server: Server) -> None:
         try:
-            server.serve()
+            server.serve_forever(LOOK_SECONDS)
         except Exception:
             log.exception('the metrics server ended')
         finally:
-            server.close()
+            server.server_close()
 
     def close(self) -> None:
         server, thread = self._server, self._thread
         self._server = self._thread = None
         if server is None or thread is None:
             return
-        server.stop()
-        thread.join(CLOSE_SECONDS)
-
-    # ---- Requests, in the thread of the server
-
-    def _answer(self, method: str, path: str) -> Answer:
-        if path != '/metrics':
-            return Answer(404, b'the metrics are at /metrics\n')
-        if method not in ('GET', 'HEAD'):
-            return Answer(405, b'GET or HEAD\n', headers=(('Allow', 'GET, HEAD'),))
-        try:
-            return Answer(200, self._text(), CONTENT_TYPE)
-        except Exception:
-            log.exception('cannot render the metrics')
-            return Answer(500, b'see the log of the mgr\n')
+        if thread.is_alive():
+            server.shutdown()
+            thread.join()
 
 
 def _usable(address: str) -> str:

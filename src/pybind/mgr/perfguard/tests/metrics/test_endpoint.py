@@ -4,13 +4,14 @@ import http.client
 import socket
 import threading
 import time
+from concurrent import futures
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, cast
 
 import pytest
 
 from perfguard.metrics import endpoint as module
 from perfguard.metrics.endpoint import (CONNECTIONS, REQUEST_BYTES, RETRY_SECONDS, TOTAL_SECONDS,
-                                        Answer, Endpoint, Place, Server, place_of)
+                                        Endpoint, Place, Server, place_of)
 
 LOOPBACK = '127.0.0.1'
 
@@ -90,8 +91,7 @@ def test_requests(bench: Bench) -> None:
     status, headers, body = bench.ask(method='HEAD')
     assert (status, headers['Content-Length'], body) == (200, '4', b'')
     assert [bench.ask(path)[0] for path in ('/', '/metrics/', '/metrics/../metrics')] == [404] * 3
-    status, headers, _ = bench.ask(method='POST')
-    assert (status, headers['Allow']) == (405, 'GET, HEAD')
+    assert [bench.ask(method=method)[0] for method in ('POST', 'DELETE')] == [501, 501]
     assert bench.ask('/metrics?x=1')[0] == 200
 
 
@@ -189,7 +189,7 @@ def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     threads = own_threads()
     with monkeypatch.context() as broken:
-        broken.setattr(Server, 'serve', breaking_down)
+        broken.setattr(Server, 'serve_forever', breaking_down)
         bench.endpoint.tend()
         thread = serving(bench)
         thread.join()
@@ -244,9 +244,8 @@ class Bounded:
     def __init__(self) -> None:
         self.now = 100.0
         self.port = free_port()
-        self.server = Server(LOOPBACK, self.port, lambda method, path: Answer(200, b'page'),
-                             lambda: self.now)
-        self.thread = threading.Thread(target=self.server.serve, daemon=True)
+        self.server = Server(LOOPBACK, self.port, lambda: b'page', lambda: self.now)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
     def client(self, sent: bytes = b'') -> socket.socket:
@@ -260,17 +259,17 @@ class Bounded:
             return b''.join(iter(lambda: client.recv(65536), b''))
 
     def known(self) -> int:
-        return len(self.server._connections)
+        return len(self.server._deadlines)
 
 
 @pytest.fixture
 def bounded() -> Iterator[Bounded]:
     found = Bounded()
     yield found
-    found.server.stop()
+    found.server.shutdown()
     found.thread.join(10)
     assert not found.thread.is_alive()
-    found.server.close()
+    found.server.server_close()
 
 
 GET = b'GET /metrics HTTP/1.1\r\n'
@@ -278,15 +277,42 @@ GET = b'GET /metrics HTTP/1.1\r\n'
 
 @pytest.mark.parametrize('sent, status', [
     (GET + b'Host: x\r\n\r\n', b'200'), (b'nonsense\r\n\r\n', b'400'),
-    (b'GET /metrics\r\n\r\n', b'400'), (b'\xff\xfe\r\n\r\n', b'400'),
-    (GET + b'A: ' + b'x' * REQUEST_BYTES, b'431'), (b'x' * (2 * REQUEST_BYTES), b'431'),
-    (GET + b'Content-Length: 4000000000\r\n\r\n' + b'x' * 4096, b'200')])
+    (b'GET /metrics\r\n\r\n', b'200'), (b'\xff\xfe\r\n\r\n', b'400'),
+    (GET + b'A: ' + b'x' * REQUEST_BYTES, b'431'),
+    (GET + 90 * (b'A: ' + b'x' * 90 + b'\r\n'), b'431'),
+    (GET + b'Content-Length: 4000000000\r\n\r\n' + b'x' * 4096, b'200')],
+    ids=['good', 'nonsense', 'no version', 'no text', 'long line', 'long request', 'with a body'])
 def test_a_request_is_answered_at_once_or_refused(bounded: Bounded, sent: bytes,
                                                   status: bytes) -> None:
     with bounded.client(sent) as client:
-        assert client.recv(12) == b'HTTP/1.1 ' + status
+        assert client.recv(12) == b'HTTP/1.0 ' + status
         client.shutdown(socket.SHUT_WR)
         wait(lambda: not bounded.known())
+
+
+def test_a_request_line_that_is_too_long_has_no_response(bounded: Bounded) -> None:
+    assert bounded.answer(b'GET /' + b'x' * (REQUEST_BYTES - 4)) == b''
+    wait(lambda: not bounded.known())
+
+
+def test_pages_are_made_one_at_a_time(bench: Bench) -> None:
+    """The page keeps what it has made, and is no thread's own."""
+    making: List[int] = []
+
+    def text() -> bytes:
+        making.append(1)
+        time.sleep(0.02)
+        count = len(making)
+        making.pop()
+        return b'%d' % count
+
+    endpoint = Endpoint(text, lambda: bench.place)
+    endpoint.tend()
+    try:
+        with futures.ThreadPoolExecutor(4) as clients:
+            assert {page for _, _, page in clients.map(lambda _: bench.ask(), range(4))} == {b'1'}
+    finally:
+        endpoint.close()
 
 
 def test_what_follows_a_request_is_bounded(bounded: Bounded) -> None:
@@ -325,7 +351,7 @@ def serving(bench: Bench) -> threading.Thread:
     return cast(threading.Thread, cast(Any, bench.endpoint)._thread)
 
 
-def breaking_down(_: Any) -> None:
+def breaking_down(_: Any, poll_interval: float) -> None:
     raise RuntimeError('no more threads')
 
 
