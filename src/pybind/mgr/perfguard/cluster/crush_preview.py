@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .dumps import pg_nums, with_pg_nums
+from .dumps import pg_nums, with_osds_up, with_pg_nums
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from .types import (NO_OSD, OsdMap, OsdSet, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of,
                     seed_of)
@@ -66,13 +66,18 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
     pool with another rule, or with other numbers of PGs.
 
     `whole`: include all PGs of the affected pools.
-    The tools work on copies in a temporary directory.
+    The tools work on copies in a temporary directory, in which OSDs that are down and in are up:
+    they keep their place, and their data.
     """
+    def all_up(epoch: int) -> bytes:
+        absent = osdmap.absent
+        return with_osds_up(source(epoch), absent) if absent else source(epoch)
+
     try:
         with _tools(stopping) as tools:
             if isinstance(rule, PoolPgs):
-                return _outlook_of_pgs(tools, osdmap, source, rule)
-            return _outlook(tools, osdmap, source, weights, crush_map, whole, rule)
+                return _outlook_of_pgs(tools, osdmap, all_up, rule)
+            return _outlook(tools, osdmap, all_up, weights, crush_map, whole, rule)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:

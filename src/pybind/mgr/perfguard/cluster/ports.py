@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The interface to the cluster. cluster.mgr implements it for ceph-mgr, tests for fakes."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol,
-                    Sequence, Tuple, Union)
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
+                    Protocol, Sequence, Tuple, Union)
 
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
@@ -17,7 +17,7 @@ class ToolFailed(PerfguardError):
 
 class FuturePg(NamedTuple):
     """A PG that a change may affect."""
-    #: Its current OSDs.
+    #: Its current OSDs, with those that are down and in.
     acting: OsdSet
     #: The OSDs that CRUSH will choose.
     raw: OsdSet
@@ -36,6 +36,11 @@ class Future:
     crush_map: Optional[bytes] = None
     #: The other PGs of the affected pools, if requested.
     others: Mapping[str, FuturePg] = field(default_factory=dict)
+
+    def raws(self, pgids: Iterable[str]) -> Dict[str, OsdSet]:
+        """The OSDs that CRUSH will choose for some PGs, as far as they are known."""
+        return {pgid: pgs[pgid].raw for pgid in pgids for pgs in (self.pgs, self.others)
+                if pgid in pgs}
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,13 @@ class OsdMap:
     upmap_primaries: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def absent(self) -> FrozenSet[int]:
+        """OSDs that are down and keep their place in CRUSH, and their data. Ceph leaves them out of
+        up and acting sets. Nothing returns on a destroyed OSD."""
+        return frozenset(osd.id for osd in self.osds.values()
+                         if osd.is_down_but_in and not osd.destroyed)
+
+    @property
     def pg_count(self) -> int:
         """PGs of all pools."""
         return sum(pool.pg_num for pool in self.pools.values())

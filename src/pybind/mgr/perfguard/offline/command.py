@@ -26,9 +26,10 @@ from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
+from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
 from ..upmap.pins import INCOMPLETE
-from .plans import (NO_RAWS, CommandBatch, HeldBack, PinPlan, Raws, Script, batches, commands,
-                    entries_json, held_back, listing, plan_pins, reasons_json, script, trouble)
+from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
+                    held_back, listing, plan_pins, pool_up_of, reasons_json, script, trouble)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
 
 #: Exit status for missing or invalid input; argparse uses it, too.
@@ -239,13 +240,13 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         raise BadInput('--crush-dump is required with --osd-dump')
     _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
     _refuse_or_warn(args.command, trouble(pgs))
-    plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source))
+    plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs))
     caps = _caps(args, maps)
     found = _batches(plan, maps, caps, args.command == 'release', progress)
     moves = [move for batch in found for move in batch]
     forecast = plan_moves(moves, caps.pgs, caps.target, None)
     _summarize_release(args.command, plan, maps, forecast)
-    _name_empty(maps.crush, pgs)
+    _name_empty(maps.crush, maps.osdmap, pgs)
     entries = [plan.entries(move.pgid for move in batch) for batch in found]
     return _printed(args, maps, {
         **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
@@ -259,9 +260,10 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
                 for batch, each in zip(found, entries)], repeated=args.command == 'release'))
 
 
-def _name_empty(crush: CrushRules, pgs: Sequence[PgSets]) -> None:
-    """Name drained OSDs that are empty."""
-    tiny = {osd for osd, weight in crush.weights().items() if is_tiny(weight)}
+def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
+    """Name drained OSDs that are empty. The sets of PGs do not show OSDs that are down."""
+    tiny = {osd for osd, weight in crush.weights().items() if is_tiny(weight)} - {
+        osd.id for osd in osdmap.osds.values() if not osd.up}
     if tiny:
         tiny.difference_update(*(pg.up for pg in pgs), *(pg.acting for pg in pgs))
     for osd in sorted(tiny)[:MOST_OSDS]:
@@ -291,23 +293,26 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
     return found
 
 
-def _raws(osdmap: OsdMap, source: Source) -> Raws:
-    if not osdmap.upmap_vectors:
+def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
+    lacking = lacking_osds(osdmap, pool_up_of(pgs), osdmap.pools)
+    if not osdmap.upmap_vectors and not lacking:
         return NO_RAWS
-    future = _outlook(osdmap, source, {})
+    future = _outlook(osdmap, source, {}, bool(lacking))
     if isinstance(future, NoFuture):
-        say('PGs with a pg_upmap entry are left alone: %s' % future.reason)
+        say('PGs that have a pg_upmap entry, or lack an OSD that is down, are left alone: %s'
+            % future.reason)
         return NO_RAWS
-    return {pgid: future.pgs[pgid].raw for pgid in osdmap.upmap_vectors if pgid in future.pgs}
+    return future.raws({*osdmap.upmap_vectors, *lacking})
 
 
-def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float]) -> Outlook:
-    """Where CRUSH places PGs with these weights of OSDs."""
+def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
+             whole: bool = False) -> Outlook:
+    """Where CRUSH places PGs with these weights of OSDs; `whole`: as crush_preview.outlook."""
     encoded = source.encoded(osdmap.epoch)
     if encoded is None:
         return NoFuture('--osdmap is not given')
-    whole = encoded
-    return crush_preview.outlook(osdmap, lambda epoch: whole, weights, None, lambda: False)
+    known = encoded
+    return crush_preview.outlook(osdmap, lambda epoch: known, weights, None, lambda: False, whole)
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:

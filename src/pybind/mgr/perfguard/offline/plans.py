@@ -16,6 +16,7 @@ from ..rebalance.adopting import adoptable
 from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_between, release_move,
                                window)
 from ..rebalance.types import PinRecord
+from ..upmap.down_osds import PoolUp, Raws
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import as_line, entry_commands, out_osds
 from .sources import Maps
@@ -79,9 +80,6 @@ def by_pgid(pg: PgSets) -> Tuple[int, int]:
 
 #: If any PG has one of these states, no PG is released.
 STOPS = ('laggy', 'stale', 'backfill_toofull')
-#: Where CRUSH alone places PGs with a pg_upmap entry, which hides it.
-Raws = Mapping[str, OsdSet]
-NO_RAWS: Raws = {}
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws)
     """`raws`: the known raw sets."""
     osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
     placed = {row.pgid: row for row in rows}
-    ups: Dict[int, Dict[str, OsdSet]] = {}
-    for row in rows:
-        ups.setdefault(pool_of(row.pgid), {})[row.pgid] = row.up
-    found = adoptable(osdmap, crush, lambda pool: ups.get(pool, {}), Balancing(), raws=raws)
+    found = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
     left, moves = dict(found.left), []
     for pgid, pin in found.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
@@ -119,6 +114,13 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws)
         else:
             moves.append(move)
     return HeldBack(found.pins, tuple(moves), left, tuple(_moving(maps, rows)))
+
+
+def pool_up_of(rows: Iterable[PgSets]) -> PoolUp:
+    ups: Dict[int, Dict[str, OsdSet]] = {}
+    for row in rows:
+        ups.setdefault(pool_of(row.pgid), {})[row.pgid] = row.up
+    return lambda pool: ups.get(pool, {})
 
 
 def trouble(rows: Sequence[PgSets]) -> str:
@@ -135,7 +137,7 @@ def trouble(rows: Sequence[PgSets]) -> str:
 
 def _why_not(row: PgSets) -> str:
     """Why a pin must wait; '': it may be released."""
-    if 'degraded' in row.state or NO_OSD in row.acting:
+    if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
         return 'the PG is degraded and must recover first'
     if row.up != row.acting:
         return 'the PG is moving already'

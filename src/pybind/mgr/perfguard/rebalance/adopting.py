@@ -16,7 +16,7 @@ goals of a campaign, so PGs move under its caps and stop conditions.
 import errno
 import json
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import (Balancing, Document, Items, Json, Osd, OsdMap, OsdSet, Pair, Pool,
@@ -24,6 +24,7 @@ from ..cluster.types import (Balancing, Document, Items, Json, Osd, OsdMap, OsdS
 from ..errors import Refused
 from ..observation import Observation
 from ..upmap.balance import PlacedPg, balance
+from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, with_down_osds
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
@@ -33,10 +34,10 @@ from .types import TINY_WEIGHT, PinRecord
 
 #: Maximum deviation, in PGs, of an OSD that has its share.
 SHARE_PGS = 1.0
-NO_RAWS: Mapping[str, OsdSet] = {}
 #: Maximum number of ignored entries, or pairs, that an answer lists.
 NAMED = 50
 VECTOR = 'a pg_upmap entry hides where CRUSH places the PG'
+LACKING = 'OSDs are down, and it is not known which of them the PG lacks'
 BALANCED = 'the pool is balanced with its upmaps'
 NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
 NOT_COVERED = "the balancer does not cover the pool, and the upmap may have been set by hand " \
@@ -107,13 +108,12 @@ class Adopted:
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
 
 
-def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-            known: FrozenSet[str], force: bool = False,
-            raws: Mapping[str, OsdSet] = NO_RAWS) -> Adopted:
+def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], force: bool = False,
+            raws: Raws = NO_RAWS) -> Adopted:
     """For any thread; `known`, `force` and `raws` as in adoptable."""
     osdmap = seen.osdmap
     found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, force, raws)
-    out = out_osds(osdmap.osds)
+    pool_up, out = with_down_osds(osdmap, pool_up, raws), out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
     for pgid, pin in found.pins.items():
@@ -125,12 +125,14 @@ def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
     return Adopted(found, tuple(moves))
 
 
-def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mapping[str, OsdSet]],
-              balancing: Balancing, known: FrozenSet[str] = frozenset(),
-              force: bool = False, raws: Mapping[str, OsdSet] = NO_RAWS) -> Adoption:
+def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
+              known: FrozenSet[str] = frozenset(), force: bool = False,
+              raws: Raws = NO_RAWS) -> Adoption:
     """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own; `force`:
     pools that the balancer does not cover as well, where operators may place PGs by hand.
-    `raws`: where CRUSH places PGs with a pg_upmap vector, as far as that is known."""
+    `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
+    down, as far as that is known."""
+    pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
     left: Dict[str, str] = {}
     kept = 0
@@ -159,7 +161,7 @@ def _with_upmaps(osdmap: OsdMap, known: FrozenSet[str]) -> Dict[int, List[str]]:
 
 class _PoolUpmaps:
     def __init__(self, osdmap: OsdMap, crush: CrushRules, pool: Pool,
-                 ups: Mapping[str, OsdSet], raws: Mapping[str, OsdSet]) -> None:
+                 ups: Mapping[str, OsdSet], raws: Raws) -> None:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
         self._raws = raws
         self._out = out_osds(osdmap.osds)
@@ -186,6 +188,8 @@ class _PoolUpmaps:
         why_not = 'the PG does not exist' if up is None else skip_reason(self._pool, pgid)
         if up is None or why_not is not None:
             return str(why_not)
+        if not self._pool.is_complete(up) and self._osdmap.absent:
+            return LACKING
         raw = self._raws[pgid] if entry.vector is not None else raw_from_up(up, entry, self._out)
         if raw is None:
             return AMBIGUOUS
@@ -346,9 +350,10 @@ def parsed(given: bytes) -> Dict[str, List[Pair]]:
     return found
 
 
-def imported(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-             pairs: Mapping[str, List[Pair]], raws: Mapping[str, OsdSet] = NO_RAWS) -> Imported:
+def imported(seen: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
+             raws: Raws = NO_RAWS) -> Imported:
     """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
+    pool_up = with_down_osds(seen.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     result, pins, left, moves = Imported(), {}, {}, []
     for pgid, wanted in pairs.items():
@@ -385,6 +390,8 @@ def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
     for source, target in wanted:
         if (source in final or target not in final) and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
+        if target in seen.osdmap.absent:
+            return 'osd.%d is down' % target
     if final == up:
         return IN_FORCE
     pin = plan_pin(pool, up, final, present, seen.osdmap.osds, seen.crush, raw=raw,

@@ -2,16 +2,17 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import AbstractSet, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 from ..cluster.ports import Future, View
 from ..cluster.tool_thread import ToolJob
-from ..cluster.types import Document, OsdSet
+from ..cluster.types import Document, pool_of
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
+from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, lacking_osds
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from .adopting import NO_RAWS, Adopted, Imported, adopted, imported, parsed
+from .adopting import Adopted, Imported, adopted, imported, parsed
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .join_plan import accepting
@@ -116,8 +117,9 @@ class CampaignOrders:
                   if not seen.crush.light_osds.isdisjoint(osds)]
 
         def work() -> Adopted:
+            pools = set(map(pool_of, (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)))
             return adopted(seen, view.pool_up, known, waiting.order.force,
-                           self._raws_behind(hidden, seen))
+                           self._raws_behind(hidden, pools, seen, view.pool_up))
 
         return self._begin_with(waiting, seen, lambda: work, Adopted.refuse_nothing)
 
@@ -132,18 +134,23 @@ class CampaignOrders:
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
             hidden = [pgid for pgid in pairs if pgid in seen.osdmap.upmap_vectors]
-            return imported(seen, view.pool_up, pairs, self._raws_behind(hidden, seen))
+            return imported(seen, view.pool_up, pairs, self._raws_behind(
+                hidden, set(map(pool_of, pairs)), seen, view.pool_up))
 
         return self._begin_with(waiting, seen, lambda: work, refuse,
                                 lambda campaign: replace(campaign, target='crush'))
 
-    def _raws_behind(self, hidden: Sequence[str], seen: Observation) -> Mapping[str, OsdSet]:
-        """Where CRUSH places PGs with a pg_upmap vector, as far as Ceph's tools show it. For the
-        tool thread."""
-        outlook = self._context.cluster.outlook(seen.osdmap, {}, None) if hidden else None
-        if not isinstance(outlook, Future):
+    def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], seen: Observation,
+                     pool_up: PoolUp) -> Raws:
+        """Where CRUSH places PGs with a pg_upmap vector, and those of some pools that lack an OSD
+        which is down, as far as Ceph's tools show it. For the tool thread."""
+        osdmap = seen.osdmap
+        lacking = [pgid for pgid in lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
+                   if pgid not in osdmap.upmap_vectors]
+        if not hidden and not lacking:
             return NO_RAWS
-        return {pgid: outlook.pgs[pgid].raw for pgid in hidden if pgid in outlook.pgs}
+        outlook = self._context.cluster.outlook(osdmap, {}, None, bool(lacking))
+        return outlook.raws([*hidden, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
                     work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],

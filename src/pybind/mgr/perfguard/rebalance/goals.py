@@ -3,21 +3,22 @@
 
 Computed once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
 changed or further PGs were pinned. The goals are in the pin records, and so survive a restart.
-The preview shows the same for a change of CRUSH before it is made.
+They do not depend on which OSDs are up; goals that do for lack of data are computed again once such
+an OSD is back. The preview shows the same for a change of CRUSH before it is made.
 """
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry,
-                             pool_of)
+from ..cluster.types import (Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance
+from ..upmap.down_osds import PoolUp
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..upmap.shares import PoolRoom, Room
@@ -34,6 +35,8 @@ _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING
 STUCK_SECONDS = 60.0
 #: Number of PGs that may be stuck even on a small cluster.
 FEW_STUCK = 8
+#: Words of Campaign.goals: OSDs that were down, and without which some PGs could not be placed.
+_ABSENT = 'absent='
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,19 @@ def _is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
             and not _is_merging(pool))
 
 
-def needed(campaign: Campaign, pins: PinIndex, now: str) -> bool:
+def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool:
     """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
     if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
         return False
-    return (not still_holds(campaign.goals.partition(':')[2], now)
+    known = campaign.goals.partition(':')[2]
+    return (not still_holds(known, now) or not _absent(known).isdisjoint(
+        osd.id for osd in osdmap.osds.values() if osd.up)
             or any(pgid not in campaign.in_flight for pgid in pins.without_goal))
+
+
+def _absent(known: str) -> FrozenSet[int]:
+    return frozenset(int(word[len(_ABSENT):]) for word in known.split()
+                     if word.startswith(_ABSENT))
 
 
 def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
@@ -136,12 +146,13 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                   dict(pins), now, entries, remapped)
 
 
-def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-             max_extra: float, space: Mapping[int, Space] = {}) -> Goals:
+def work_out(on: Ground, seen: Observation, pool_up: PoolUp, max_extra: float,
+             space: Mapping[int, Space] = {}, absent: Iterable[int] = ()) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
 
-    `pool_up`: the up sets of a pool's PGs; `max_extra`: as the option max_extra_movement; `space`:
-    no goal takes an OSD over nearfull.
+    `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `max_extra`: as the option
+    max_extra_movement; `space`: no goal takes an OSD over nearfull; `absent`: OSDs that are down
+    and missing from some up sets.
     """
     campaign, pins, now = on.campaign, on.pins, on.basis
     records: Dict[str, PinRecord] = {}
@@ -163,8 +174,9 @@ def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str
                         if is_adopted(pin) and pgid not in campaign.in_flight
                         and pgid not in records)
     number = int(campaign.goals.partition(':')[0] or 0) + 1
+    mark = ' '.join(['%d:%s' % (number, now), *(_ABSENT + str(osd) for osd in sorted(absent))])
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
-                 '%d:%s' % (number, now), balances)
+                 mark, balances)
 
 
 def _take(room: Room, found: Balance, size: int) -> None:
@@ -244,8 +256,8 @@ class _PoolGoals:
         raw = raw_from_up(up, entry, self._out)
         if raw is None and pgid in self._pins and self._pins[pgid].entry == entry:
             raw = self._pins[pgid].raw
-        # No pair can fill a hole.
-        return None if raw is not None and NO_OSD in raw else raw
+        # No pair can fill a hole, and the place of an OSD that is down is not empty.
+        return raw if raw is not None and self._pool.is_complete(raw) else None
 
     def records(self) -> Dict[str, PinRecord]:
         """The records of PGs that have a pin, and of those that will move."""
@@ -255,6 +267,8 @@ class _PoolGoals:
                 continue
             goal = self._goal(pgid)
             pin = self._pins.get(pgid)
+            if pin is not None and goal == pin.entry and self._must_leave(pgid):
+                goal = pin.before
             if pin is not None and not (is_adopted(pin) and goal == pin.entry):
                 found[pgid] = replace(pin, goal=goal)
             elif pin is None and goal != self._osdmap.entry(pgid):
@@ -262,6 +276,11 @@ class _PoolGoals:
                 raw = None if entry.vector is None else self._raw[pgid]
                 found[pgid] = PinRecord(entry, entry, raw, goal)
         return found
+
+    def _must_leave(self, pgid: str) -> bool:
+        """Whether the PG is on an OSD that is being emptied."""
+        ideal = self.balance.targets.ideal
+        return any(ideal.get(osd) == 0.0 for osd in self._ups[pgid])
 
     def _goal(self, pgid: str) -> UpmapEntry:
         """The entry for the PG's final set; the present one if the mons would not keep that."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Optional, Tuple
+from typing import FrozenSet, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
@@ -10,6 +10,7 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..tables import plural
+from ..upmap.down_osds import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
 from .campaign_store import PinStore
 from .campaigns import CampaignContext
@@ -268,7 +269,7 @@ class PinGoals:
         now = goals.basis(seen.osdmap, seen.crush, self._pins.pools, seen.balancing)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
-        self.fit = not goals.needed(campaign, self._pins, now)
+        self.fit = not goals.needed(campaign, self._pins, now, seen.osdmap)
         still = not 0.0 <= seen.now - self._basis_since <= seen.stats_period
         if self.fit or not still or not goals.settled(
                 campaign, self._pins, seen, options.max_transition_ratio) \
@@ -289,13 +290,30 @@ class PinGoals:
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
             space = self._cluster.osd_space()
-            job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most,
-                                                            space), first=True)
+
+            def work() -> goals.Goals:
+                pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
+                                                       seen.osdmap, view)
+                return goals.work_out(ground, seen, pool_up, most, space, absent)
+
+            job = self._tools.submit(work, first=True)
             self._goals_job = None if job is None else (ground, job)
         if self._goals_job is None or not self._goals_job[1].done:
             return None
         done, self._goals_job = self._goals_job[1], None
         return done.result()
+
+    def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
+                        view: View) -> Tuple[PoolUp, FrozenSet[int]]:
+        """Up sets with the OSDs that are down, and those that may be missing from some. Only Ceph's
+        tools show them."""
+        lacking = lacking_osds(osdmap, view.pool_up, pools)
+        if not lacking:
+            return view.pool_up, frozenset()
+        outlook = self._cluster.outlook(osdmap, {}, None, True)
+        raws = {} if isinstance(outlook, NoFuture) else outlook.raws(lacking)
+        return (with_down_osds(osdmap, view.pool_up, raws),
+                frozenset() if raws.keys() >= set(lacking) else osdmap.absent)
 
 
 def _lasting_goal(pin: PinRecord) -> Optional[UpmapEntry]:

@@ -134,8 +134,8 @@ class _Work:
                                          max(1.0, deviation)))
         #: For each OSD, the minimum number of shards that CRUSH places there.
         self.filled = {**self.wide.low, **self._filled(pgs)}
-        #: OSDs that can take a shard.
-        self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
+        #: OSDs that can take a shard, if need be after their return.
+        self._takers = [osd for osd, weight in weights.items() if weight]
         self.weights = weights
         self._checks = CHAIN_CHECKS
         self.budget: Optional[int] = None

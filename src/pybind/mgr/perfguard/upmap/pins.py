@@ -195,8 +195,6 @@ def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
             return 'osd.%d does not exist' % osd_id
         if osd.destroyed:
             return 'osd.%d is destroyed' % osd_id
-        if not osd.up:
-            return 'osd.%d is down' % osd_id
         if osd.reweight == 0:
             return 'osd.%d is out' % osd_id
     return None

@@ -173,8 +173,7 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
 
 def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
     """OSDs that are down and in: their data is about to move elsewhere."""
-    down = frozenset(osd.id for osd in osdmap.osds.values()
-                     if osd.is_down_but_in and not osd.destroyed)
+    down = osdmap.absent
     if not down or 'OSD_DOWN' in signals.muted:
         return []
     return [Stop(Reason(Code.OSD_DOWN, 'OSDs down but in: %s' % osds_text(down)), down)]

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Copies of an OSDMap with other numbers of PGs, read by osdmaptool."""
+"""Copies of an OSDMap with other numbers of PGs, or with OSDs that are up, read by osdmaptool."""
 import json
+import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
 from perfguard.cluster.crush_preview import CRUSHTOOL, OSDMAPTOOL, outlook
-from perfguard.cluster.dumps import crc32c, pg_nums, with_pg_nums
+from perfguard.cluster.dumps import crc32c, pg_nums, with_osds_up, with_pg_nums
 from perfguard.cluster.ports import Future
-from perfguard.cluster.types import OsdMap, Pool, PoolPgs
+from perfguard.cluster.types import Osd, OsdMap, Pool, PoolPgs
 
 OSDMAP = OsdMap(3, frozenset(), {1: Pool(1, 'rbd', False, 3, 2, 0, 64, 64, 64)}, {}, {}, {}, {})
 
@@ -61,6 +63,8 @@ def test_only_the_numbers_of_the_pool_change(encoded: bytes, tmp_path: Path) -> 
 def test_what_is_no_osdmap_is_refused(damage: bytes) -> None:
     with pytest.raises(ValueError):
         with_pg_nums(damage, PoolPgs(1, 96, 80))
+    with pytest.raises(ValueError):
+        with_osds_up(damage, [0])
 
 
 def future(encoded: bytes, numbers: PoolPgs, osdmap: OsdMap = OSDMAP) -> Future:
@@ -83,3 +87,41 @@ def test_pgs_to_be_merged_end_on_the_same_osds(encoded: bytes) -> None:
     for pgid, pg in found.items():
         # What moves there is what would move back, and to where it is.
         assert now[pgid].raw == pg.acting and now[pgid].acting == pg.raw
+
+
+def with_osds_down(encoded: bytes, *osds: int) -> bytes:
+    """osd.0 and the following ones were created one after the other, so their states are equal."""
+    states = struct.pack('<8I', *[3] * 8)
+    assert encoded.count(states) == 1
+    changed = encoded.replace(states, struct.pack('<8I', *[
+        3 - 2 * (osd in osds) for osd in range(8)]))
+    return changed[:-4] + struct.pack('<I', crc32c(changed[:-4]))
+
+
+def test_osds_that_are_down_are_up_in_the_copy(encoded: bytes, tmp_path: Path) -> None:
+    down = with_osds_down(encoded, 2, 5)
+    assert [osd['up'] for osd in dumped(down, tmp_path / 'down')['osds']] == [
+        1, 1, 0, 1, 1, 0, 1, 1]
+    assert with_osds_up(down, [2, 5]) == encoded
+    with pytest.raises(ValueError):
+        with_osds_up(encoded, [8])
+
+
+@pytest.mark.parametrize('osd, returns', [
+    (Osd(5, False, 1.0), True), (Osd(5, False, 0.0), False),
+    (Osd(5, False, 1.0, destroyed=True), False)])
+def test_a_preview_includes_osds_that_are_down_and_in(encoded: bytes, osd: Osd,
+                                                      returns: bool) -> None:
+    """Those that are out, or destroyed, do not return with their data."""
+    def places(data: bytes, osdmap: OsdMap) -> Future:
+        found = outlook(osdmap, lambda epoch: data, {0: 1.5}, None, lambda: False, True)
+        assert isinstance(found, Future), found
+        return found
+
+    osds = {number: Osd(number, True, 1.0) for number in range(8)}
+    before = places(encoded, replace(OSDMAP, osds=osds))
+    after = places(with_osds_down(encoded, 5), replace(OSDMAP, osds={**osds, 5: osd}))
+    lacking = [pgid for pgid, pg in (*after.pgs.items(), *after.others.items())
+               if len(pg.acting) < 3]
+    assert before.pgs and (before == after) is returns
+    assert bool(lacking) is not returns

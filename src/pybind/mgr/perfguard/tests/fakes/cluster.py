@@ -698,10 +698,18 @@ class FakeCluster:
         kept = self.toys if crush_map is None else {}
         toys = {**kept, **{osd: self.toys[osd]._replace(crush_weight=weight)
                            for osd, weight in weights.items()}}
-        pgs = {pgid: FuturePg(pg.up if pg.temp is None else pg.temp,
-                              tuple(self.raw_under(pgid, toys)))
+        pgs = {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)))
                for pgid, pg in self.pg.items()}
         return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
+
+    def _whole(self, pgid: str, pg: FakePg) -> OsdSet:
+        """Its OSDs, with those that are down and in."""
+        if pg.temp is not None:
+            return pg.temp
+        gone = {osd for osd in pg.mon.up() if osd not in self.toys or osd in self.destroyed
+                or not self.toys[osd].up and not self.toys[osd].reweight}
+        return tuple(HOLE if osd in gone else osd for osd in pg.mon.up()
+                     if osd not in gone or pool_of(pgid) == 2)
 
     def crush_map(self) -> Tuple[bytes, int]:
         if self.no_crush_map:

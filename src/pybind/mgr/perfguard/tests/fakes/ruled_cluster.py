@@ -135,7 +135,7 @@ class RuledCluster(StrawCluster):
         exchanged = list(range(self.known))
         old = osdmap.pools[rule.pool].crush_rule
         exchanged[old], exchanged[rule.rule] = rule.rule, old
-        found = {pgid: FuturePg(pg.up if pg.temp is None else pg.temp,
+        found = {pgid: FuturePg(self._whole(pgid, pg),
                                 tuple(self._raw(pgid, self.toys, RULES[rule.rule])))
                  for pgid, pg in self.pg.items() if pool_of(pgid) == rule.pool}
         return Future(found, self._crush_rules(exchanged))

@@ -128,7 +128,7 @@ class SplitCluster(StrawCluster):
             raw = tuple(self._raw(pgid, rule.pgp_num, self.toys))
             if raw != tuple(self._raw(pgid, now.pgp_num, self.toys)) \
                     or seed in merging and osdmap.entry(pgid):
-                found[pgid] = FuturePg(pg.up if pg.temp is None else pg.temp, raw)
+                found[pgid] = FuturePg(self._whole(pgid, pg), raw)
             elif seed >= min(now.pg_num, rule.pgp_num):
-                others[pgid] = FuturePg(pg.up if pg.temp is None else pg.temp, raw)
+                others[pgid] = FuturePg(self._whole(pgid, pg), raw)
         return Future(found, self.crush(0), others=others)

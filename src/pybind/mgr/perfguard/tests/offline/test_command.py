@@ -332,7 +332,7 @@ def change(files, tmp_path, monkeypatch, capsys):
     (tmp_path / 'map').write_bytes(encoded)
     asked = []
 
-    def outlook(osdmap, source, weights, crush_map, stopping):
+    def outlook(osdmap, source, weights, crush_map, stopping, whole):
         asked.append((source(osdmap.epoch), weights))
         return Future(FUTURE, CrushRules.from_dump(CRUSH_DUMP))
 

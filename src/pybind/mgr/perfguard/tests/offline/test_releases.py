@@ -7,10 +7,11 @@ from typing import Any, Iterable, List
 import pytest
 
 from perfguard.cluster.types import OsdSet, PgSets, UpmapEntry, pool_of
-from perfguard.offline.plans import NO_RAWS, HeldBack, Raws, batches, held_back, trouble
+from perfguard.offline.plans import HeldBack, batches, held_back, trouble
 from perfguard.offline.sources import Maps
 from perfguard.rebalance.moves import Caps, Move
 from perfguard.rebalance.types import TINY_WEIGHT
+from perfguard.upmap.down_osds import NO_RAWS, Raws
 
 from ..fakes.mon_model import Stored
 from ..fakes.straw_cluster import StrawCluster

@@ -165,7 +165,7 @@ class Big:
 
     def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
         seen = self.observe(epoch, changed)
-        assert not goals.needed(self.campaign, self.pins, 'now')
+        assert not goals.needed(self.campaign, self.pins, 'now', seen.osdmap)
         self.forecast.update_moves(self.pins, seen)
         decision = judge(self.campaign, self.pins, self.forecast.moves, seen, OPTIONS)
         self.campaign = decision.campaign

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Goals that are computed while OSDs are down are those of the cluster with all its OSDs."""
+from collections import Counter
+from dataclasses import replace
+from typing import Any, List
+
+import pytest
+
+from perfguard.rebalance.adopting import LACKING
+
+from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.straw_cluster import StrawCluster
+from ..loop.test_loop import whats
+from .test_adopting import expanded, found
+from .test_balance_preview import waiting
+from .test_mappings import a_pair, text
+
+BALANCED = replace(OPTIONS, target='balanced', max_pgs_in_flight=16, max_backfills_target=8,
+                   max_backfills_source=8, max_backfills_primary=8, max_backfills_host=16)
+#: Why Ceph's tools, which show where CRUSH places a PG whose OSD is down, are of no use.
+NO_TOOLS = 'osdmaptool is not installed'
+
+
+def expanding() -> Driver:
+    """Two of eight hosts are new, and wait for their weight."""
+    cluster = StrawCluster(hosts=6, pgs=64)
+    cluster.add_osds(2, 0.0)
+    driver = Driver(cluster, BALANCED)
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: cluster.toys[cluster.new[0]].crush_weight > 0)
+    return driver
+
+
+def held(driver: Driver) -> List[int]:
+    """PGs of each OSD."""
+    found = Counter(osd for pg in driver.cluster.pg.values() for osd in pg.data)
+    return [found[osd] for osd in driver.cluster.toys]
+
+
+def for_a_minute(driver: Driver, osd: int) -> None:
+    driver.cluster.take_down(osd)
+    driver.run(60)
+    driver.cluster.revive(osd)
+
+
+def ends_balanced(driver: Driver) -> None:
+    driver.run_to('DONE', 600)
+    assert driver.cluster.clean()
+    assert set(held(driver)) == {3 * len(driver.cluster.pg) // len(driver.cluster.toys)}
+
+
+@pytest.mark.parametrize('tools', ['', NO_TOOLS])
+def test_a_new_host_that_reboots_ends_with_its_share(tools: str) -> None:
+    driver = expanding()
+    driver.cluster.no_tools = tools
+    for_a_minute(driver, driver.cluster.new[0])
+    ends_balanced(driver)
+
+
+@pytest.mark.parametrize('tools', ['', NO_TOOLS])
+def test_goals_that_are_computed_again_while_a_new_host_reboots(tools: str) -> None:
+    driver = expanding()
+    cluster = driver.cluster
+    assert isinstance(cluster, StrawCluster)
+    driver.run_until(lambda: driver.status['released'] >= 8)
+    cluster.no_tools = tools
+    cluster.take_down(cluster.new[0])
+    driver.run(10)
+    cluster.toys[1] = cluster.toys[1]._replace(reweight=0.999)
+    cluster.place()
+    driver.run(60)
+    assert len(whats(driver, 'plan')) == 2
+    cluster.toys[1] = cluster.toys[1]._replace(reweight=1.0)
+    cluster.revive(cluster.new[0])
+    ends_balanced(driver)
+
+
+@pytest.mark.parametrize('tools', ['', NO_TOOLS])
+def test_a_drain_while_another_host_is_down_leaves_no_pg(tools: str) -> None:
+    driver = Driver(StrawCluster(hosts=7, pgs=64), BALANCED)
+    cluster = driver.cluster
+    driver.run(3)
+    driver.order('drain', 'osd.3')
+    driver.run_until(lambda: cluster.toys[3].crush_weight < 0.1)
+    cluster.no_tools = tools
+    for_a_minute(driver, 0)
+    assert len(whats(driver, 'plan')) == 1
+    cluster.no_tools = ''
+    driver.run_to('DONE', 600)
+    assert len(whats(driver, 'plan')) == (2 if tools else 1)
+    assert held(driver) == [64, 64, 64, 0, 64, 64, 64] and cluster.clean()
+    assert cluster.toys[3].crush_weight == 0.0
+
+
+def test_goals_are_the_same_whichever_osds_are_down() -> None:
+    driver = expanding()
+    driver.run_until(lambda: bool(whats(driver, 'plan')))
+    goals = {pgid: pin.goal for pgid, pin in driver.loop.rebalance.pins.items()}
+    for lost in ((0,), (6,), (1, 7)):
+        driver = expanding()
+        for osd in lost:
+            driver.cluster.take_down(osd)
+        driver.run_until(lambda: bool(whats(driver, 'plan')))
+        assert {pgid: pin.goal for pgid, pin in driver.loop.rebalance.pins.items()} == goals
+
+
+def test_no_release_leads_to_an_osd_that_is_down() -> None:
+    driver = expanding()
+    cluster, new = driver.cluster, driver.cluster.new[0]
+    cluster.take_down(new)
+    driver.run(60)
+    assert driver.status['released'] and 'TARGET_DOWN' in codes(driver.status)
+    assert not any(new in pg.mon.up() for pg in cluster.pg.values())
+
+
+@pytest.mark.parametrize('tools', ['', NO_TOOLS])
+def test_upmaps_are_adopted_while_an_osd_is_down(tools: str) -> None:
+    """A PG that lacks an OSD is taken over as well, or named."""
+    cluster, pinned, _ = expanded()
+    driver = Driver(cluster, BALANCED)
+    driver.run(3)
+    cluster.take_down(0)
+    cluster.no_tools = tools
+    driver.run(3)
+    lacking = {pgid for pgid in pinned if 0 in cluster.pg[pgid].data}
+    answer = driver.order('adopt', force=True)
+    assert lacking and answer['balancing_pgs'] == 0
+    assert {(row['pgid'], row['reason']) for row in answer['left_out']} == (
+        {(pgid, LACKING) for pgid in lacking} if tools else set())
+    assert answer['pgs'] == len(pinned) - len(lacking) * bool(tools)
+    cluster.no_tools = ''
+    cluster.flags.discard('norebalance')
+    cluster.revive(0)
+    ends_balanced(driver)
+
+
+def test_a_pg_whose_upmap_leads_to_a_drained_osd_that_is_down_is_named() -> None:
+    cluster, pinned, _ = expanded()
+    cluster.toys[0] = cluster.toys[0]._replace(crush_weight=0.0001)
+    cluster.take_down(0)
+    there = {pgid for pgid in pinned if any(target == 0 for _, target in
+                                            cluster.entries()[pgid].items)}
+    left = found(cluster).left
+    assert there and {left.get(pgid) for pgid in there} == {LACKING}
+
+
+def test_an_import_onto_an_osd_that_is_down_is_refused() -> None:
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    pair = a_pair(cluster, '1.1')
+    cluster.take_down(pair[2])
+    driver.run(3)
+    answer = driver.order('import', mappings=text([pair]), dry_run=True)
+    assert answer['left_out'] == [{'pgid': '1.1', 'reason': 'osd.%d is down' % pair[2]}]
+
+
+def test_a_preview_is_the_same_while_an_osd_is_down() -> None:
+    driver = waiting()
+    balanced = driver.order('expand', weight='1.0', dry_run=True)['balanced']
+    driver.cluster.take_down(0)
+    driver.run(5)
+    assert driver.order('expand', weight='1.0', dry_run=True)['balanced'] == balanced
