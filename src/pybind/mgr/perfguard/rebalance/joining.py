@@ -7,7 +7,7 @@ pinned.
 """
 import zlib
 from dataclasses import replace
-from typing import Dict, List, Optional, Set
+from typing import AbstractSet, Dict, List, Optional
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
@@ -15,7 +15,7 @@ from ..cluster.types import OsdSet, Pool, UpmapEntry
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
-from ..tables import osds_text, pgs, pgs_are, plural
+from ..tables import listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
@@ -38,6 +38,8 @@ SEND_TIMES = 3
 #: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
 #: until they are pinned. If these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
+#: Maximum number of PGs on a drained OSD that an event names.
+NAMED = 10
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
 
@@ -151,23 +153,40 @@ def _left_by_purge(turn: Turn, change: Change) -> Change:
 
 def _leave_where_pgs_remain(turn: Turn, change: Change, outlook: Outlook) -> bool:
     """Leave the tiny weight to OSDs on which PGs remain: weight 0 would move these at once, since
-    the mons drop pins to such OSDs. Returns whether there are any."""
+    the mons drop pins to such OSDs. Returns whether there are any. PGs that lack an OSD are
+    awaited."""
     if isinstance(outlook, NoFuture):
         _leave_out(turn, change, 'cannot preview weight 0: ' + outlook.reason)
         return True
     planned = _planned(turn, change, outlook)
-    lost = {pgid: why for pgid, why in planned.unpinnable.items() if why != INCOMPLETE}
+    awaited = undersized(planned, outlook)
+    lost = {pgid: _why_it_stays(turn, pgid, change, why)
+            for pgid, why in planned.unpinnable.items()
+            if why != INCOMPLETE and pgid not in awaited}
     lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
         *planned.unpinnable, *planned.pins) if _is_given_up(turn, pgid, outlook))
     if not lost:
         return False
-    remain: Set[int] = {osd for pgid in lost for osd in outlook.pgs[pgid].acting}
+    remain = {osd for pgid in lost for osd in outlook.pgs[pgid].acting} & change.weights.keys()
     left = {osd: weight for osd, weight in change.weights.items() if osd not in remain}
+    why = 'with weight 0, %s could not be pinned: %s' % (pgs(len(lost)), listed(
+        ['PG %s (%s)' % row for row in sorted(lost.items())], NAMED))
     if change.pending or len(left) in (0, len(change.weights)):
-        _leave_out(turn, change, 'with weight 0, PG %s could not be pinned: %s' % min(lost.items()))
+        _leave_out(turn, change, why)
     else:
+        _note_tiny(turn, remain, why)
         turn.set(change=replace(change, weights=left, burst=0, gathers=False))
     return True
+
+
+def _why_it_stays(turn: Turn, pgid: str, change: Change, why: str) -> str:
+    """Why a PG is still on an OSD that was drained; `why` if it is not."""
+    place, entry = turn.seen.placement(pgid), turn.seen.osdmap.entry(pgid)
+    here = change.weights.keys() & set(place.up if place is not None else ())
+    if not here:
+        return why
+    return '%s it on %s' % ('an upmap keeps' if here & set(entry.targets) else 'CRUSH still places',
+                            osds_text(here))
 
 
 def _is_given_up(turn: Turn, pgid: str, outlook: Future) -> bool:
@@ -181,11 +200,14 @@ def _leave_out(turn: Turn, change: Change, why: str) -> None:
     """End with the tiny weight."""
     if change.pending:
         _unsent(turn, change)
-    osds = change.weights.keys() - set(change.done)
-    turn.event('join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
+    _note_tiny(turn, change.weights.keys() - set(change.done), why)
     turn.set(change=replace(
         change, weights={osd: change.weights[osd] for osd in change.done}, burst=0, times=0,
         gathers=False, stage=ChangeStage.LANDED), phase_since=turn.now)
+
+
+def _note_tiny(turn: Turn, osds: AbstractSet[int], why: str) -> None:
+    turn.event('join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
 
 
 def _only_interval(turn: Turn) -> bool:

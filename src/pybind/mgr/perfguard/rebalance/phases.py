@@ -285,7 +285,7 @@ def _releasing(turn: Turn) -> None:
         if closing is not None:
             # It was started, so it continues.
             turn.set(change=closing, automatic=True)
-            turn.enter(Phase.PINNING, '%s empty' % osds_text(closing.weights))
+            turn.enter(Phase.PINNING, 'CRUSH weight 0 follows for ' + osds_text(closing.weights))
             return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released' + _refilled(turn))
 
@@ -549,15 +549,15 @@ def _resume_does(turn: Turn) -> str:
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
     turn.enter(phase, '%s released, %d kept as upmaps%s' % (
-        pgs(campaign.released), campaign.kept_now, _left_tiny(turn) if campaign.keep else ''))
+        pgs(campaign.released), campaign.kept_now, _left_tiny(turn)))
     turn.set(ended=turn.now, paused=False, acknowledged=())
     if not turn.campaign.held:
         turn.set(holds=replace(campaign.holds, given_up=()))
 
 
 def _left_tiny(turn: Turn) -> str:
-    """Text on OSDs that "finish --keep" leaves a tiny weight: the mons would drop the upmaps that
-    keep PGs on them if they got weight 0, and these PGs would move at once."""
+    """Text on OSDs that keep a tiny weight: the mons would drop the upmaps that keep PGs on them if
+    they got weight 0, and these PGs would move at once."""
     osds = tiny_osds(turn)
     return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
         if osds else ''

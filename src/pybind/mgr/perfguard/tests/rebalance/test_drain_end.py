@@ -11,9 +11,10 @@ from perfguard.errors import Refused
 from perfguard.rebalance.types import Change, ChangeStage
 
 from ..fakes.cluster import FakeReply
-from ..fakes.driver import OPTIONS, Driver
+from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RuledCluster
 from ..fakes.straw_cluster import AuditedCluster, StrawCluster
+from .test_joining import lose, restore
 
 #: In CRUSH's units; so small that 0.0001 and 0 make a difference to PGs.
 WEIGHT = 131 / 0x10000
@@ -24,7 +25,8 @@ EMPTY, NOT_EMPTY = 0, 3
 def small_weights() -> Driver:
     """Two OSDs in each host."""
     cluster = AuditedCluster(pgs=24, hosts=5, osds_per_host=2)
-    cluster.toys = {osd: toy._replace(crush_weight=WEIGHT) for osd, toy in cluster.toys.items()}
+    cluster.toys.update({osd: toy._replace(crush_weight=WEIGHT)
+                         for osd, toy in cluster.toys.items()})
     cluster.place()
     for pg in cluster.pg.values():
         pg.data = pg.up
@@ -91,6 +93,36 @@ def test_an_osd_on_which_a_pg_remains_keeps_its_weight() -> None:
     drained(driver, EMPTY, NOT_EMPTY)
     assert (weight(driver, EMPTY), weight(driver, NOT_EMPTY)) == (0.0, 0.0001)
     assert NOT_EMPTY in driver.cluster.pg['2.13'].up and driver.history[0]['phase'] == 'DONE'
+    events = {event['what']: event['why'] for event in driver.loop.published.events}
+    assert events['the CRUSH weight of osd.3 stays 0.0001'].endswith(
+        '1 PG could not be pinned: PG 2.13 (CRUSH still places it on osd.3)')
+    assert 'CRUSH weight 0.0001 remains for osd.3' in events['campaign 1: DONE']
+
+
+def test_an_upmap_of_others_that_leads_to_a_drained_osd_meanwhile_is_named() -> None:
+    cluster = StrawCluster(pgs=12)
+    driver = Driver(cluster)
+    driver.order('drain', 'osd.3')
+    driver.run_until(lambda: not any(3 in pg.up for pg in cluster.pg.values()), 600)
+    cluster.add_upmap('1.1', cluster.pg['1.1'].up[0], 3)
+    driver.run_to('DONE', 600)
+    [why] = [event['why'] for event in driver.loop.published.events
+             if event['what'] == 'the CRUSH weight of osd.3 stays 0.0001']
+    assert 'PG 1.1 (an upmap keeps it on osd.3)' in why and weight(driver, 3) == 0.0001
+
+
+def test_weight_0_waits_for_pgs_that_it_would_move_and_that_have_lost_an_osd() -> None:
+    driver = small_weights()
+    cluster = driver.cluster
+    driver.order('drain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: closing(driver), 600)
+    lost = cluster.pg['1.3'].data[0]
+    lose(driver, lost)
+    driver.run(20)
+    assert weight(driver, EMPTY) == 0.0001 and codes(driver.status) == ['DEGRADED']
+    restore(driver, lost)
+    driver.run_to('DONE', 600)
+    assert weight(driver, EMPTY) == 0.0 and cluster.clean()
 
 
 def test_a_drain_that_empties_nothing_ends() -> None:
