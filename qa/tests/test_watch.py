@@ -3,14 +3,13 @@
 
 The tests of a release share one cluster. It begins with nothing at all.
 """
-import json
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.faults import LAGGY_CONF, dispatch_delay, laggy
+from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import FAST_CONF, Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
@@ -21,8 +20,6 @@ NAMED_SECONDS = 15
 #: The alarm is kept for 15 s after the last laggy PG.
 CLEARED_SECONDS = 45
 HANGS = 3
-#: Longer than a lost lease renewal has to last.
-CAUSE_SECONDS = 90.0
 PURGED = 5
 
 every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
@@ -100,74 +97,6 @@ def test_laggy_pgs(guard: Guard) -> None:
     assert ' laggy' in begin and end == 'no PG is laggy anymore'
     guard.wait_log('laggy', 2)
     quiet(guard)
-
-
-@pytest.mark.timeout(1200)
-@pytest.mark.releases('pacific', quick=())
-def test_no_pg_is_made_to_peer_where_an_osd_is_the_cause(guard: Guard) -> None:
-    """An OSD that hangs, one that is slow, and PGs that peer: each for longer than it takes."""
-    six_osds(guard)
-    cluster = guard.cluster
-    load = cluster.load('p', rate=200, read_fraction=0.8, runtime=900)
-    guard.option('mitigation_mode', 'act')
-    guard.option('mitigation_repeer', 'true')
-    try:
-        with laggy(cluster, HANGS):
-            guard.wait_check(LAGGY, True, 60)
-            stays_in_its_interval(guard, CAUSE_SECONDS)
-        guard.wait_check(LAGGY, False, CLEARED_SECONDS)
-        with dispatch_delay(cluster, HANGS, 0.025):
-            stays_in_its_interval(guard, CAUSE_SECONDS)
-        # An OSD that is marked down six times within ten minutes gives up.
-        for _ in range(3):
-            cluster.mon('osd down', ids=[str(HANGS)])
-            stays_in_its_interval(guard, 10.0)
-        cluster.wait_up([HANGS], 60)
-        cluster.wait_clean(60)
-        # What would have been seen: one PG in a new interval.
-        before = intervals(cluster)
-        pgid = sorted(before)[0]
-        cluster.mon('pg repeer', pgid=pgid)
-        cluster.wait(lambda: repeered(guard), 15, 'the command in the log')
-        cluster.wait_clean(60)
-        cluster.wait(lambda: changed(before, intervals(cluster)) == {pgid}, 15, 'a new interval')
-        # Without operations, alarms stay for ten minutes.
-        cluster.wait(lambda: not guard.checks(), 300, 'no alarm')
-    finally:
-        guard.unset('mitigation_repeer')
-        guard.unset('mitigation_mode')
-        load.stop()
-    quiet(guard)
-
-
-def stays_in_its_interval(guard: Guard, seconds: float) -> None:
-    """Nothing makes a PG peer, or says that it would."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        retval, out, _ = guard.ask('mitigation ls')
-        if retval == 0:
-            assert [row['state'] for row in json.loads(out)['rungs']
-                    if row['rung'] == 'repeer'] == ['idle'], out
-        assert not repeered(guard)
-        time.sleep(2)
-
-
-def repeered(guard: Guard) -> List[str]:
-    with open(guard.cluster.directory / 'log' / 'cluster.log', errors='replace') as log:
-        return [line for line in log if '"pg repeer"' in line]
-
-
-def intervals(cluster: Cluster) -> Dict[str, int]:
-    """The first epoch of the interval of each PG."""
-    cluster.flush_pg_stats()
-    retval, out, error = cluster.mgr('pg dump', dumpcontents=['pgs'], format='json')
-    assert retval == 0, error
-    dump = json.loads(out)
-    return {pg['pgid']: pg['mapping_epoch'] for pg in dump.get('pg_map', dump)['pg_stats']}
-
-
-def changed(before: Dict[str, int], after: Dict[str, int]) -> Set[str]:
-    return {pgid for pgid in before if before[pgid] != after.get(pgid)}
 
 
 def wait_named(guard: Guard) -> Laggy:

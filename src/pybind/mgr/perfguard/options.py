@@ -184,10 +184,6 @@ class Options:
     mitigation_affinity: bool = _option(
         False, 'set the primary affinity of a slow OSD to 0 until it is normal again',
         'Also applies to chronically slow OSDs. Requires mitigation_mode act.')
-    mitigation_repeer: bool = _option(
-        False, 'make a PG peer again if a renewal of its read leases was certainly lost',
-        'One PG in ten minutes, and no PG a second time while it is laggy. Requires '
-        'mitigation_mode act.')
     probe_max_bytes: int = _option(
         64 << 30,
         'maximum number of bytes that a probe writes before it measures, counting all replicas',

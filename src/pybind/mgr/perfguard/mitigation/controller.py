@@ -101,8 +101,6 @@ class Mitigating:
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
         self._blind = False
-        #: PG that is to peer as soon as the mons have stored the journal.
-        self._repeer = ''
         #: Commands that failed in the last turn, so that each failure is reported once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
@@ -124,7 +122,7 @@ class Mitigating:
     def load(self) -> None:
         """Load the state of an earlier mgr from the store. More than once where another mgr may
         have been active for a while."""
-        self._checked, self._repeer = {}, ''
+        self._checked = {}
         state, errors = self._store.load(DOCUMENT, MitigationState, MitigationState())
         # This mgr does not know how long there has been evidence, or none.
         self._state = replace(_gist(state), degraded=state.degraded)
@@ -151,10 +149,10 @@ class Mitigating:
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
-                         self._unknown(now, signals, watched), watched.wedged,
+                         self._unknown(now, signals, watched),
                          untouched_pools(observed, {pool for _, pool in watched.late}))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
-                        options.mitigation_affinity, options.mitigation_repeer)
+                        options.mitigation_affinity)
         if not osdmap.osds:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
@@ -172,9 +170,8 @@ class Mitigating:
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
-            self._repeer = decision.repeer or self._repeer
-            if not (decision.actions or self._repeer) or self._kept():
-                self._act(decision.actions, self._due_repeer(watched))
+            if not decision.actions or self._kept():
+                self._act(decision.actions)
             self._check(now, osdmap)
         self.mitigated = self._published(now, found, campaign, policy)
 
@@ -266,15 +263,8 @@ class Mitigating:
         self._state = state
         return True
 
-    def _due_repeer(self, watched: Watched) -> str:
-        """The PG that is to peer, once: it may have become readable since that was decided."""
-        pgid, self._repeer = self._repeer, ''
-        return pgid if pgid in watched.wedged else ''
-
-    def _act(self, actions: Sequence[Put], repeer: str) -> None:
+    def _act(self, actions: Sequence[Put]) -> None:
         commands = [command_of(put) for put in actions]
-        if repeer:
-            commands.append({'prefix': 'pg repeer', 'pgid': repeer})
         failures: List[str] = []
         for command, reply in zip(commands, self._cluster.run(commands) if commands else ()):
             if reply.retval != 0:

@@ -10,7 +10,7 @@ from .types import Evidence, MitigationState, Trouble
 
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
-             slow_osds: Mapping[int, str], unknown: bool, wedged: Mapping[str, str],
+             slow_osds: Mapping[int, str], unknown: bool,
              untouched: AbstractSet[int] = frozenset()) -> Evidence:
     """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
@@ -37,7 +37,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                        frozenset({pool})) for text, pool in late]
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
-                    counts.degraded, blocked, dict(slow_osds), dict(wedged), unknown)
+                    counts.degraded, blocked, dict(slow_osds), unknown)
 
 
 def _moves(counts: PgCounts) -> bool:

@@ -46,8 +46,6 @@ LEAST_PRIMARIES = 2
 #: Intervals for which the primary affinity of an OSD is not lowered again: each change makes its
 #: PGs peer.
 AFFINITY_REST_INTERVALS = 20
-#: Time after a PG was made to peer in which that is not repeated for any PG.
-REPEER_SECONDS = 600.0
 NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
 #: Rungs against the effects of data movement.
@@ -68,7 +66,7 @@ def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy:
     if draft.free:
         _up(draft)
     return LadderDecision(draft.state, tuple(draft.actions), tuple(draft.events),
-                          frozenset(draft.needs), draft.repeer)
+                          frozenset(draft.needs))
 
 
 def revert(state: MitigationState, step_id: int) -> MitigationState:
@@ -89,7 +87,6 @@ class _Draft:
         self.actions: List[Put] = []
         self.events: List[Event] = []
         self.needs: Set[Need] = set()
-        self.repeer = ''
 
     @property
     def free(self) -> bool:
@@ -133,8 +130,8 @@ class _Draft:
         rest = AFFINITY_REST_INTERVALS * self.policy.seconds
         self.state = replace(state, bad_since=bad, clear_since=clear,
                              stepped=min(state.stepped, now), degraded=degraded,
-                             steps=tuple(step if step.stage is StepStage.DONE else replace(
-                                 step, since=min(step.since, now)) for step in state.steps),
+                             steps=tuple(replace(step, since=min(step.since, now))
+                                         for step in state.steps),
                              returned=tuple((osd, min(when, now)) for osd, when in state.returned
                                             if now - when < rest))
 
@@ -279,8 +276,6 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
     elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN) \
             and mode != 'act':
         draft.drop(step)
-    elif step.rung is Rung.REPEER and step.stage is StepStage.WOULD and not draft.policy.repeer:
-        draft.drop(step)
     elif step.stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity):
         draft.drop(step)
     elif step.stage is StepStage.HELD:
@@ -327,11 +322,6 @@ def _down(draft: _Draft) -> None:
 def _over(draft: _Draft, step: LadderStep) -> bool:
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
-    if step.rung is Rung.REPEER:
-        # If a PG is laggy although it was made to peer, the cause is another one.
-        rests = step.stage is StepStage.DONE and 0.0 <= draft.now - step.since < REPEER_SECONDS
-        return not rests and step.subject not in draft.evidence.wedged \
-            and not draft.evidence.unknown
     if step.stage is StepStage.IN_VAIN:
         return not any(trouble.in_vain for trouble in draft.state.troubles)
     return draft.is_clear()
@@ -351,8 +341,6 @@ def _up(draft: _Draft) -> None:
                 return
             if draft.needs:
                 return
-    if draft.policy.repeer:
-        _take_repeer(draft)
     if draft.policy.affinity and draft.free:
         _take_affinity(draft)
 
@@ -403,20 +391,6 @@ def _take_slow(draft: _Draft, why: str) -> bool:
 
 _TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
          Rung.SLOW: _take_slow}
-
-
-def _take_repeer(draft: _Draft) -> None:
-    """One PG at a time. It is journalled as done before the command is sent: should the mgr die
-    between the two, the PG waits for an operator."""
-    if any(step.rung is Rung.REPEER for step in draft.state.steps):
-        return
-    for pgid, why in draft.evidence.wedged.items():
-        step = draft.add(Rung.REPEER, why, pgid)
-        _taken(draft, step)
-        if step.stage is StepStage.HELD:
-            draft.put(replace(step, stage=StepStage.DONE))
-            draft.repeer = pgid
-        return
 
 
 def _take_affinity(draft: _Draft) -> None:

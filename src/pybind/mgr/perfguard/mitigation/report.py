@@ -17,7 +17,7 @@ class RungRow:
     #: Of a StepStage, 'held' or 'idle'.
     state: str = 'idle'
     id: Optional[int] = None
-    #: As in "osd.3" and "PG 1.a"; '' for the whole cluster.
+    #: As in "osd.3"; '' for the whole cluster.
     subject: str = ''
     since: Optional[float] = None
     why: str = ''
@@ -74,8 +74,7 @@ def mitigation_rows(state: MitigationState) -> List[Row]:
 
 DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
              Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
-             Rung.AFFINITY: 'primary affinity of osd.%s is lowered',
-             Rung.REPEER: 'PG %s is made to peer'}
+             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
 UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
                'are given back',
                Rung.PIN_BACK: 'PGs that were pinned back may be released again',
@@ -83,9 +82,7 @@ UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recove
 
 
 def subject_text(step: LadderStep) -> str:
-    if not step.subject:
-        return ''
-    return ('PG ' if step.rung is Rung.REPEER else 'osd.') + step.subject
+    return 'osd.' + step.subject if step.subject else ''
 
 
 def step_name(step: LadderStep) -> str:
@@ -106,9 +103,6 @@ def reasons(state: MitigationState) -> Tuple[Reason, ...]:
         elif step.stage is StepStage.UNDOING:
             found.append('mitigation %d: %s is being undone%s' % (
                 step.id, step_name(step), ': ' + step.note if step.note else ''))
-        elif step.stage is StepStage.DONE:
-            found.append('mitigation %d: %s was made to peer once (%s)' % (
-                step.id, subject_text(step), step.why))
         elif step.stage is StepStage.IN_VAIN:
             found.append('mitigation %d: %s was in vain (%s)' % (
                 step.id, step_name(step), step.why))

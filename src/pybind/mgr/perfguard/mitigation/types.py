@@ -16,7 +16,6 @@ class Rung(str, enum.Enum):
     PIN_BACK = 'pin back'
     SLOW = 'slow recovery'
     AFFINITY = 'primary affinity'
-    REPEER = 'repeer'
 
 
 class StepStage(str, enum.Enum):
@@ -30,8 +29,6 @@ class StepStage(str, enum.Enum):
     GIVEN_UP = 'given up'
     #: Undone by command.
     REVERTED = 'reverted'
-    #: Done once, with nothing to undo.
-    DONE = 'done'
     #: Undone, because the cause has lasted although nothing was rebalanced.
     IN_VAIN = 'in vain'
 
@@ -146,8 +143,6 @@ class Evidence:
     blocked: bool = False
     #: Slow OSDs, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
-    #: PG whose lease renewals were lost beyond doubt, with the reason.
-    wedged: Mapping[str, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
     unknown: bool = False
 
@@ -193,8 +188,6 @@ class Policy:
     seconds: float
     #: The primary affinity of slow OSDs may be lowered.
     affinity: bool = False
-    #: A PG whose lease renewals were lost may be made to peer.
-    repeer: bool = False
 
 
 class Need(str, enum.Enum):
@@ -217,8 +210,6 @@ class LadderDecision:
     actions: Tuple[Put, ...] = ()
     events: Tuple[Event, ...] = ()
     needs: FrozenSet[Need] = frozenset()
-    #: PG that is to peer; '': none.
-    repeer: str = ''
 
 
 def active(state: MitigationState) -> Tuple[LadderStep, ...]:

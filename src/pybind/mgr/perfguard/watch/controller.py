@@ -60,8 +60,6 @@ class Watched:
     laggy_raised: bool = False
     late: Tuple[Tuple[str, int], ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
-    #: PG whose lease renewals were lost beyond doubt, with the reason.
-    wedged: Mapping[str, str] = field(default_factory=dict)
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
 
@@ -253,7 +251,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
-        slow_osds=_slow_osds(watch), wedged=_wedged(watch, context.now),
+        slow_osds=_slow_osds(watch),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),
@@ -265,14 +263,6 @@ def _slow_osds(watch: WatchState) -> Dict[int, str]:
     one, and each change of an affinity makes PGs peer."""
     slow = {osd: verdict.why for osd, verdict in watch.slow.verdicts.items() if verdict.slow}
     return {**{osd: found.why for osd, found in watch.slow.chronic.standing.items()}, **slow}
-
-
-def _wedged(watch: WatchState, now: float) -> Dict[str, str]:
-    pg = watch.laggy.wedged
-    if pg is None:
-        return {}
-    return {pg.pgid: 'it has been laggy for %.0f s, and all of its OSDs (%s) are up, respond, and '
-            'have other PGs that are not' % (now - pg.since, ', '.join(map(str, pg.acting)))}
 
 
 def _pool_clients(watch: WatchState, context: WatchContext,

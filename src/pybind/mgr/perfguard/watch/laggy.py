@@ -5,11 +5,10 @@ A PG becomes laggy when a client operation finds its read lease expired, because
 acting set did not acknowledge the renewal in time. So an OSD that hangs is in the acting set of all
 laggy PGs and the primary of none: PGs of which it is the primary keep the state it last reported.
 """
-import math
 from dataclasses import dataclass, field
-from typing import AbstractSet, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import OsdMap, OsdSet, PgCounts, Signals, UnreadablePg, pool_of
+from ..cluster.types import OsdSet, PgCounts, UnreadablePg
 
 #: Maximum numbers of suspects and PGs that are kept.
 MOST_SUSPECTS = 5
@@ -21,12 +20,6 @@ SLOW_PING_FACTOR = 5.0
 #: laggy PGs that must be known for that conclusion.
 WEDGE_SHARE = 0.8
 KNOWN_SHARE = 0.5
-#: A renewal is lost beyond doubt if operations wait for this time, several times that of a lease
-#: (16 s), which is renewed each 8 s; and if they are few, and a small part of the PGs of each of
-#: their OSDs: with most of them, the OSD or its network is the cause.
-WEDGE_SECONDS = 60.0
-MOST_WEDGED = 4
-WEDGED_PART = 1 / 4
 
 
 class LaggyPg(NamedTuple):
@@ -35,8 +28,6 @@ class LaggyPg(NamedTuple):
     acting: OsdSet
     #: When the first operation that waited arrived, in seconds since the epoch.
     since: float
-    #: The same of the operations that still wait.
-    oldest: float = math.inf
 
 
 class Suspect(NamedTuple):
@@ -86,8 +77,7 @@ class LaggyPgs:
                 if acting is not None:
                     known = before.get(pg.pgid)
                     named[pg.pgid] = LaggyPg(pg.pgid, osd, acting,
-                                             known.since if known else now - pg.age,
-                                             now - pg.age)
+                                             known.since if known else now - pg.age)
             if named:
                 self._by_primary[osd] = named
 
@@ -167,56 +157,6 @@ def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
     if slow_ping:
         return 'check the network and the load of the host of osd.%d' % osd
     return ''
-
-
-@dataclass(frozen=True)
-class WedgeSignals:
-    """What else is known while PGs are laggy."""
-    now: float
-    signals: Signals
-    osdmap: OsdMap
-    #: OSDs that are slow now, or chronically slow.
-    slow: AbstractSet[int] = frozenset()
-
-
-def lost_renewal(seen: LaggySignals, known: WedgeSignals) -> Optional[LaggyPg]:
-    """The PG that has waited longest, if lease renewals of a primary were lost beyond doubt.
-
-    Nothing else may explain the laggy PGs: one primary leads all of them, and it and its replicas
-    are up, answer heartbeats at once, report, are not slow, neither copy data nor scrub, and have
-    other PGs that are not laggy. Of erasure-coded PGs and of PGs in pg_temp, ``pg repeer`` would
-    change the acting set more than it has to.
-    """
-    counts = known.signals.counts
-    if not 0 < len(seen.pgs) == counts.laggy <= MOST_WEDGED or counts.wait or counts.inactive \
-            or counts.degraded or counts.unreported or seen.silent:
-        return None
-    primaries = {pg.primary for pg in seen.pgs}
-    members = {osd for pg in seen.pgs for osd in pg.acting}
-    others_wait = any(name.startswith('osd.') and name != 'osd.%d' % primary
-                      for name in known.signals.slow_daemons for primary in primaries)
-    if len(primaries) > 1 or others_wait or not all(
-            _is_well(osd, seen, known) for osd in members):
-        return None
-    if not all(known.now - pg.oldest >= WEDGE_SECONDS and _may_peer(pg, known.osdmap)
-               for pg in seen.pgs):
-        return None
-    return seen.pgs[0]
-
-
-def _is_well(osd: int, seen: LaggySignals, known: WedgeSignals) -> bool:
-    row, counts = known.osdmap.osds.get(osd), seen.osd_counts.get(osd, PgCounts())
-    return (row is not None and row.up and osd not in known.slow and osd in seen.ping_ms
-            and not is_slow_ping(seen.ping_ms[osd], usual_ping_ms(seen.ping_ms))
-            and counts.laggy <= WEDGED_PART * counts.total
-            and not (counts.backfilling or counts.recovering or counts.deep_scrubbing
-                     or counts.snaptrim))
-
-
-def _may_peer(pg: LaggyPg, osdmap: OsdMap) -> bool:
-    pool = osdmap.pools.get(pool_of(pg.pgid))
-    return (pool is not None and not pool.erasure and pg.pgid not in osdmap.pg_temp
-            and len(pg.acting) == pool.size > 1)
 
 
 def usual_ping_ms(ping_ms: Mapping[int, float]) -> float:

@@ -12,8 +12,7 @@ from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, 
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
-from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost_renewal,
-                    suspects)
+from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
@@ -62,8 +61,6 @@ class LaggyState:
     waiting: Alarm = field(default_factory=Alarm)
     pgs: LaggyPgs = field(default_factory=LaggyPgs)
     suspects: Tuple[Suspect, ...] = ()
-    #: A PG whose lease renewals were lost beyond doubt.
-    wedged: Optional[LaggyPg] = None
 
     @property
     def raised(self) -> bool:
@@ -192,7 +189,7 @@ class WatchState:
                                   0.0)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
-            self.laggy.suspects, self.laggy.wedged = (), None
+            self.laggy.suspects = ()
             return
 
         def acting_of(pgid: str) -> Optional[Tuple[int, ...]]:
@@ -200,12 +197,9 @@ class WatchState:
             return placement.acting if placement is not None else None
 
         self.laggy.pgs.update(context.now, readings.unreadable, acting_of, self.osd_counts)
-        seen = LaggySignals(counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(),
-                            self.silent, self.ping_ms)
-        self.laggy.suspects = suspects(seen)
-        slow = {osd for osd, verdict in self.slow.verdicts.items() if verdict.slow}
-        self.laggy.wedged = lost_renewal(seen, WedgeSignals(
-            context.now, context.signals, context.osdmap, slow | set(self.slow.chronic.standing)))
+        self.laggy.suspects = suspects(LaggySignals(
+            counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
+            self.ping_ms))
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:

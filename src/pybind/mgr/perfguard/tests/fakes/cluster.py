@@ -833,7 +833,6 @@ class FakeCluster:
              'osd pool set': self._pool_set,
              # The primary would ask for the same.
              'osd pg-temp': lambda c: self.primed.add(c['pgid']),
-             'pg repeer': lambda c: None,
              'osd setcrushmap': self._set_crush_map,
              'osd crush reweight': lambda c: self._weigh(int(c['name'][4:]), c['weight']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(

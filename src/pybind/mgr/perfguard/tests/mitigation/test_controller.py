@@ -9,12 +9,11 @@ import pytest
 from ...mitigation.types import Revert
 from perfguard import tables
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import PgCounts, Readings, UnreadablePg
+from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
-from perfguard.watch.laggy import WEDGE_SECONDS
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -530,50 +529,6 @@ def test_one_damaged_copy() -> None:
     driver.trouble(False)
     driver.run(ALL_UNDONE_TURNS)
     assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
-
-
-# ---- lost lease renewals
-
-def wedged() -> Mitigated:
-    """A PG of a quiet cluster is laggy, and its primary names it."""
-    driver = Mitigated(mitigation_repeer=True)
-    driver.run(3)
-    view = driver.cluster.map_view()
-    acting = view.placements['1.3'].acting
-    driver.cluster.trouble = {'laggy': 1}
-    driver.cluster.read = replace(
-        driver.cluster.read, ping_ms={osd: 0.5 for osd in view.osdmap.osds},
-        osd_counts={osd: PgCounts(total=9, laggy=int(osd in acting)) for osd in view.osdmap.osds},
-        unreadable={acting[0]: (UnreadablePg('1.3', WEDGE_SECONDS, 9),)})
-    return driver
-
-
-def peered(driver: Mitigated) -> List[str]:
-    return [command['pgid'] for command in driver.cluster.sent if command['prefix'] == 'pg repeer']
-
-
-def test_a_pg_that_lost_a_renewal_peers_once_and_no_other_one() -> None:
-    driver = wedged()
-    driver.run_until(lambda: bool(peered(driver)))
-    driver.run(20)
-    driver.restart()
-    driver.run(20)
-    assert peered(driver) == ['1.3'] and driver.states()['repeer'] == 'done'
-    assert driver.rungs['repeer']['subject'] == 'PG 1.3'
-    assert driver.told() == ['PG 1.3 is made to peer']
-    assert refusal(driver, driver.rungs['repeer']['id']).errno == errno.EINVAL
-
-
-def test_no_pg_peers_before_the_mons_have_stored_that_it_does() -> None:
-    driver = wedged()
-    kept = [False]
-    driver.loop.jobs.mitigating._kept = lambda: kept[0]
-    driver.run_until(lambda: driver.states()['repeer'] == 'done')
-    driver.run(3)
-    assert peered(driver) == []
-    kept[0] = True
-    driver.run(1)
-    assert peered(driver) == ['1.3']
 
 
 # ---- another mgr is active

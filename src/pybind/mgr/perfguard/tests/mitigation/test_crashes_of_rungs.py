@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The mgr dies before writes and commands of a rescue and of a repeer; the next one goes on.
+"""The mgr dies before writes and commands of a rescue; the next one goes on.
 
 PERFGUARD_CRASHES=1 tries every instant.
 """
@@ -13,7 +13,6 @@ from perfguard.store import Store
 
 from ..fakes.cluster import Crash
 from ..fakes.driver import Driver
-from .test_controller import peered, wedged
 from .test_rescue import FULL, Hurt, hurt, upmaps
 
 ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
@@ -66,23 +65,3 @@ def test_a_rescue_outlives_the_mgr() -> None:
         assert upmaps(driver) == {} and driver.cluster.clean(), at
         assert Store(driver.kv).get('rescues') is None and not driver.loop.published.held, at
         assert driver.cluster.fault.at is None, 'no such step'
-
-
-@pytest.mark.timeout(1800)
-def test_a_pg_peers_at_most_once_though_the_mgr_dies() -> None:
-    """One that died between the record and the command may have sent it."""
-    def repeered(at: Optional[int] = None) -> int:
-        driver = wedged()
-        arm(driver, at)
-        for _ in range(40):
-            turn(driver)
-        assert driver.cluster.fault.at is None, 'no such step'
-        assert driver.states()['repeer'] == 'done', at
-        times.append(len(peered(driver)))
-        return driver.cluster.fault.count
-
-    times: List[int] = []
-    steps = repeered()
-    for at in chosen(steps):
-        repeered(at)
-    assert times[0] == 1 and set(times) <= {0, 1}

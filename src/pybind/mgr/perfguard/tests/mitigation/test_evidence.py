@@ -17,7 +17,7 @@ from ..cluster.test_crush import DUMP
 def found(counts: PgCounts = PgCounts(), laggy: bool = False,
           late: Tuple[Tuple[str, int], ...] = (), slow: Mapping[str, int] = {}) -> Evidence:
     signals = Signals(counts, slow_daemons=slow, slow_ops=sum(slow.values()))
-    return evidence(signals, laggy, late, {}, False, {})
+    return evidence(signals, laggy, late, {}, False)
 
 
 @pytest.mark.parametrize('seen,code,text', [

@@ -45,7 +45,6 @@ class World:
     events: List[str] = field(default_factory=list)
     puts: List[Put] = field(default_factory=list)
     #: PGs that were made to peer.
-    peered: List[str] = field(default_factory=list)
 
     def seen(self) -> LadderView:
         config = tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
@@ -66,7 +65,6 @@ class World:
             self.puts.append(put)
             if not self.deaf:
                 self._apply(put)
-        self.peered += [decision.repeer] if decision.repeer else []
         self.now += seconds
 
     def _apply(self, put: Put) -> None:
@@ -775,68 +773,6 @@ def test_affinity_is_restored_when_its_option_is_switched_off() -> None:
     world.policy = replace(world.policy, affinity=False)
     world.run(3)
     assert untouched(world)
-
-
-# ---- repeer
-
-WEDGED = Evidence((LAGGY,), wedged={'1.4': 'laggy for 61 s'})
-REPEER = Policy('act', SECONDS, repeer=True)
-
-
-def test_a_pg_is_made_to_peer_once() -> None:
-    world = World(policy=REPEER, evidence=WEDGED)
-    world.turn()
-    assert world.peered == ['1.4'] and world.events == ['PG 1.4 is made to peer']
-    world.evidence = Evidence()
-    world.run(int(ladder.REPEER_SECONDS) - 10)
-    assert world.stages() == {'repeer1.4': 'done'} and world.puts == []
-    world.run(20)
-    assert world.state.steps == () and world.peered == ['1.4']
-
-
-def test_another_pg_is_made_to_peer_after_a_rest() -> None:
-    world = World(policy=REPEER, evidence=WEDGED)
-    world.turn()
-    world.evidence = replace(WEDGED, wedged={'1.5': 'laggy for 61 s'})
-    world.run(int(ladder.REPEER_SECONDS) - 10)
-    assert world.peered == ['1.4']
-    world.run(30)
-    assert world.peered == ['1.4', '1.5']
-
-
-def test_a_pg_that_peered_in_vain_is_left_to_the_operator() -> None:
-    world = World(policy=REPEER, evidence=WEDGED)
-    world.run(int(3 * ladder.REPEER_SECONDS))
-    assert world.peered == ['1.4'] and world.stages() == {'repeer1.4': 'done'}
-
-
-def test_a_change_of_mode_does_not_shorten_the_rest() -> None:
-    world = World(policy=REPEER, evidence=WEDGED)
-    for mode in ('act', 'off', 'observe', 'act'):
-        world.policy = replace(REPEER, mode=mode)
-        world.run(30)
-    assert world.peered == ['1.4']
-
-
-@pytest.mark.parametrize('policy', [Policy('act', SECONDS), Policy('observe', SECONDS, repeer=True),
-                                    Policy('off', SECONDS, repeer=True)])
-def test_no_pg_is_made_to_peer_unless_the_operator_allows_it(policy: Policy) -> None:
-    world = World(policy=policy, evidence=WEDGED)
-    world.run(30)
-    assert world.peered == []
-    observed = policy.mode == 'observe'
-    assert world.stages() == ({'repeer1.4': 'would'} if observed else {})
-    world.policy = replace(policy, repeer=False)
-    world.run(30)
-    assert world.state.steps == ()
-
-
-def test_a_clock_that_is_set_back_does_not_keep_the_rest_for_ever() -> None:
-    world = World(policy=REPEER, evidence=WEDGED)
-    world.turn()
-    world.evidence, world.now = Evidence(), world.now - 86400.0
-    world.run(30)
-    assert world.state.steps == ()
 
 
 # ---- damage
