@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 from perfguard.advise.rules import RULES
 from perfguard.metrics.catalogue import HEALTH_CHECKS
 from perfguard.options import OPTIONS
+from perfguard.rebalance.states import STATES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
@@ -73,6 +74,21 @@ def _escaped(text: str) -> str:
     return '``'.join(parts)
 
 
+def phases() -> str:
+    rows: List[Row] = []
+    for phase, state in STATES.items():
+        ways = [(after, when) for after, when in state.exits.items()]
+        for after in dict.fromkeys(state.verbs.values()):
+            verbs = [verb for verb, where in state.verbs.items() if where is after]
+            if after is not phase:
+                ways.append((after, 'command %s' % ' or '.join('``%s``' % verb for verb in verbs)))
+        rows += [('' if number else '``%s``' % phase.value, '``%s``' % after.value, when)
+                 for number, (after, when) in enumerate(ways)]
+    borrowed = [('``%s``' % phase.value, state.borrows) for phase, state in STATES.items()]
+    return table(('phase', 'next phase', 'when'), rows) + '\n' + table(
+        ('phase', 'borrowed settings'), borrowed)
+
+
 def advice() -> str:
     return table(('code', 'severity', 'reason'), [
         ('``%s``' % rule.code, rule.severity.value, '%s *%s*' % (rule.why, rule.source))
@@ -117,7 +133,7 @@ def _summary(rule: str) -> str:
 
 
 TABLES: Dict[str, Callable[[], str]] = {
-    'options': options, 'advice': advice, 'health': health, 'alerts': alerts}
+    'phases': phases, 'options': options, 'advice': advice, 'health': health, 'alerts': alerts}
 
 
 def current(manual: str) -> str:

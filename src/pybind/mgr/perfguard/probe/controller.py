@@ -22,7 +22,7 @@ from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import Steady, limit_seconds
 from .osd_bench import StoreRun
-from .plan import (Draft, DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder, draft,
+from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                    order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
                       RunRecord, imported_record, record_from_json, record_to_json, setting_of)
@@ -225,7 +225,7 @@ class Probing:
         return record
 
     def _drafted(self, order: RunOrder, seen: Observation, view: View, options: Options,
-                 moving: bool) -> Draft:
+                 moving: bool) -> ProbeDraft:
         """Raises Refused if the order is invalid; other refusals are in the draft."""
         given = draft(order, self._cluster, seen, view, options, moving)
         self._read_version(seen.now)
@@ -241,7 +241,7 @@ class Probing:
         self.remarks = () if installed in ('', VERSION) else (
             other_version(VERSION, installed) + '; no probe begins until then',)
 
-    def _begin(self, given: Draft, seen: Observation, options: Options) -> Json:
+    def _begin(self, given: ProbeDraft, seen: Observation, options: Options) -> Json:
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
                           'with "probe cancel %d"' % (self._record.id, self._record.id))

@@ -140,7 +140,7 @@ STORE_REPEAT = 1
 
 
 @dataclass(frozen=True)
-class Draft:
+class ProbeDraft:
     """A valid order, checked against the cluster."""
     order: RunOrder
     #: As in RunRecord.
@@ -188,7 +188,7 @@ class Draft:
 
 
 def draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
-          moving: bool) -> Draft:
+          moving: bool) -> ProbeDraft:
     """Raises Refused if the order is invalid; other refusals are in the draft."""
     try:
         return _draft(order, cluster, seen, view, options, moving)
@@ -197,7 +197,7 @@ def draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, optio
 
 
 def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
-           moving: bool) -> Draft:
+           moving: bool) -> ProbeDraft:
     jobs: Tuple[Job, ...] = ()
     if not order.store:
         jobs = parse_jobs(order.profile, order.words, order.job_file)
@@ -231,7 +231,7 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
         # Last, because it considers each PG of the pool; raises BadJob.
         _naming(0, jobs, target, pool, view)
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals)
-    return Draft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
+    return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
 
 
 def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: View) -> Naming:

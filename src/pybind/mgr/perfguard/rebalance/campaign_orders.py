@@ -20,7 +20,7 @@ from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
-from .turn import has_own_crush
+from .draft import has_own_crush
 from .types import Campaign, Change, ChangeStage, Phase
 
 Result = TypeVar('Result')

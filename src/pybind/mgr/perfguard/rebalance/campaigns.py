@@ -19,7 +19,7 @@ from .goals import without_goals
 from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
 from .pinning import count_again
-from .turn import has_own_crush
+from .draft import has_own_crush
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.

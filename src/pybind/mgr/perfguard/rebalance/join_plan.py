@@ -15,8 +15,8 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from .draft import Draft
 from .moves import Move, move_between
-from .turn import Turn
 from .types import Campaign, Change, PinRecord
 
 NO_BASES: Mapping[str, UpmapEntry] = {}
@@ -180,59 +180,59 @@ def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
 
 # ---- The entries that are sent for the epoch of the change
 
-def in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+def in_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that is sent for a pin: with the earlier pairs if the PG needs them until CRUSH has
     changed. The mons may refuse the change, and drop them."""
-    present = turn.seen.osdmap.entry(pgid)
+    present = draft.seen.osdmap.entry(pgid)
     if not present.items or entry.vector is not None:
         return entry
     both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
-    serves = (_serves_both(turn, pgid, both, future)
-              and _left(turn, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
+    serves = (_serves_both(draft, pgid, both, future)
+              and _left(draft, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
     return both if serves else entry
 
 
-def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
     """The entry that keeps a PG in place in the epoch of the change that makes its pin
     unnecessary."""
-    present, pool = turn.seen.osdmap.entry(pgid), turn.pool(pgid)
-    if pool is not None and survives(pgid, future, turn.seen.osdmap, pool, turn.out):
+    present, pool = draft.seen.osdmap.entry(pgid), draft.pool(pgid)
+    if pool is not None and survives(pgid, future, draft.seen.osdmap, pool, draft.out):
         return present
     both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
-    return both if _serves_both(turn, pgid, both, future) else entry
+    return both if _serves_both(draft, pgid, both, future) else entry
 
 
-def hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
+def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool:
     """Whether the part of an entry that the mons keep hides the raw set of a PG."""
     pg = future.pgs[pgid]
-    left = _left(turn, pgid, sent, pg.raw, future.crush)
-    return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
+    left = _left(draft, pgid, sent, pg.raw, future.crush)
+    return left is None or raw_from_up(pg.acting, left, draft.out) != pg.raw
 
 
-def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
+def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> bool:
     """Whether the entry keeps the PG in place both with and without the change of CRUSH.
 
     The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
     """
-    place, pool, pg = turn.seen.placement(pgid), turn.pool(pgid), future.pgs[pgid]
+    place, pool, pg = draft.seen.placement(pgid), draft.pool(pgid), future.pgs[pgid]
     if place is None or pool is None or len(entry.items) > pool.size:
         return False
-    raw = raw_from_up(place.up, turn.seen.osdmap.entry(pgid), turn.out)
+    raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)
     return (raw is not None
-            and _serves(turn, pgid, entry, raw, turn.seen.crush) == pg.acting
-            and _serves(turn, pgid, entry, pg.raw, future.crush) == pg.acting)
+            and _serves(draft, pgid, entry, raw, draft.seen.crush) == pg.acting
+            and _serves(draft, pgid, entry, pg.raw, future.crush) == pg.acting)
 
 
-def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+def _serves(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
             crush: CrushRules) -> Optional[OsdSet]:
     """The set of a PG with the part of an entry that the mons keep; None: there is no such PG."""
-    left = _left(turn, pgid, entry, raw, crush)
-    return None if left is None else apply_entry(raw, left, turn.out)
+    left = _left(draft, pgid, entry, raw, crush)
+    return None if left is None else apply_entry(raw, left, draft.out)
 
 
-def _left(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
           crush: CrushRules) -> Optional[UpmapEntry]:
     """The part of an entry that the mons keep; None: there is no such PG."""
-    pool = turn.pool(pgid)
+    pool = draft.pool(pgid)
     return None if pool is None else after_commit(
-        raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)
+        raw, entry, pool, draft.seen.osdmap.osds, crush, pgid, draft.out)

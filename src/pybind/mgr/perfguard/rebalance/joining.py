@@ -7,7 +7,7 @@ pinned.
 """
 import zlib
 from dataclasses import replace
-from typing import AbstractSet, Dict, List, Optional
+from typing import AbstractSet, Dict, FrozenSet, List, NamedTuple, Optional
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
@@ -19,16 +19,17 @@ from ..tables import listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
+from .draft import Draft, has_own_crush
 from .holds import flags_settled, waiting_text
 from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
                         plan_join, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .pool_change import (accepted, change_to, has_numbers, has_targets, interrupted, move_first,
-                          other_rule, pg_num_begun, stands_still, step_now, step_text, targets_of,
-                          too_early, upmaps_to_remove)
+from .pool_change import (accepted, change_to, first_moves_of, has_numbers, has_targets,
+                          interrupted, move_first, other_rule, pg_num_begun, stands_still,
+                          step_now, step_text, stop_step, targets_of, too_early,
+                          upmaps_to_remove)
 from .releasing import balancer_of_others
-from .turn import Turn, has_own_crush
 from .types import (TINY_WEIGHT, Action, Campaign, Change, ChangeStage, Phase, PinRecord, Sent,
                     SetCrushMap, SetEntry, SetPoolPgs, SetPoolRule, SetWeight)
 
@@ -53,96 +54,102 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
             and flags_settled(campaign.holds, seen.settings, True, True))
 
 
-def closing_change(turn: Turn) -> Optional[Change]:
+def closing_change(draft: Draft) -> Optional[Change]:
     """The change that ends a drain, or a rollback that empties OSDs, once no PG has to be kept on
     them: weight 0. The balancer takes an OSD of a tiny weight for one that lacks PGs."""
-    change, osds = turn.campaign.change, tiny_osds(turn)
+    change, osds = draft.campaign.change, tiny_osds(draft)
     if not osds or change is not None and change.closing:
         return None
     drained = {*osds, *(change.drained if change is not None else ())}
     return Change(dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)), closing=True)
 
 
-def tiny_osds(turn: Turn) -> List[int]:
+def tiny_osds(draft: Draft) -> List[int]:
     """OSDs of the campaign's drain, and of one that it continues, that still have a tiny
     weight."""
-    campaign, weights = turn.campaign, turn.seen.crush.weights()
+    campaign, weights = draft.campaign, draft.seen.crush.weights()
     drained = {*campaign.draining, *(campaign.change.drained if campaign.change else ())}
     return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
 
 
-def join(turn: Turn, ready: bool) -> None:
+def join(draft: Draft, ready: bool) -> Draft:
     """One step of a change: wanted -> sent -> landed."""
-    change = turn.campaign.change
+    change = draft.campaign.change
     assert change is not None
-    if turn.campaign.undersized_pgs and turn.seen.new_map:
-        _forget_recovered(turn)
-    if change.pending and landed(change, turn):
-        _land(turn, change)
-    elif change.pool is not None and change.pool not in turn.seen.osdmap.pools:
-        turn.enter(Phase.ABORTING, 'the pool no longer exists')
-    elif change.rule is not None and other_rule(change, turn.seen.crush):
-        turn.enter(Phase.ABORTING, other_rule(change, turn.seen.crush))
-    elif interrupted(turn, change):
-        turn.enter(Phase.ABORTING, interrupted(turn, change))
-    elif step_now(turn, change) != change:
-        turn.set(change=step_now(turn, change))
-    elif turn.seen.overtaken:
-        turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
-                   'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
-    elif _left_by_purge(turn, change) != change:
-        turn.set(change=_left_by_purge(turn, change))
-    elif change.stage is ChangeStage.WANTED:
-        _next_burst(turn, change, ready)
-    elif overdue(turn.campaign, turn.seen, turn.options):
-        _again(turn, change)
-    else:
-        turn.set(change=accepted(turn, change))
-        turn.because(Code.CRUSH_SENT, step_text(turn, change) if change.pgs else
-                     'waiting for the CRUSH change to show in the OSDMap')
+    if draft.campaign.undersized_pgs and draft.seen.new_map:
+        draft = _forget_recovered(draft)
+    if change.pending and landed(change, draft):
+        return _land(draft, change)
+    impossible = _impossible(draft, change)
+    if impossible:
+        return draft.enter(Phase.ABORTING, impossible)
+    changed = _left_by_purge(draft, step_now(draft, change))
+    if changed != change:
+        return draft.set(change=changed)
+    if change.stage is ChangeStage.WANTED:
+        return _next_burst(draft, change, ready)
+    if overdue(draft.campaign, draft.seen, draft.options):
+        return _again(draft, change)
+    return draft.set(change=accepted(draft, change)).because(
+        Code.CRUSH_SENT, step_text(draft, change) if change.pgs else
+        'waiting for the CRUSH change to show in the OSDMap')
 
 
-def _next_burst(turn: Turn, change: Change, ready: bool) -> None:
+def _impossible(draft: Draft, change: Change) -> str:
+    """Why the change cannot be made any longer; '' if it can."""
+    if change.pool is not None and change.pool not in draft.seen.osdmap.pools:
+        return 'the pool no longer exists'
+    replaced = other_rule(change, draft.seen.crush) if change.rule is not None else ''
+    if replaced or interrupted(draft, change):
+        return replaced or interrupted(draft, change)
+    overtaken = draft.seen.overtaken
+    return overtaken and 'CRUSH has changed since "rebalance apply": %s. Get the current ' \
+        'CRUSH map, change it, and apply it again' % overtaken
+
+
+def _next_burst(draft: Draft, change: Change, ready: bool) -> Draft:
     """Send it once its pins are known and, last, the mons gather commands for longer than by
     default. All other waits may be long, and clients would wait for each proposal of the mons."""
-    outlook = turn.seen.outlook
-    if (change.done or change.moves_first or change.pgs) and not change.pending \
-            and _unsettled(turn, change):
-        turn.set(change=replace(change, gathers=False))
-        turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %s'
-                     % (len(change.done), plural(len(change.weights), 'OSD'))
-                     if change.pool is None else
-                     'waiting until no PG of the pool is peering or waiting for its pin')
-    elif not ready:
-        if not _only_interval(turn):
-            turn.set(change=replace(change, gathers=False))
-        turn.because(Code.SETTINGS, waiting_text(
-            turn.seen.settings, 'norebalance is set, the balancer is off, and '
+    outlook = draft.seen.outlook
+    at_ease = draft.set(change=replace(change, gathers=False))
+    if (change.done or change.moves_first or change.pgs) and not change.pending:
+        draft = pin_remapped(draft)
+        at_ease = draft.set(change=replace(change, gathers=False))
+        if _unsettled(draft, change):
+            return at_ease.because(
+                Code.PINS_SENT, 'waiting for the pins of %d of %s'
+                % (len(change.done), plural(len(change.weights), 'OSD'))
+                if change.pool is None else
+                'waiting until no PG of the pool is peering or waiting for its pin')
+    if not ready:
+        waiting = draft if _only_interval(draft) else at_ease
+        return waiting.because(Code.SETTINGS, waiting_text(
+            draft.seen.settings, 'norebalance is set, the balancer is off, and '
             'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
-    elif outlook is None and change.needs_outlook:
-        turn.set(change=replace(change, gathers=False))
-        turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
-            turn.seen.outlook_failure and ' again: ' + turn.seen.outlook_failure))
-    elif change.closing and outlook is not None and _leave_where_pgs_remain(turn, change, outlook):
-        pass
-    elif isinstance(outlook, NoFuture) and not change.ordinary:
-        turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
-    elif change.moves_first and not change.pending and isinstance(outlook, Future) \
-            and move_first(turn, change, outlook):
-        turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
-    elif change.gathers:
-        _send(turn, change)
-    elif _may_gather(turn, change):
-        turn.set(change=replace(change, gathers=True))
-        turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
+    if outlook is None and change.needs_outlook:
+        return at_ease.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
+            draft.seen.outlook_failure and ' again: ' + draft.seen.outlook_failure))
+    if change.closing and outlook is not None:
+        staying = _staying(draft, change, outlook)
+        if staying is not None:
+            return _leave_weight(draft, change, staying)
+    if isinstance(outlook, NoFuture) and not change.ordinary:
+        return draft.enter(Phase.ABORTING,
+                           'cannot preview the CRUSH change: %s' % outlook.reason)
+    if change.moves_first and not change.pending and isinstance(outlook, Future):
+        moves = first_moves_of(draft, change, outlook)
+        if moves.pins:
+            return move_first(draft, change, outlook, moves).enter(
+                Phase.PINNED, 'the PGs move before the pool is changed')
+    return _send(draft, change) if change.gathers else _gather(draft, change)
 
 
-def _left_by_purge(turn: Turn, change: Change) -> Change:
+def _left_by_purge(draft: Draft, change: Change) -> Change:
     """The change without the OSDs of later bursts that were purged: no preview of it would ever
     succeed."""
     if change.pending or not change.done:
         return change
-    known = turn.seen.crush.weights()
+    known = draft.seen.crush.weights()
     weights = {osd: weight for osd, weight in change.weights.items()
                if osd in change.done or osd in known}
     if len(weights) == len(change.weights):
@@ -151,37 +158,44 @@ def _left_by_purge(turn: Turn, change: Change) -> Change:
     return replace(change, weights=weights, stage=stage, burst=0, gathers=False)
 
 
-def _leave_where_pgs_remain(turn: Turn, change: Change, outlook: Outlook) -> bool:
-    """Leave the tiny weight to OSDs on which PGs remain: weight 0 would move these at once, since
-    the mons drop pins to such OSDs. Returns whether there are any. PGs that lack an OSD are
-    awaited."""
+class _Staying(NamedTuple):
+    """OSDs on which PGs would lose their pins with weight 0, and why; None: it is not known."""
+    osds: Optional[FrozenSet[int]]
+    why: str
+
+
+def _staying(draft: Draft, change: Change, outlook: Outlook) -> Optional[_Staying]:
+    """None: no PG remains on the OSDs. Weight 0 would move PGs that do at once, since the mons
+    drop pins to such OSDs. PGs that lack an OSD are awaited."""
     if isinstance(outlook, NoFuture):
-        _leave_out(turn, change, 'cannot preview weight 0: ' + outlook.reason)
-        return True
-    planned = _planned(turn, change, outlook)
+        return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
+    planned = _planned(draft, change, outlook)
     awaited = undersized(planned, outlook)
-    lost = {pgid: _why_it_stays(turn, pgid, change, why)
+    lost = {pgid: _why_it_stays(draft, pgid, change, why)
             for pgid, why in planned.unpinnable.items()
             if why != INCOMPLETE and pgid not in awaited}
     lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
-        *planned.unpinnable, *planned.pins) if _is_given_up(turn, pgid, outlook))
+        *planned.unpinnable, *planned.pins) if _is_given_up(draft, pgid, outlook))
     if not lost:
-        return False
+        return None
     remain = {osd for pgid in lost for osd in outlook.pgs[pgid].acting} & change.weights.keys()
-    left = {osd: weight for osd, weight in change.weights.items() if osd not in remain}
-    why = 'with weight 0, %s could not be pinned: %s' % (pgs(len(lost)), listed(
-        ['PG %s (%s)' % row for row in sorted(lost.items())], NAMED))
-    if change.pending or len(left) in (0, len(change.weights)):
-        _leave_out(turn, change, why)
-    else:
-        _note_tiny(turn, remain, why)
-        turn.set(change=replace(change, weights=left, burst=0, gathers=False))
-    return True
+    return _Staying(frozenset(remain), 'with weight 0, %s could not be pinned: %s' % (
+        pgs(len(lost)), listed(['PG %s (%s)' % row for row in sorted(lost.items())], NAMED)))
 
 
-def _why_it_stays(turn: Turn, pgid: str, change: Change, why: str) -> str:
+def _leave_weight(draft: Draft, change: Change, staying: _Staying) -> Draft:
+    """Leave the tiny weight to OSDs on which PGs remain."""
+    left = {osd: weight for osd, weight in change.weights.items()
+            if staying.osds is not None and osd not in staying.osds}
+    if staying.osds is None or change.pending or len(left) in (0, len(change.weights)):
+        return _leave_out(draft, change, staying.why)
+    return _note_tiny(draft, staying.osds, staying.why).set(
+        change=replace(change, weights=left, burst=0, gathers=False))
+
+
+def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
     """Why a PG is still on an OSD that was drained; `why` if it is not."""
-    place, entry = turn.seen.placement(pgid), turn.seen.osdmap.entry(pgid)
+    place, entry = draft.seen.placement(pgid), draft.seen.osdmap.entry(pgid)
     here = change.weights.keys() & set(place.up if place is not None else ())
     if not here:
         return why
@@ -189,348 +203,366 @@ def _why_it_stays(turn: Turn, pgid: str, change: Change, why: str) -> str:
                             osds_text(here))
 
 
-def _is_given_up(turn: Turn, pgid: str, outlook: Future) -> bool:
+def _is_given_up(draft: Draft, pgid: str, outlook: Future) -> bool:
     """Whether CRUSH finds enough OSDs for the PG now, and would find too few."""
-    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
     return pool is not None and place is not None and pool.is_complete(place.up) \
         and not pool.is_complete(outlook.pgs[pgid].raw)
 
 
-def _leave_out(turn: Turn, change: Change, why: str) -> None:
+def _leave_out(draft: Draft, change: Change, why: str) -> Draft:
     """End with the tiny weight."""
     if change.pending:
-        _unsent(turn, change)
-    _note_tiny(turn, change.weights.keys() - set(change.done), why)
-    turn.set(change=replace(
+        draft = _unsent(draft, change)
+    return _note_tiny(draft, change.weights.keys() - set(change.done), why).set(change=replace(
         change, weights={osd: change.weights[osd] for osd in change.done}, burst=0, times=0,
-        gathers=False, stage=ChangeStage.LANDED), phase_since=turn.now)
+        gathers=False, stage=ChangeStage.LANDED), phase_since=draft.now)
 
 
-def _note_tiny(turn: Turn, osds: AbstractSet[int], why: str) -> None:
-    turn.event('join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
+def _note_tiny(draft: Draft, osds: AbstractSet[int], why: str) -> Draft:
+    return draft.event(
+        'join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
 
 
-def _only_interval(turn: Turn) -> bool:
+def _only_interval(draft: Draft) -> bool:
     """Whether the burst waits for nothing but the longer interval of the mons."""
-    return not balancer_of_others(turn) and flags_settled(
-        turn.campaign.holds, turn.seen.settings, True, True)
+    return not balancer_of_others(draft) and flags_settled(
+        draft.campaign.holds, draft.seen.settings, True, True)
 
 
-def _unsettled(turn: Turn, change: Change) -> bool:
-    """Whether the last burst is not completely in force; PGs that it has missed are pinned here."""
-    left = pin_remapped(turn)
-    peering = turn.seen.signals.counts.in_transition > 0
-    if change.pgs is not None and turn.now - change.since <= turn.seen.stats_period + 1:
+def _unsettled(draft: Draft, change: Change) -> bool:
+    """Whether the last burst is not completely in force; PGs that it has missed are pinned."""
+    peering = draft.seen.signals.counts.in_transition > 0
+    if change.pgs is not None and draft.now - change.since <= draft.seen.stats_period + 1:
         return True  # PGs that were split have not reported yet
-    return bool(left or turn.campaign.pinning
-                or peering and turn.now - change.since <= STUCK_SECONDS)
+    return bool(draft.left or draft.campaign.pinning
+                or peering and draft.now - change.since <= STUCK_SECONDS)
 
 
-def _may_gather(turn: Turn, change: Change) -> bool:
-    """Whether all pins of the burst can be sent."""
-    outlook = turn.seen.outlook
-    if not isinstance(outlook, Future) or change.moves_first:
-        return True
-    planned = _planned(turn, change, outlook)
-    others = set(undersized(planned, outlook)) - set(turn.campaign.undersized_pgs)
-    return not _awaits_osds(turn, len(others)) \
-        and not _divided(turn, change, _entries(turn, planned))
+def _gather(draft: Draft, change: Change) -> Draft:
+    """Have the mons gather commands for longer, once all pins of the burst can be sent."""
+    outlook = draft.seen.outlook
+    if isinstance(outlook, Future) and not change.moves_first:
+        planned = _planned(draft, change, outlook)
+        others = set(undersized(planned, outlook)) - set(draft.campaign.undersized_pgs)
+        incomplete = _awaits_osds(draft, len(others))
+        if incomplete is not None:
+            return draft.report(incomplete)
+        fewer = _divided(draft, change, _entries(draft, planned))
+        if fewer != change:
+            return draft.set(change=fewer).because(
+                Code.OUTLOOK, 'the change requires %d pins, too many for one epoch; '
+                'changing fewer OSDs at a time' % _entries(draft, planned))
+    return draft.set(change=replace(change, gathers=True)).because(
+        Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
 
 
-def _forget_recovered(turn: Turn) -> None:
+def _forget_recovered(draft: Draft) -> Draft:
     """Forget accepted PGs that have recovered: if they lack an OSD again, the change waits."""
-    left = []
-    for pgid in turn.campaign.undersized_pgs:
-        pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    incomplete = []
+    for pgid in draft.campaign.undersized_pgs:
+        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is not None and (place is None or not pool.is_complete(place.acting)):
-            left.append(pgid)
-    turn.set(undersized_pgs=tuple(left))
+            incomplete.append(pgid)
+    return draft.set(undersized_pgs=tuple(incomplete))
 
 
-def _awaits_osds(turn: Turn, number: int) -> bool:
-    """Whether `number` PGs besides those of the order lack an OSD. Without pins, all of them would
-    be copied to other OSDs at once, although the OSD may only have restarted."""
+def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
+    """Why the change waits if `number` PGs besides those of the order lack an OSD. Without pins,
+    all of them would be copied to other OSDs at once, although the OSD may only have restarted."""
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("rebalance acknowledge '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
-    if number <= turn.campaign.undersized or is_muted(reason, turn.seen.signals) \
-            or is_waived(reason, turn.campaign.acknowledged):
-        return False
-    turn.reasons.append(reason)
-    return True
+    if number <= draft.campaign.undersized or is_muted(reason, draft.seen.signals) \
+            or is_waived(reason, draft.campaign.acknowledged):
+        return None
+    return reason
 
 
-def _divided(turn: Turn, change: Change, pins: int) -> bool:
-    """Take fewer OSDs at a time if the burst requires too many pins."""
+def _divided(draft: Draft, change: Change, pins: int) -> Change:
+    """The change with fewer OSDs at a time if the burst requires too many pins."""
     if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
-        return False
+        return change
     fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
-    turn.set(change=replace(change, burst=min(fitting, len(change.chunk) - 1)))
-    turn.because(Code.OUTLOOK, 'the change requires %d pins, too many for one epoch; '
-                 'changing fewer OSDs at a time' % pins)
-    return True
+    return replace(change, burst=min(fitting, len(change.chunk) - 1))
 
 
-def _send(turn: Turn, change: Change) -> None:
-    outlook = turn.seen.outlook
+def _send(draft: Draft, change: Change) -> Draft:
+    outlook = draft.seen.outlook
     planned = Join({}, {}, {})
     if isinstance(outlook, Future):
-        planned = _planned(turn, change, outlook)
-        early = too_early(turn, change, planned.unpinnable)
+        planned = _planned(draft, change, outlook)
+        early = too_early(draft, change, planned.unpinnable)
         if early:
-            turn.enter(Phase.ABORTING, early)
-            return
-    if not has_own_crush(turn.campaign, turn.seen):
-        turn.set(crush_own=-1)
-    _lead_elsewhere(turn, change.drained)
-    actions: List[Action] = [SetWeight(osd, weight)
-                             for osd, weight in change.chunk.items()]
-    if change.rule is not None:
-        actions.append(SetPoolRule(turn.seen.osdmap.pools[change.rule.pool].name,
-                                   turn.seen.crush.rule_name(change.rule.rule)))
+            return draft.enter(Phase.ABORTING, early)
+        if change.moves_first and not _restores(draft, change):
+            draft = draft.note_pins({
+                pgid: pin for pgid, pin in upmaps_to_remove(draft, outlook).items()
+                if draft.pin_of(pgid) != pin})
+    if not has_own_crush(draft.campaign, draft.seen):
+        draft = draft.set(crush_own=-1)
+    draft = _lead_elsewhere(draft, change.drained)
+    draft = draft.send(*_commands(draft, change))
     if change.pgs is not None:
-        pool = turn.seen.osdmap.pools[change.pgs.pool]
-        actions.append(SetPoolPgs(pool.name, change.pgs.pg_num, change.pgs.pgp_num))
-        change = replace(change, replaces=targets_of(pool))
-    if isinstance(outlook, Future) and outlook.crush_map is not None:
-        actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
-    pins = vectors = 0
+        change = replace(change, replaces=targets_of(draft.seen.osdmap.pools[change.pgs.pool]))
     if isinstance(outlook, NoFuture):
-        _adopt_upmaps(turn, change.drained)
-        turn.event('join', 'the change remaps PGs first and perfguard pins them afterwards',
-                   outlook.reason)
+        draft = _adopt_upmaps(draft, change.drained).event(
+            'join', 'the change remaps PGs first and perfguard pins them afterwards',
+            outlook.reason)
     elif outlook is not None:
-        pins, vectors = len(planned.pins), planned.vectors
-        _note(turn, planned, outlook, actions)
-    turn.actions.extend(actions)
-    turn.set(change=replace(change, stage=ChangeStage.SENT, since=turn.now, times=change.times + 1,
-                            pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
-                            tunables=_expected_crush(turn, change).tunables,
-                            crush_version=turn.seen.crush_version, gathers=False),
-             pins_sent=turn.now)
-    turn.event('join', 'changing %s and pinning %s in one OSDMap epoch' % (
-        'CRUSH' if change.pgs is None else 'pg_num or pgp_num', pgs(pins)),
-        '%d of them with pg_upmap' % vectors)
+        draft = _note(draft, planned, outlook)
+    return draft.set(change=replace(
+        change, stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
+        pins=len(planned.pins), vectors=planned.vectors, fingerprint=_expected(draft, change),
+        tunables=_expected_crush(draft, change).tunables,
+        crush_version=draft.seen.crush_version, gathers=False), pins_sent=draft.now).event(
+            'join', 'changing %s and pinning %s in one OSDMap epoch' % (
+                'CRUSH' if change.pgs is None else 'pg_num or pgp_num',
+                pgs(len(planned.pins))), '%d of them with pg_upmap' % planned.vectors)
 
 
-def _planned(turn: Turn, change: Change, outlook: Future) -> Join:
-    osdmap, drained = turn.seen.osdmap, change.drained
-    if turn.campaign.rolled_back and not change.closing:
-        return plan_join(osdmap, outlook, drained, bases=bases_of(turn.pinned()))
+def _commands(draft: Draft, change: Change) -> List[Action]:
+    """What changes CRUSH or the pool, without pins."""
+    outlook, osdmap = draft.seen.outlook, draft.seen.osdmap
+    actions: List[Action] = [SetWeight(osd, weight) for osd, weight in change.chunk.items()]
+    if change.rule is not None:
+        actions.append(SetPoolRule(osdmap.pools[change.rule.pool].name,
+                                   draft.seen.crush.rule_name(change.rule.rule)))
+    if change.pgs is not None:
+        actions.append(SetPoolPgs(osdmap.pools[change.pgs.pool].name, change.pgs.pg_num,
+                                  change.pgs.pgp_num))
+    if isinstance(outlook, Future) and outlook.crush_map is not None:
+        actions.append(SetCrushMap(outlook.crush_map, draft.seen.crush_version))
+    return actions
+
+
+def _restores(draft: Draft, change: Change) -> bool:
+    """Whether the pins lead back to the upmaps from before the campaign."""
+    return draft.campaign.rolled_back and not change.closing
+
+
+def _planned(draft: Draft, change: Change, outlook: Future) -> Join:
+    osdmap, drained = draft.seen.osdmap, change.drained
+    if _restores(draft, change):
+        return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pinned()))
     if change.moves_first:
-        return plan_join(osdmap, outlook, drained, bases=upmaps_to_remove(turn, outlook))
+        return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
+            upmaps_to_remove(draft, outlook), UpmapEntry()))
     return outlook.join if isinstance(outlook, PlannedFuture) else plan_join(
         osdmap, outlook, drained)
 
 
-def _expected(turn: Turn, change: Change) -> int:
-    if change.crush_map and isinstance(turn.seen.outlook, Future):
-        return turn.seen.outlook.crush.fingerprint()
-    return _rest_of_crush(turn, change)
+def _expected(draft: Draft, change: Change) -> int:
+    if change.crush_map and isinstance(draft.seen.outlook, Future):
+        return draft.seen.outlook.crush.fingerprint()
+    return _rest_of_crush(draft, change)
 
 
-def _expected_crush(turn: Turn, change: Change) -> CrushRules:
+def _expected_crush(draft: Draft, change: Change) -> CrushRules:
     """CRUSH whose tunables are in force after the change; new weights do not change them."""
-    outlook = turn.seen.outlook
-    return outlook.crush if change.crush_map and isinstance(outlook, Future) else turn.seen.crush
+    outlook = draft.seen.outlook
+    return outlook.crush if change.crush_map and isinstance(outlook, Future) else draft.seen.crush
 
 
-def _entries(turn: Turn, planned: Join) -> int:
+def _entries(draft: Draft, planned: Join) -> int:
     """Upmap entries to be sent."""
-    return sum(turn.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
+    return sum(draft.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
         + len(planned.removed)
 
 
-def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
+def _lead_elsewhere(draft: Draft, drained: OsdSet) -> Draft:
     """Pins that an aborted campaign left must not be released to OSDs that are drained now."""
-    for pgid, left in turn.pinned().items() if drained else ():
-        if without(left.before, drained) != left.before:
-            turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
+    if not drained:
+        return draft
+    return draft.note_pins({
+        pgid: replace(pin, before=without(pin.before, drained))
+        for pgid, pin in draft.pinned().items() if without(pin.before, drained) != pin.before})
 
 
-def _adopt_upmaps(turn: Turn, drained: OsdSet) -> None:
+def _adopt_upmaps(draft: Draft, drained: OsdSet) -> Draft:
     """Upmaps to drained OSDs stay in force under the tiny weight, so they have to be released."""
-    osdmap = turn.seen.osdmap
-    for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors):
-        entry = osdmap.entry(pgid)
-        if turn.pin_of(pgid) is None and without(entry, drained) != entry:
-            turn.note_pin(pgid, PinRecord(without(entry, drained), entry))
+    osdmap = draft.seen.osdmap
+    entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
+               if draft.pin_of(pgid) is None}
+    return draft.note_pins({pgid: PinRecord(without(entry, drained), entry)
+                            for pgid, entry in entries.items()
+                            if without(entry, drained) != entry})
 
 
-def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> None:
-    pinning = dict(turn.campaign.pinning)
+def _note(draft: Draft, planned: Join, future: Future) -> Draft:
+    """Note and send the pins of the change."""
+    pins: Dict[str, PinRecord] = {}
+    actions: List[Action] = []
     for pgid, pin in planned.pins.items():
-        old = turn.pin_of(pgid)
-        if old is not None:
-            pin = replace(pin, before=old.before, was=old.was)
-        turn.note_pin(pgid, pin)
-        present = turn.seen.osdmap.entry(pgid)
+        old = draft.pin_of(pgid)
+        pins[pgid] = pin if old is None else replace(pin, before=old.before, was=old.was)
+        present = draft.seen.osdmap.entry(pgid)
         if present != pin.entry:
-            actions.append(SetEntry(pgid, in_both(turn, pgid, pin.entry, future), present))
-            pinning[pgid] = Sent(turn.now)
+            actions.append(SetEntry(pgid, in_both(draft, pgid, pin.entry, future), present))
+    pinning = dict.fromkeys([action.pgid for action in actions if isinstance(action, SetEntry)],
+                            Sent(draft.now))
+    draft = draft.note_pins(pins).send(*actions)
     for pgid, entry in planned.removed.items():
-        _bridge(turn, pgid, entry, future, actions)
-    turn.set(pinning=pinning)
+        draft = _bridge(draft, pgid, entry, future)
+    return draft.set(pinning={**draft.campaign.pinning, **pinning})
 
 
-def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
-            actions: List[Action]) -> None:
+def _bridge(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
     """Send the entry of a pin that becomes unnecessary for the epoch of the change, mostly none.
 
     The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
     stay until the change is read back, and `_unpin` removes them.
     """
-    present, pin = turn.seen.osdmap.entry(pgid), turn.pin_of(pgid)
-    sent = bridging(turn, pgid, entry, future)
-    if pin is not None and hides_raw(turn, pgid, sent, future):
+    present, pin = draft.seen.osdmap.entry(pgid), draft.pin_of(pgid)
+    sent = bridging(draft, pgid, entry, future)
+    if pin is not None and hides_raw(draft, pgid, sent, future):
         # `_unpin` cannot see then where CRUSH places the PG.
-        turn.note_pin(pgid, replace(pin, goal=entry))
-    if sent != present:
-        actions.append(SetEntry(pgid, sent, present))
+        draft = draft.note_pins({pgid: replace(pin, goal=entry)})
+    return draft if sent == present else draft.send(SetEntry(pgid, sent, present))
 
 
-def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,
+def _kept(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
           base: UpmapEntry) -> Optional[UpmapEntry]:
     """The remaining part of the earlier entry if the PG stays in place with it, else None."""
-    present, pin = turn.seen.osdmap.entry(pgid), turn.pinned()[pgid]
-    raw = raw_from_up(up, present, turn.out)
+    present, pin = draft.seen.osdmap.entry(pgid), draft.pinned()[pgid]
+    raw = raw_from_up(up, present, draft.out)
     if raw is None:
         return pin.goal
-    kept = after_commit(raw, base, pool, turn.seen.osdmap.osds, turn.seen.crush, pgid, turn.out)
-    return kept if apply_entry(raw, kept, turn.out) == up else None
+    kept = after_commit(raw, base, pool, draft.seen.osdmap.osds, draft.seen.crush, pgid, draft.out)
+    return kept if apply_entry(raw, kept, draft.out) == up else None
 
 
-def _unpin(turn: Turn, change: Change) -> None:
+def _unpin(draft: Draft, change: Change) -> Draft:
     """Remove the pins that are unnecessary under the restored CRUSH map."""
-    osdmap, count = turn.seen.osdmap, 0
-    for pgid, base in bases_of(turn.pinned()).items():
-        pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-        present = osdmap.entry(pgid)
+    osdmap = draft.seen.osdmap
+    needless: Dict[str, UpmapEntry] = {}
+    for pgid, base in bases_of(draft.pinned()).items():
+        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
-        if pgid in turn.campaign.pinning and present != turn.pinned()[pgid].entry:
+        if pgid in draft.campaign.pinning and osdmap.entry(pgid) != draft.pinned()[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
-        kept = _kept(turn, pgid, pool, place.up, base)
+        kept = _kept(draft, pgid, pool, place.up, base)
         if kept is not None and kept == without(kept, change.drained):
-            turn.forget_pin(pgid)
-            count += 1
-            if present != kept:
-                turn.actions.append(SetEntry(pgid, kept, present))
-    if count:
-        turn.set(pinning={pgid: sent for pgid, sent in turn.campaign.pinning.items()
-                          if turn.pin_of(pgid) is not None}, pins_sent=turn.now)
-        turn.event('join', '%s removed' % plural(count, 'pin'), 'the restored CRUSH '
-                   'map does not need them')
+            needless[pgid] = kept
+    if not needless:
+        return draft
+    return draft.forget_pins(needless).send(*[
+        SetEntry(pgid, kept, osdmap.entry(pgid)) for pgid, kept in needless.items()
+        if osdmap.entry(pgid) != kept
+    ]).set(pinning={pgid: sent for pgid, sent in draft.campaign.pinning.items()
+                    if pgid not in needless and draft.pin_of(pgid) is not None},
+           pins_sent=draft.now).event(
+               'join', '%s removed' % plural(len(needless), 'pin'),
+               'the restored CRUSH map does not need them')
 
 
-def landed(change: Change, turn: Turn) -> bool:
+def landed(change: Change, draft: Draft) -> bool:
     """Whether the OSDMap of the mgr shows the change."""
     if change.crush_map:
-        return (turn.seen.crush_version != change.crush_version
-                and turn.seen.crush.fingerprint() == change.fingerprint
+        return (draft.seen.crush_version != change.crush_version
+                and draft.seen.crush.fingerprint() == change.fingerprint
                 # It must not be the old map under a new version.
-                and turn.seen.crush.identity != change.crush_identity)
+                and draft.seen.crush.identity != change.crush_identity)
     if change.pgs is not None:
-        return has_numbers(turn, change)
+        return has_numbers(draft, change)
     if change.rule is not None:
-        pool = turn.seen.osdmap.pools.get(change.rule.pool)
+        pool = draft.seen.osdmap.pools.get(change.rule.pool)
         return pool is not None and pool.crush_rule == change.rule.rule
-    return len(_in_force(turn, change)) == len(change.chunk)
+    return len(_in_force(draft, change)) == len(change.chunk)
 
 
-def _in_force(turn: Turn, change: Change) -> List[int]:
+def _in_force(draft: Draft, change: Change) -> List[int]:
     """OSDs of the burst that have their new weight."""
-    weights = turn.seen.crush.weights()
+    weights = draft.seen.crush.weights()
     return [osd for osd, weight in change.chunk.items()
             if abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT]
 
 
-def _claim(turn: Turn, change: Change) -> None:
+def _claim(draft: Draft, change: Change) -> Draft:
     """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
-    version = turn.seen.crush_version
-    if turn.campaign.crush_own not in (-1, version):
-        # For weights, earlier versions also stored the fingerprint of the whole map.
-        found = {turn.seen.crush.fingerprint()}
-        if not change.crush_map:
-            found.add(_rest_of_crush(turn, change))
-        own = change.fingerprint in found and change.tunables in (0, turn.seen.crush.tunables)
-        turn.set(crush_own=version if own else -1, crush_identity=turn.seen.crush.identity)
+    version, crush = draft.seen.crush_version, draft.seen.crush
+    if draft.campaign.crush_own in (-1, version):
+        return draft
+    expected = crush.fingerprint() if change.crush_map else _rest_of_crush(draft, change)
+    own = change.fingerprint == expected and change.tunables in (0, crush.tunables)
+    return draft.set(crush_own=version if own else -1, crush_identity=crush.identity)
 
 
-def _rest_of_crush(turn: Turn, change: Change) -> int:
+def _rest_of_crush(draft: Draft, change: Change) -> int:
     """A checksum of CRUSH without the OSDs of the burst."""
     names = {'osd.%d' % osd for osd in change.chunk}
-    rest = sorted(item for item in turn.seen.crush.digest().items() if item[0] not in names)
+    rest = sorted(item for item in draft.seen.crush.digest().items() if item[0] not in names)
     return zlib.crc32(repr(rest).encode())
 
 
-def _land(turn: Turn, change: Change) -> None:
-    if turn.campaign.removes_upmaps:
-        _unpin(turn, change)
-    _claim(turn, change)
-    _next_stage(turn, change)
-    audit(turn)
+def _land(draft: Draft, change: Change) -> Draft:
+    if draft.campaign.removes_upmaps:
+        draft = _unpin(draft, change)
+    return audit(_next_stage(_claim(draft, change), change))
 
 
-def _next_stage(turn: Turn, change: Change) -> None:
+def _next_stage(draft: Draft, change: Change) -> Draft:
+    read_back = 'read back from the OSDMap'
     if change.more:
         done = tuple(sorted((*change.done, *change.chunk)))
-        turn.set(change=replace(change, stage=ChangeStage.WANTED, done=done, times=0,
-                                since=turn.now))
-        turn.event('join', 'CRUSH weights of %d of %s are in force' % (
-            len(done), plural(len(change.weights), 'OSD')), 'read back from the OSDMap')
-        return
+        return draft.set(change=replace(
+            change, stage=ChangeStage.WANTED, done=done, times=0, since=draft.now)).event(
+                'join', 'CRUSH weights of %d of %s are in force' % (
+                    len(done), plural(len(change.weights), 'OSD')), read_back)
     if change.rule is not None and change.then is not None:
-        turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
-                               rule_name=change.rule_name, found_rule=change.found_rule,
-                               via=change.via, since=turn.now),
-                 phase_since=turn.now)
-        turn.event('join', 'the intermediate CRUSH rule is in force, %s pinned'
-                   % pgs_are(turn.pin_count), 'read back from the OSDMap')
-        return
-    following = change_to(turn, change)
+        return draft.set(
+            change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
+                          rule_name=change.rule_name, found_rule=change.found_rule,
+                          via=change.via, since=draft.now),
+            phase_since=draft.now).event(
+                'join', 'the intermediate CRUSH rule is in force, %s pinned'
+                % pgs_are(draft.pin_count), read_back)
+    following = change_to(draft, change)
     if following is not None:
-        turn.set(change=following, phase_since=turn.now)
-        turn.event('join', step_text(turn, change), 'read back from the OSDMap')
-        return
-    turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now,
-             undersized_pgs=())
-    turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
-        pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
+        return draft.event('join', step_text(draft, change), read_back).set(
+            change=following, phase_since=draft.now)
+    return draft.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=draft.now,
+                     undersized_pgs=()).event(
+                         'join', 'CRUSH is changed, %s pinned, %d remapped' % (
+                             pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), read_back)
 
 
-def drop_refused(turn: Turn) -> None:
+def drop_refused(draft: Draft) -> Draft:
     """At the end of an abort: drop a change of which nothing is in force."""
-    campaign, change = turn.campaign, turn.campaign.change
+    campaign, change = draft.campaign, draft.campaign.change
     if change is None or change.stage is ChangeStage.LANDED:
-        return
-    done = tuple(sorted((*change.done, *_in_force(turn, change))))
+        return draft
+    done = tuple(sorted((*change.done, *_in_force(draft, change))))
     if change.closing:
-        _leave_out(turn, replace(change, done=done), 'the campaign was aborted')
-    elif done:
-        turn.set(change=replace(change, done=done))
-    elif change.moves_first or pg_num_begun(change, turn.seen.osdmap):
-        return  # "rebalance resume" continues with the remaining PGs
-    elif campaign.rolled_back:
-        turn.set(change=campaign.undone, undone=None, rolled_back=False)
-    else:
-        turn.set(change=Change(stage=ChangeStage.LANDED))
+        return _leave_out(draft, replace(change, done=done), 'the campaign was aborted')
+    if done:
+        return draft.set(change=replace(change, done=done))
+    if change.moves_first or pg_num_begun(change, draft.seen.osdmap):
+        return draft  # "rebalance resume" continues with the remaining PGs
+    if campaign.rolled_back:
+        return draft.set(change=campaign.undone, undone=None, rolled_back=False)
+    return draft.set(change=Change(stage=ChangeStage.LANDED))
 
 
-def on_its_way(turn: Turn) -> bool:
-    """For a campaign that is being aborted: whether its change of CRUSH may still take effect."""
-    change = turn.campaign.change
+def settle_change(draft: Draft) -> Draft:
+    """For a campaign that is being aborted: read back its change of CRUSH, or stop it."""
+    change = draft.campaign.change
     if change is None or not change.pending:
-        return False
-    if landed(change, turn):
-        _land(turn, change)
-    elif not stands_still(turn, change):
-        return True
-    elif overdue(turn.campaign, turn.seen, turn.options):
-        _unsent(turn, change)
-    else:
-        return True
-    return False
+        return draft
+    if landed(change, draft):
+        return _land(draft, change)
+    if not stands_still(draft, change):
+        return stop_step(draft, change)
+    if overdue(draft.campaign, draft.seen, draft.options):
+        return _unsent(draft, change)
+    return draft
+
+
+def on_its_way(draft: Draft) -> bool:
+    """Whether the change of CRUSH of a campaign that is being aborted may still take effect."""
+    change = draft.campaign.change
+    return change is not None and change.pending
 
 
 def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
@@ -545,48 +577,43 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
     return seen.now - since > options.readback_timeout
 
 
-def _unsent(turn: Turn, change: Change) -> None:
+def _unsent(draft: Draft, change: Change) -> Draft:
     """The burst, or the part of it that changes CRUSH, is not in force."""
-    for pgid in turn.campaign.pinning:
-        pin, present = turn.pin_of(pgid), turn.seen.osdmap.entry(pgid)
+    forgotten: List[str] = []
+    earlier: Dict[str, PinRecord] = {}
+    for pgid in draft.campaign.pinning:
+        pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
         if pin is None or present == pin.entry:
             continue
         if not present or present in (pin.before, pin.was):
             # Planned for a mapping that is not in force: the present one needs no such pin.
-            turn.forget_pin(pgid)
+            forgotten.append(pgid)
         else:
-            turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there
-    _claim(turn, change)
-    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=ChangeStage.WANTED, times=0))
+            earlier[pgid] = replace(pin, entry=present)  # an earlier pin is still there
+    draft = _claim(draft.forget_pins(forgotten).note_pins(earlier), change)
+    return _pin_again(draft).set(change=replace(change, stage=ChangeStage.WANTED, times=0))
 
 
-def _again(turn: Turn, change: Change) -> None:
+def _again(draft: Draft, change: Change) -> Draft:
     """The records of the pins stay until the change is given up: the burst may take effect late."""
-    _claim(turn, change)
+    draft = _claim(draft, change)
     if change.times < SEND_TIMES:
-        turn.set(change=replace(change, stage=ChangeStage.WANTED))
-        turn.event('join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
-        return
+        return draft.set(change=replace(change, stage=ChangeStage.WANTED)).event(
+            'join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
     if change.closing:
-        _leave_out(turn, change, 'the mons did not accept weight 0')
-        return
-    _unsent(turn, change)
-    turn.event('join', 'the CRUSH change is given up', 'the mons did not accept it')
-    turn.enter(Phase.ABORTING, 'the mons did not accept the CRUSH change')
+        return _leave_out(draft, change, 'the mons did not accept weight 0')
+    return _unsent(draft, change).event(
+        'join', 'the CRUSH change is given up', 'the mons did not accept it').enter(
+            Phase.ABORTING, 'the mons did not accept the CRUSH change')
 
 
-def _pinned_again(turn: Turn) -> Dict[str, Sent]:
+def _pin_again(draft: Draft) -> Draft:
     """Send pins again that were removed with a change of CRUSH that is not in force."""
-    sent: Dict[str, Sent] = {}
-    for pgid, pin in turn.pinned().items() if turn.campaign.removes_upmaps else ():
-        present = turn.seen.osdmap.entry(pgid)
-        if pin != turn.pin_of(pgid):
-            continue
-        if pin.goal is not None:
-            turn.note_pin(pgid, replace(pin, goal=None))
-        if pin.entry != present:
-            turn.actions.append(SetEntry(pgid, pin.entry, present))
-            sent[pgid] = Sent(turn.now)
-    if sent:
-        turn.set(pins_sent=turn.now)
-    return sent
+    pins = {pgid: pin for pgid, pin in draft.pinned().items() if pin == draft.pin_of(pgid)} \
+        if draft.campaign.removes_upmaps else {}
+    actions = [SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid))
+               for pgid, pin in pins.items() if pin.entry != draft.seen.osdmap.entry(pgid)]
+    return draft.note_pins({pgid: replace(pin, goal=None) for pgid, pin in pins.items()
+                            if pin.goal is not None}).send(*actions).set(
+        pinning={action.pgid: Sent(draft.now) for action in actions},
+        pins_sent=draft.now if actions else draft.campaign.pins_sent)

@@ -5,8 +5,8 @@ IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> D
 them ABORTING -> ABORTED. `judge` makes one turn: pure, from the observation to the actions.
 """
 from dataclasses import replace
-from typing import (AbstractSet, Callable, FrozenSet, List, Mapping, NamedTuple, Optional,
-                    Sequence)
+from typing import (AbstractSet, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
@@ -14,12 +14,14 @@ from ..observation import Observation
 from ..options import Options
 from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
-from ..watch.stop_conditions import spread
+from ..watch.stop_conditions import Stop, spread
+from .draft import CampaignDecision, Draft, Rule, flight_osds, has_own_crush
 from .flights import follow_flights, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import closing_change, drop_refused, join, on_its_way, tiny_osds
+from .joining import (closing_change, drop_refused, join, on_its_way, settle_change,
+                      tiny_osds)
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
@@ -31,7 +33,6 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
-from .turn import CampaignDecision, Turn, flight_osds, has_own_crush
 from .types import KEPT_ALL, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
@@ -46,264 +47,279 @@ _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
-          seen: Observation, options: Options) -> CampaignDecision:
+          observation: Observation, options: Options) -> CampaignDecision:
     """One turn of a campaign that is active or held. `moves`: the moves of releases."""
-    turn = Turn(campaign, pins, moves, seen, options)
-    turn.set(blocked=blocked_since(campaign.blocked, seen.signals.counts, seen.now))
-    audit(turn)
-    follow_flights(turn)
-    _STEPS[campaign.phase](turn)
-    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch, total=_total(turn),
-             limits=_limits(turn, campaign))
-    return turn.decision()
+    draft = Draft.of(campaign, pins, moves, observation, options)
+    return draft.then(_note_blocked, audit, follow_flights, _STEPS[campaign.phase],
+                      _count_turn).decision()
 
 
-def _limits(turn: Turn, before: Campaign) -> Limits:
+def _note_blocked(draft: Draft) -> Draft:
+    return draft.set(blocked=blocked_since(
+        draft.campaign.blocked, draft.seen.signals.counts, draft.now))
+
+
+def _count_turn(draft: Draft) -> Draft:
+    return draft.set(turned=draft.now, last_epoch=draft.seen.osdmap.epoch, total=_total(draft),
+                     limits=_limits(draft))
+
+
+def _limits(draft: Draft) -> Limits:
     """Count the time since the last turn for its limit."""
-    campaign = turn.campaign
+    campaign = draft.campaign
     if not campaign.active:
         return campaign.limits
     flying = sum(1 for flight in campaign.in_flight.values() if flight.pin is not None)
-    code = limit_of(turn.reasons, campaign.phase is Phase.RELEASING, len(campaign.in_flight),
-                    limit(campaign.pace, turn.options).caps.pgs, caps(turn.options).pgs,
-                    turn.pin_count - flying)
-    return charge(campaign.limits, code, turn.now - (before.turned or turn.now))
+    code = limit_of(draft.reasons, campaign.phase is Phase.RELEASING, len(campaign.in_flight),
+                    limit(campaign.pace, draft.options).caps.pgs, caps(draft.options).pgs,
+                    draft.pin_count - flying)
+    return charge(campaign.limits, code, draft.now - (campaign.turned or draft.now))
 
 
-def _total(turn: Turn) -> int:
+def _total(draft: Draft) -> int:
     """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
     or lower the number."""
-    campaign = turn.campaign
-    return _size_of_campaign(turn) if campaign.active else campaign.released + campaign.kept_now
+    campaign = draft.campaign
+    return _size_of_campaign(draft) if campaign.active else campaign.released + campaign.kept_now
 
 
-def _size_of_campaign(turn: Turn) -> int:
-    campaign = turn.campaign
+def _size_of_campaign(draft: Draft) -> int:
+    campaign = draft.campaign
     adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
-    return campaign.released + campaign.kept + turn.pin_count + adopted
+    return campaign.released + campaign.kept + draft.pin_count + adopted
 
 
-def _borrow(turn: Turn, norebalance: bool, quiet: bool = True,
-            pools: Optional[AbstractSet[int]] = None) -> bool:
-    """One step towards the settings of the phase; True when they are in force. As reconcile."""
-    holds = turn.campaign.holds
-    begin = not turn.campaign.prepared
-    lifted = norebalance and _lifted(turn)
+def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
+            pools: Optional[AbstractSet[int]] = None) -> Draft:
+    """One step towards the settings of the phase, as reconcile; `in_force` of the draft tells
+    whether the cluster has them."""
+    lifted = norebalance and _is_lifted(draft)
+    if lifted:
+        draft = _lift(draft)
     norebalance = norebalance and not lifted
+    campaign, settings = draft.campaign, draft.seen.settings
     # Only while the campaign needs its settings; at its end all of them are given back.
-    mon = wanted_mon_options(turn.campaign, turn.options, turn.seen.osdmap) \
-        if quiet else {}
-    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
-    turn.set(holds=done.holds)
-    turn.actions.extend(done.actions)
-    for notice in done.notices:
-        turn.event('settings', notice)
-    return not lifted and settled(done.holds, turn.seen.settings, norebalance, quiet, mon, pools)
+    mon = wanted_mon_options(campaign, draft.options, draft.seen.osdmap) if quiet else {}
+    step = reconcile(campaign.holds, settings, norebalance, quiet, not campaign.prepared, mon,
+                     pools)
+    draft = draft.set(holds=step.holds).send(*step.actions)
+    for notice in step.notices:
+        draft = draft.event('settings', notice)
+    return replace(draft, in_force=not lifted and settled(
+        step.holds, settings, norebalance, quiet, mon, pools))
 
 
-def _lifted(turn: Turn) -> bool:
+def _is_lifted(draft: Draft) -> bool:
     """Whether norebalance, if it is ours, is cleared for a while so that PGs can recover."""
-    campaign = turn.campaign
-    holds, flags = campaign.holds, turn.seen.osdmap.flags
+    holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = (NOREBALANCE in holds.given_up
               or NOREBALANCE in flags and NOREBALANCE not in holds.flags)
-    if theirs or not gives_way(campaign.blocked, turn.now):
-        return False
-    waiting = pgs_are(turn.seen.signals.counts.degraded_waiting)
-    turn.because(Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
-                 'reservations, and norebalance defers these PGs; it is cleared for at most %d s'
-                 % (waiting, GIVE_WAY_SECONDS))
-    if NOREBALANCE in campaign.holds.flags and NOREBALANCE not in campaign.holds.returning:
-        turn.event('settings', 'norebalance is cleared so that degraded PGs can recover',
-                   waiting + ' degraded and waiting behind PGs without objects')
-    return True
+    return not theirs and gives_way(draft.campaign.blocked, draft.now)
 
 
-def _accept_own_crush(turn: Turn) -> None:
+def _lift(draft: Draft) -> Draft:
+    holds, counts = draft.campaign.holds, draft.seen.signals.counts
+    waiting = pgs_are(counts.degraded_waiting)
+    if NOREBALANCE in holds.flags and NOREBALANCE not in holds.returning:
+        draft = draft.event('settings', 'norebalance is cleared so that degraded PGs can recover',
+                            waiting + ' degraded and waiting behind PGs without objects')
+    return draft.because(
+        Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
+        'reservations, and norebalance defers these PGs; it is cleared for at most %d s'
+        % (waiting, GIVE_WAY_SECONDS))
+
+
+def _accept_own_crush(draft: Draft) -> Draft:
     """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
-    campaign, version = turn.campaign, turn.seen.crush_version
+    campaign, version = draft.campaign, draft.seen.crush_version
     if campaign.change is not None or campaign.crush_own == version:
-        return
-    if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, turn.seen):
-        turn.set(crush_version=version)
-    turn.set(crush_own=version, crush_identity=turn.seen.crush.identity)
+        return draft
+    if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, draft.seen):
+        draft = draft.set(crush_version=version)
+    return draft.set(crush_own=version, crush_identity=draft.seen.crush.identity)
 
 
-def _prepared(turn: Turn) -> None:
-    _accept_own_crush(turn)
-    _forget_others(turn, _still_incomplete(turn))
-    if _borrow(turn, norebalance=True):
-        turn.set(prepared=True)
-    elif not turn.campaign.prepared:
-        turn.because(Code.SETTINGS, waiting_text(
-            turn.seen.settings, 'norebalance is set and the balancer is off'))
-        return
-    campaign, remapped = turn.campaign, turn.seen.osdmap.pg_temp
-    moving = any(_may_move(turn, pgid) for pgid in remapped)
-    if balancer_of_others(turn):
-        turn.reasons.append(BALANCER_ON)
-    elif campaign.automatic and (campaign.change or moving
-                                 or turn.seen.crush_version != campaign.crush_version):
-        turn.enter(Phase.PINNING, 'automatically')
-    elif campaign.automatic:
-        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it remaps are '
-                     'pinned and released automatically')
-    elif moving:
-        turn.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in place'
-                     % pgs_are(len(remapped)))
-    else:
-        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
-                     '"rebalance pin" after it')
+def _prepared(draft: Draft) -> Draft:
+    draft = _accept_own_crush(draft)
+    draft = _borrow(_forget_others(draft, _still_incomplete(draft)), norebalance=True)
+    if draft.in_force:
+        draft = draft.set(prepared=True)
+    elif not draft.campaign.prepared:
+        return draft.because(Code.SETTINGS, waiting_text(
+            draft.seen.settings, 'norebalance is set and the balancer is off'))
+    campaign, remapped = draft.campaign, draft.seen.osdmap.pg_temp
+    moving = any(_may_move(draft, pgid) for pgid in remapped)
+    if balancer_of_others(draft):
+        return draft.report(BALANCER_ON)
+    if campaign.automatic and (campaign.change or moving
+                               or draft.seen.crush_version != campaign.crush_version):
+        return draft.enter(Phase.PINNING, 'automatically')
+    if campaign.automatic:
+        return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it '
+                             'remaps are pinned and released automatically')
+    if moving:
+        return draft.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in '
+                             'place' % pgs_are(len(remapped)))
+    return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
+                         '"rebalance pin" after it')
 
 
-def _may_move(turn: Turn, pgid: str) -> bool:
+def _may_move(draft: Draft, pgid: str) -> bool:
     """Whether a remapped PG has a place to move to."""
-    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-    return pool is not None and place is not None and not turn.stays(pgid, pool, place)
+    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    return pool is not None and place is not None and not draft.stays(pgid, pool, place)
 
 
-def _pinning(turn: Turn) -> None:
-    settled = _borrow(turn, norebalance=True)
-    if settled and not turn.campaign.prepared:
-        turn.set(prepared=True)  # resumed after an abort
-    if balancer_of_others(turn):
-        turn.reasons.append(BALANCER_ON)
-        settled = False
-    if turn.campaign.trigger != 'auto':
-        _accept_own_crush(turn)
-    change = turn.campaign.change
+def _pinning(draft: Draft) -> Draft:
+    draft = _borrow(draft, norebalance=True)
+    ready = draft.in_force
+    if ready and not draft.campaign.prepared:
+        draft = draft.set(prepared=True)  # resumed after an abort
+    if balancer_of_others(draft):
+        draft, ready = draft.report(BALANCER_ON), False
+    if draft.campaign.trigger != 'auto':
+        draft = _accept_own_crush(draft)
+    change = draft.campaign.change
     if change is not None and change.stage is not ChangeStage.LANDED:
-        join(turn, settled)
-        return
-    left = pin_remapped(turn)
-    pins = {**turn.pinned(), **turn.new_pins}
-    peering = unsettled(turn.campaign, pins, turn.seen, turn.options.max_transition_ratio)
-    if left:
-        _report_left(turn, left)
-    elif turn.campaign.pinning:
-        turn.because(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
-                     % plural(len(turn.campaign.pinning), 'pin'))
-    elif peering:
-        turn.because(Code.PEERING, '%s peering' % pgs_are(peering))
-    elif not _reported(turn):
-        turn.reasons.append(_REPORTS)
-    elif not turn.seen.goals_fit:
-        turn.reasons.append(_NO_GOALS)
-    else:
-        turn.enter(Phase.PINNED, _pinned_summary(turn))
-        turn.because(Code.PINNED, _pinned_summary(turn))
+        return join(draft, ready)
+    draft = pin_remapped(draft)
+    awaited = _awaited_by_pins(draft)
+    if awaited is not None:
+        return draft.report(awaited)
+    return draft.enter(Phase.PINNED, _pinned_summary(draft)).because(
+        Code.PINNED, _pinned_summary(draft))
 
 
-def _report_left(turn: Turn, left: int) -> None:
-    turn.because(Code.UNPINNED, '%s still to be pinned%s' % (pgs_are(left), _recovering(turn)))
+def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
+    """Why not every PG of the campaign is known to be pinned."""
+    peering = unsettled(draft.campaign, {**draft.pinned(), **draft.new_pins}, draft.seen,
+                        draft.options.max_transition_ratio)
+    if draft.left:
+        return _left_reason(draft)
+    if draft.campaign.pinning:
+        return Reason(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
+                      % plural(len(draft.campaign.pinning), 'pin'))
+    if peering:
+        return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
+    if not _reported(draft):
+        return _REPORTS
+    return None if draft.seen.goals_fit else _NO_GOALS
 
 
-def _recovering(turn: Turn) -> str:
-    degraded = waiting(turn.campaign)
+def _left_reason(draft: Draft) -> Reason:
+    return Reason(Code.UNPINNED, '%s still to be pinned%s' % (
+        pgs_are(draft.left), _recovering(draft)))
+
+
+def _recovering(draft: Draft) -> str:
+    degraded = waiting(draft.campaign)
     return ' (%d of them must recover first)' % degraded if degraded else ''
 
 
-def _reported(turn: Turn) -> bool:
+def _reported(draft: Draft) -> bool:
     """The PG states are younger than the phase and than the last pins."""
-    last = max(turn.campaign.pins_sent, turn.campaign.phase_since)
-    return turn.now - last > turn.seen.stats_period + 1
+    last = max(draft.campaign.pins_sent, draft.campaign.phase_since)
+    return draft.now - last > draft.seen.stats_period + 1
 
 
-def _pinned_summary(turn: Turn) -> str:
-    text = '%s pinned' % pgs_are(turn.pin_count)
-    if turn.campaign.unpinnable:
-        text += ', %d cannot be pinned' % len(turn.campaign.unpinnable)
+def _pinned_summary(draft: Draft) -> str:
+    text = '%s pinned' % pgs_are(draft.pin_count)
+    if draft.campaign.unpinnable:
+        text += ', %d cannot be pinned' % len(draft.campaign.unpinnable)
     return text
 
 
-def _pinned(turn: Turn) -> None:
-    _borrow(turn, norebalance=True)
-    left = pin_remapped(turn)
-    excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
-    if left:
-        _report_left(turn, left)
-    elif excess:
-        turn.because(Code.UNPINNABLE, excess)
-    elif _arriving(turn):
-        turn.reasons += _arriving(turn)
-    elif turn.campaign.automatic:
-        turn.enter(Phase.RELEASING, 'automatically')
-    else:
-        turn.because(Code.AWAITS_START,
-                     _pinned_summary(turn) + '; "rebalance start" releases them')
+def _pinned(draft: Draft) -> Draft:
+    draft = pin_remapped(_borrow(draft, norebalance=True))
+    excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
+    if draft.left:
+        return draft.report(_left_reason(draft))
+    if excess:
+        return draft.because(Code.UNPINNABLE, excess)
+    if _arriving(draft):
+        return draft.report(*_arriving(draft))
+    if draft.campaign.automatic:
+        return draft.enter(Phase.RELEASING, 'automatically')
+    return draft.because(Code.AWAITS_START,
+                         _pinned_summary(draft) + '; "rebalance start" releases them')
 
 
-def _arriving(turn: Turn) -> List[Reason]:
+def _arriving(draft: Draft) -> List[Reason]:
     """The OSDs of a new host start one by one, and the first would receive the PGs of all."""
-    settle = turn.options.auto_expand_settle
-    quiet = turn.now - turn.seen.osds_changed
-    if turn.campaign.trigger != 'auto' or not 0.0 <= quiet < settle:
+    settle = draft.options.auto_expand_settle
+    quiet = draft.now - draft.seen.osds_changed
+    if draft.campaign.trigger != 'auto' or not 0.0 <= quiet < settle:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
                    'without a change (auto_expand_settle)' % (quiet, settle))]
 
 
-def _releasing(turn: Turn) -> None:
-    _end_pause(turn)
-    left = pin_remapped(turn)
-    excess = unpinnable_excess(turn.campaign, _size_of_campaign(turn), turn.options)
+def _releasing(draft: Draft) -> Draft:
+    draft = draft.then(_end_pause, pin_remapped)
+    excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
-    unguarded = bool(left or excess or turn.campaign.pinning or _flag_is_coming(turn))
-    found = _obstacles(turn)
-    still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
+    unguarded = bool(draft.left or excess or draft.campaign.pinning or _flag_is_coming(draft))
+    draft = _set_speed(draft)
+    obstacles = _obstacles(draft)
+    draft = replace(draft, stops=obstacles.partial)
+    still = (draft.campaign.paused or unguarded or draft.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
-             or bool(found.loose and (found.stops or found.shut or _confirming(turn))))
+             or bool(obstacles.loose and (obstacles.stops or obstacles.shut
+                                          or _confirming(draft))))
     if not still:
-        adopt_unpinnable(turn, found.loose)
-    in_force = _borrow(turn, norebalance=still)
-    if left:
-        _report_left(turn, left)
-    if turn.seen.pin_back and is_still(turn):
-        pin_back(turn, turn.seen.pin_back)
+        draft = adopt_unpinnable(draft, obstacles.loose)
+    draft = _borrow(draft, norebalance=still)
+    if draft.left:
+        draft = draft.report(_left_reason(draft))
+    if draft.seen.pin_back and is_still(draft):
+        draft = pin_back(draft, draft.seen.pin_back)
     if excess:
         # It was started, so it continues once recovery or the operator has handled these PGs.
-        turn.set(automatic=True)
-        turn.enter(Phase.PINNED, excess)
-        turn.because(Code.UNPINNABLE, excess)
-        return
-    if _holding(turn, found):
-        return
-    turn.enter(Phase.RELEASING)
-    if not in_force or unguarded:
-        turn.because(Code.SETTINGS, 'waiting until flags and pins are in force')
-        return
-    if not turn.seen.goals_fit:
-        turn.reasons.append(_NO_GOALS)
-        return
-    keep_stayers(turn)
-    release_more(turn)
-    if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
-        if turn.campaign.moving_first:
-            turn.enter(Phase.PINNING, 'all PGs are where the change places them')
-            return
-        closing = closing_change(turn)
-        if closing is not None:
-            # It was started, so it continues.
-            turn.set(change=closing, automatic=True)
-            turn.enter(Phase.PINNING, 'CRUSH weight 0 follows for ' + osds_text(closing.weights))
-            return
-        turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released' + _refilled(turn))
+        return draft.set(automatic=True).enter(Phase.PINNED, excess).because(
+            Code.UNPINNABLE, excess)
+    if _is_held(draft, obstacles):
+        return _hold(draft, obstacles)
+    draft = draft.enter(Phase.RELEASING)
+    if not draft.in_force or unguarded:
+        return draft.because(Code.SETTINGS, 'waiting until flags and pins are in force')
+    if not draft.seen.goals_fit:
+        return draft.report(_NO_GOALS)
+    return draft.then(keep_stayers, release_more, _complete)
 
 
-def _refilled(turn: Turn) -> str:
+def _complete(draft: Draft) -> Draft:
+    """Go on once all PGs have been released and are in place."""
+    if draft.campaign.in_flight or draft.pin_count:
+        return draft
+    unclean = _unclean(draft)
+    draft = draft.report(*unclean.reasons)
+    if not unclean.over:
+        return draft
+    if draft.campaign.moving_first:
+        return draft.enter(Phase.PINNING, 'all PGs are where the change places them')
+    closing = closing_change(draft)
+    if closing is not None:
+        # It was started, so it continues.
+        return draft.set(change=closing, automatic=True).enter(
+            Phase.PINNING, 'CRUSH weight 0 follows for ' + osds_text(closing.weights))
+    return draft.enter(Phase.FINISHING,
+                       pgs(draft.campaign.released) + ' released' + _refilled(draft))
+
+
+def _refilled(draft: Draft) -> str:
     """Text on OSDs of a drain to which others have given a weight meanwhile, for example by
     setting an older CRUSH map."""
-    change, weights = turn.campaign.change, turn.seen.crush.weights()
+    change, weights = draft.campaign.change, draft.seen.crush.weights()
     osds = [osd for osd in change.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT] \
         if change is not None else []
     return '; not drained, because others gave them a CRUSH weight: ' + osds_text(osds) \
         if osds else ''
 
 
-def _flag_is_coming(turn: Turn) -> bool:
+def _flag_is_coming(draft: Draft) -> bool:
     """norebalance was set, and no OSDMap has shown it. If it was cleared now and set again, the
     OSDMaps of both commands would come later, and look like changes by others."""
-    holds = turn.campaign.holds
+    holds = draft.campaign.holds
     return holds.flags.get(NOREBALANCE) is False and NOREBALANCE not in holds.returning
 
 
@@ -311,259 +327,273 @@ class _Obstacles(NamedTuple):
     """What prevents releases."""
     #: Moves of PGs without pins, as of loose_moves.
     loose: Mapping[str, Move]
+    #: Stop conditions of releases that touch certain OSDs or pools.
+    partial: Tuple[Stop, ...]
     #: Stop conditions of all releases.
-    stops: List[Reason]
+    stops: Tuple[Reason, ...]
     #: Reasons why none may begin now, while those in flight continue.
-    shut: List[Reason]
+    shut: Tuple[Reason, ...]
 
 
-def _obstacles(turn: Turn) -> _Obstacles:
-    """Sets the pace of releases and of copying, and the stop conditions of single OSDs."""
-    before = turn.campaign.pace
-    set_pace(turn)
-    degraded = others_degraded(turn)
-    set_copying(turn, before, degraded)
-    loose = loose_moves(turn)
-    wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
-    turn.stops += slow_read_stops(turn.campaign.pace.slow_reads, turn.now)
+def _set_speed(draft: Draft) -> Draft:
+    """Set the pace of releases and of copying."""
+    before = draft.campaign.pace
+    return set_copying(set_pace(draft), before, others_degraded(draft))
+
+
+def _obstacles(draft: Draft) -> _Obstacles:
+    loose = loose_moves(draft)
+    wide, partial = spread(stops_of(draft), flight_osds(draft))
+    partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
     full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
-    stops = [stop.reason for stop in wide if stop.reason not in full] + too_much(turn)
-    stops += held_moves(turn, loose) + _arriving(turn)
+    stops = [stop.reason for stop in wide if stop.reason not in full]
+    stops += too_much(draft) + held_moves(draft, loose, partial) + _arriving(draft)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
-    return _Obstacles(loose, stops,
-                      out_of_hours(turn) + ([] if loose else full + maps_to_trim(turn, degraded)))
+    trimming = [] if loose else full + maps_to_trim(draft, others_degraded(draft))
+    return _Obstacles(loose, tuple(partial), tuple(stops),
+                      (*out_of_hours(draft), *trimming))
 
 
-def _holding(turn: Turn, found: _Obstacles) -> bool:
-    """Whether no PG is released now; the reasons are noted."""
-    if turn.campaign.paused:
-        turn.enter(Phase.HOLDING, 'paused by the operator')
-        turn.because(Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
-                     % _pause_left(turn))
-        turn.reasons.extend(found.stops)
-    elif found.stops:
-        if turn.campaign.phase is Phase.RELEASING:
-            turn.set(pace=stopped(turn.campaign.pace))
-        turn.enter(Phase.HOLDING, '; '.join(texts(found.stops)))
-        turn.set(stopped=turn.now)
-        turn.reasons.extend(found.stops)
-    elif found.shut and (found.loose or any(pgid not in turn.campaign.in_flight
-                                            for pgid in turn.pinned())):
-        turn.enter(Phase.HOLDING, '; '.join(texts(found.shut)))
-        turn.reasons.extend(found.shut)
-    elif _confirming(turn):
-        turn.because(Code.CONFIRMING,
-                     'waiting one report to confirm that the stop condition has cleared')
-    else:
-        return False
-    return True
+def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
+    return bool(obstacles.shut and (obstacles.loose or any(
+        pgid not in draft.campaign.in_flight for pgid in draft.pinned())))
 
 
-def _end_pause(turn: Turn) -> None:
+def _is_held(draft: Draft, obstacles: _Obstacles) -> bool:
+    """Whether no PG is released now."""
+    return bool(draft.campaign.paused or obstacles.stops or _is_shut(draft, obstacles)
+                or _confirming(draft))
+
+
+def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
+    if draft.campaign.paused:
+        return draft.enter(Phase.HOLDING, 'paused by the operator').because(
+            Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
+            % _pause_left(draft)).report(*obstacles.stops)
+    if obstacles.stops:
+        if draft.campaign.phase is Phase.RELEASING:
+            draft = draft.set(pace=stopped(draft.campaign.pace))
+        return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
+            stopped=draft.now).report(*obstacles.stops)
+    if _is_shut(draft, obstacles):
+        return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.shut))).report(
+            *obstacles.shut)
+    return draft.because(Code.CONFIRMING,
+                         'waiting one report to confirm that the stop condition has cleared')
+
+
+def _end_pause(draft: Draft) -> Draft:
     """Resume after the duration of the pause."""
-    campaign = turn.campaign
-    if campaign.paused and campaign.paused_until and turn.now >= campaign.paused_until:
-        turn.set(paused=False, paused_until=0.0)
-        turn.event('pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
+    campaign = draft.campaign
+    if not campaign.paused or not campaign.paused_until or draft.now < campaign.paused_until:
+        return draft
+    return draft.set(paused=False, paused_until=0.0).event(
+        'pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
 
 
-def _pause_left(turn: Turn) -> str:
-    left = turn.campaign.paused_until - turn.now
+def _pause_left(draft: Draft) -> str:
+    left = draft.campaign.paused_until - draft.now
     return ' for another %s' % plural(max(1, round(left / 60)), 'minute') if left > 0.0 else ''
 
 
-def _confirming(turn: Turn) -> bool:
+def _confirming(draft: Draft) -> bool:
     """A stop condition that has just cleared may recur with the next report: wait, to avoid
     flapping."""
-    return turn.now - turn.campaign.stopped < turn.seen.stats_period
+    return draft.now - draft.campaign.stopped < draft.seen.stats_period
 
 
-def _quiet(turn: Turn) -> bool:
-    """Whether all PGs have reported that they are in place, or have had enough time for it."""
-    counts = turn.seen.signals.counts
-    unclean = max(0, counts.remapped - staying(turn.campaign)) + counts.in_transition
-    since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
+class _Unclean(NamedTuple):
+    """What the end of releases waits for."""
+    #: All PGs have reported that they are in place, or have had enough time for it.
+    over: bool
+    reasons: Tuple[Reason, ...] = ()
+
+
+def _unclean(draft: Draft) -> _Unclean:
+    counts, campaign = draft.seen.signals.counts, draft.campaign
+    unclean = max(0, counts.remapped - staying(campaign)) + counts.in_transition
+    since = draft.now - max(campaign.pins_sent, campaign.progressed)
     if unclean:
-        turn.because(Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean))
-        return min(since, turn.now - turn.campaign.phase_since) > FINISH_PATIENCE_SECONDS
-    if since <= turn.seen.stats_period + 1:
-        turn.reasons.append(_REPORTS)
-        return False
-    return True
+        passed = min(since, draft.now - campaign.phase_since)
+        return _Unclean(passed > FINISH_PATIENCE_SECONDS, (Reason(
+            Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean)),))
+    if since <= draft.seen.stats_period + 1:
+        return _Unclean(False, (_REPORTS,))
+    return _Unclean(True)
 
 
-def _finishing(turn: Turn) -> None:
-    campaign = turn.campaign
-    if campaign.keep:
-        _hand_over(turn)
-    if turn.campaign.in_flight:
-        _borrow(turn, norebalance=False)
-        turn.because(Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(turn.campaign.in_flight)))
-        return
-    restored = _borrow(turn, norebalance=False, quiet=False)
-    if not restored:
-        turn.reasons.append(_GIVING_BACK)
-    elif _quiet(turn):
-        _end(turn, Phase.DONE)
+def _finishing(draft: Draft) -> Draft:
+    if draft.campaign.keep:
+        draft = _hand_over(draft)
+    if draft.campaign.in_flight:
+        return _borrow(draft, norebalance=False).because(
+            Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.in_flight)))
+    draft = _borrow(draft, norebalance=False, quiet=False)
+    if not draft.in_force:
+        return draft.report(_GIVING_BACK)
+    unclean = _unclean(draft)
+    draft = draft.report(*unclean.reasons)
+    return _end(draft, Phase.DONE) if unclean.over else draft
 
 
-def _hand_over(turn: Turn) -> None:
+def _hand_over(draft: Draft) -> Draft:
     """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
-    _release_adopted(turn)
-    keep(turn, [pgid for pgid in turn.pinned()
-                if pgid not in turn.campaign.in_flight and pgid not in turn.unpins], KEPT_ALL)
-    turn.set(pinning={})
+    draft = _release_adopted(draft)
+    return keep(draft, [pgid for pgid in draft.pinned()
+                        if pgid not in draft.campaign.in_flight and pgid not in draft.unpins],
+                KEPT_ALL).set(pinning={})
 
 
-def _release_adopted(turn: Turn) -> None:
+def _release_adopted(draft: Draft) -> Draft:
     """Forget the PGs that were never pinned and would only move for the balance."""
-    for pgid, pin in turn.pinned().items():
-        if is_adopted(pin) and pgid not in turn.campaign.in_flight:
-            turn.forget_pin(pgid)
+    return draft.forget_pins([pgid for pgid, pin in draft.pinned().items()
+                              if is_adopted(pin) and pgid not in draft.campaign.in_flight])
 
 
-def _aborting(turn: Turn) -> None:
-    awaited = _awaited_by_abort(turn)
-    if awaited is not None:
-        _borrow(turn, norebalance=True)
-        turn.reasons.append(awaited)
-        return
-    _release_adopted(turn)
-    back = turn.campaign.back
-    if back is not None:
-        _roll_back(turn, back)
-        turn.enter(Phase.PINNING, 'restoring CRUSH from before the campaign')
-        return
-    unpinned = _unpinned(turn)
-    if _keep_settings(turn, unpinned):
-        drop_refused(turn)
-        turn.set(held=_must_stay_pinned(turn, unpinned))
-        _end(turn, Phase.ABORTED)
-    else:
-        turn.reasons.append(_GIVING_BACK)
+def _aborting(draft: Draft) -> Draft:
+    draft = settle_change(draft)
+    if on_its_way(draft):
+        return _await_abort(draft, Reason(
+            Code.CRUSH_SENT, 'waiting for the result of the CRUSH change'))
+    waited = draft.now - draft.campaign.phase_since
+    if draft.campaign.in_flight and not is_still(draft) \
+            and waited <= draft.options.readback_timeout:
+        return _await_abort(draft, Reason(
+            Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in flight'))
+    draft = draft.then(pin_back, pin_remapped)
+    awaited_pins = _awaited_by_abort(draft)
+    if awaited_pins is not None:
+        return _await_abort(draft, awaited_pins)
+    draft = _release_adopted(draft)
+    if draft.campaign.back is not None:
+        return _roll_back(draft, draft.campaign.back).enter(
+            Phase.PINNING, 'restoring CRUSH from before the campaign')
+    unpinned = _unpinned(draft)
+    draft = _keep_settings(draft, unpinned)
+    if not draft.in_force:
+        return draft.report(_GIVING_BACK)
+    draft = drop_refused(draft)
+    return _end(draft.set(held=_must_stay_pinned(draft, unpinned)), Phase.ABORTED)
 
 
-def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
-    """Pin back moving PGs, and pin remapped ones; returns what to wait for."""
-    if on_its_way(turn):
-        return Reason(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
-    waited = turn.now - turn.campaign.phase_since
-    if turn.campaign.in_flight and not is_still(turn) and waited <= turn.options.readback_timeout:
-        return Reason(Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in '
-                      'flight')
-    pin_back(turn)
+def _await_abort(draft: Draft, reason: Reason) -> Draft:
+    return _borrow(draft, norebalance=True).report(reason)
+
+
+def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
+    """What to wait for after PGs were pinned back; None: nothing."""
+    campaign = draft.campaign
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    left = pin_remapped(turn) - awaited(turn)
-    campaign = turn.campaign
+    left = draft.left - awaited(draft)
     if left or campaign.pinning or campaign.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
             left + len(campaign.pinning) + len(campaign.in_flight)))
-    if not _reported(turn):
+    if not _reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
-    peering = unsettled(campaign, turn.pinned(), turn.seen, turn.options.max_transition_ratio)
-    if peering and waited <= STUCK_SECONDS:
+    peering = unsettled(campaign, draft.pinned(), draft.seen, draft.options.max_transition_ratio)
+    if peering and draft.now - campaign.phase_since <= STUCK_SECONDS:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     return None
 
 
-def _roll_back(turn: Turn, change: Change) -> None:
-    campaign = turn.campaign
-    turn.set(change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
-             target='crush', goals='',
-             undone=campaign.undone if campaign.rolled_back else campaign.change)
+def _roll_back(draft: Draft, change: Change) -> Draft:
+    campaign = draft.campaign
     # The pins lead back to the upmaps from before, not to a balanced state.
-    for pgid, pin in without_goals(turn.pinned()).items():
-        if turn.pin_of(pgid) is not None:
-            turn.note_pin(pgid, pin)
+    pins = {pgid: pin for pgid, pin in without_goals(draft.pinned()).items()
+            if draft.pin_of(pgid) is not None}
+    return draft.note_pins(pins).set(
+        change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
+        target='crush', goals='',
+        undone=campaign.undone if campaign.rolled_back else campaign.change)
 
 
-def _must_stay_pinned(turn: Turn, unpinned: Sequence[str]) -> bool:
+def _must_stay_pinned(draft: Draft, unpinned: Sequence[str]) -> bool:
     """`unpinned`: as _unpinned."""
-    return bool(turn.pin_count or unpinned or _begun(turn))
+    return bool(draft.pin_count or unpinned or _begun(draft))
 
 
-def _begun(turn: Turn) -> FrozenSet[int]:
-    return begun_pools(turn.campaign.change, turn.seen.osdmap)
+def _begun(draft: Draft) -> FrozenSet[int]:
+    return begun_pools(draft.campaign.change, draft.seen.osdmap)
 
 
-def _unpinned(turn: Turn) -> List[str]:
+def _unpinned(draft: Draft) -> List[str]:
     """PGs without pins that would move without norebalance.
 
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
     """
-    return [pgid for pgid, why in turn.campaign.unpinnable.items()
-            if pgid in turn.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(turn, pgid)]
+    return [pgid for pgid, why in draft.campaign.unpinnable.items()
+            if pgid in draft.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(draft, pgid)]
 
 
-def _still_incomplete(turn: Turn) -> List[str]:
-    return [pgid for pgid in turn.campaign.incomplete
-            if pgid in turn.seen.osdmap.pg_temp and not _may_move(turn, pgid)]
+def _still_incomplete(draft: Draft) -> List[str]:
+    return [pgid for pgid in draft.campaign.incomplete
+            if pgid in draft.seen.osdmap.pg_temp and not _may_move(draft, pgid)]
 
 
-def _forget_others(turn: Turn, known: Sequence[str]) -> None:
+def _forget_others(draft: Draft, known: Sequence[str]) -> Draft:
     """Only these PGs are still known to be unpinnable."""
-    if len(known) < len(turn.campaign.unpinnable):
-        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in known})
+    unpinnable = draft.campaign.unpinnable
+    if len(known) == len(unpinnable):
+        return draft
+    return draft.set(unpinnable={pgid: unpinnable[pgid] for pgid in known})
 
 
-def _keep_settings(turn: Turn, unpinned: Sequence[str]) -> bool:
+def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     """Give back the settings that an aborted campaign does not need to keep every PG in place.
 
     The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
     upmaps of its pool. norebalance stays only for PGs that have no pin.
     """
-    turn.set(left=turn.pin_count)
-    pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
-    return _borrow(turn, norebalance=bool(unpinned), quiet=_must_stay_pinned(turn, unpinned),
-                   pools={*map(pool_of, pinned), *_begun(turn)})
+    pinned = {pgid for pgid in (*draft.pinned(), *draft.new_pins) if pgid not in draft.unpins}
+    return _borrow(draft.set(left=draft.pin_count), norebalance=bool(unpinned),
+                   quiet=_must_stay_pinned(draft, unpinned),
+                   pools={*map(pool_of, pinned), *_begun(draft)})
 
 
-def _aborted(turn: Turn) -> None:
+def _aborted(draft: Draft) -> Draft:
     """An aborted campaign that keeps PGs pinned."""
-    unpinned = _unpinned(turn)
-    _forget_others(turn, [*unpinned, *_still_incomplete(turn)])
-    settled = _keep_settings(turn, unpinned)
-    if not _must_stay_pinned(turn, unpinned) and settled:
-        turn.set(held=False)
-        turn.event('settings', 'campaign %d has no pins left' % turn.campaign.id,
-                   'balancer and autoscaler are given back')
-    else:
-        back = way_back(turn.campaign.change, turn.seen.osdmap)
-        turn.reasons.append(Reason(
-            Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s: "rebalance resume" '
-            '(%s)%s or "rebalance finish --keep"' % (
-                turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn),
-                _resume_does(turn), ', "%s"' % back if back else '')))
+    unpinned = _unpinned(draft)
+    draft = _forget_others(draft, [*unpinned, *_still_incomplete(draft)])
+    draft = _keep_settings(draft, unpinned)
+    campaign = draft.campaign
+    if not _must_stay_pinned(draft, unpinned) and draft.in_force:
+        return draft.set(held=False).event('settings', 'campaign %d has no pins left'
+                                           % campaign.id, 'balancer and autoscaler are given back')
+    back = way_back(campaign.change, draft.seen.osdmap)
+    return draft.because(
+        Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s: "rebalance resume" '
+        '(%s)%s or "rebalance finish --keep"' % (
+            campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
+            _resume_does(draft), ', "%s"' % back if back else ''))
 
 
-def _resume_does(turn: Turn) -> str:
-    change = turn.campaign.change
+def _resume_does(draft: Draft) -> str:
+    change = draft.campaign.change
     if change is not None and change.stage is ChangeStage.WANTED:
-        return ('continues the rollback' if turn.campaign.rolled_back
+        return ('continues the rollback' if draft.campaign.rolled_back
                 else 'continues the change of CRUSH')
     return 'releases them'
 
 
-def _end(turn: Turn, phase: Phase) -> None:
-    campaign = turn.campaign
-    turn.enter(phase, '%s released, %d kept as upmaps%s' % (
-        pgs(campaign.released), campaign.kept_now, _left_tiny(turn)))
-    turn.set(ended=turn.now, paused=False, acknowledged=())
-    if not turn.campaign.held:
-        turn.set(holds=replace(campaign.holds, given_up=()))
+def _end(draft: Draft, phase: Phase) -> Draft:
+    campaign = draft.campaign
+    draft = draft.enter(phase, '%s released, %d kept as upmaps%s' % (
+        pgs(campaign.released), campaign.kept_now, _left_tiny(draft)))
+    draft = draft.set(ended=draft.now, paused=False, acknowledged=())
+    return draft if campaign.held else draft.set(holds=replace(campaign.holds, given_up=()))
 
 
-def _left_tiny(turn: Turn) -> str:
+def _left_tiny(draft: Draft) -> str:
     """Text on OSDs that keep a tiny weight: the mons would drop the upmaps that keep PGs on them if
     they got weight 0, and these PGs would move at once."""
-    osds = tiny_osds(turn)
+    osds = tiny_osds(draft)
     return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
         if osds else ''
 
 
-_STEPS: Mapping[Phase, Callable[[Turn], None]] = {
+_STEPS: Mapping[Phase, Rule] = {
     Phase.PREPARED: _prepared,
     Phase.PINNING: _pinning,
     Phase.PINNED: _pinned,

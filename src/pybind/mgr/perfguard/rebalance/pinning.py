@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, List, Optional
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
+from .draft import Draft
 from .holds import NOREBALANCE, gives_way
-from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
 #: Each OSD of the acting set has a degraded PG, which may be this one. The pin is retried in every
@@ -24,58 +24,83 @@ STUCK_SECONDS = 30.0
 DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 
-def audit(turn: Turn) -> None:
+class PgPlan(NamedTuple):
+    """How to keep one PG where its data is; without a reason and an action it stays there."""
+    pgid: str
+    #: Why it cannot be pinned.
+    reason: str = ''
+    action: Optional[SetEntry] = None
+    #: The record to note with the action.
+    pin: Optional[PinRecord] = None
+    #: Its earlier entry suffices: its record is forgotten.
+    forgets: bool = False
+
+
+def audit(draft: Draft) -> Draft:
     """Compare the pins with the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
-    change = turn.campaign.change
-    if change is not None and change.pending and turn.campaign.phase is not Phase.ABORTED:
-        return  # the pins are the earlier or the new ones: joining.py determines which
-    _confirm(turn)
-    if turn.seen.new_map:
-        _find_lost(turn)
-        _forget_purged(turn)
+    change = draft.campaign.change
+    if change is not None and change.pending and draft.campaign.phase is not Phase.ABORTED:
+        return draft  # the pins are the earlier or the new ones: joining.py determines which
+    draft = _confirm(draft)
+    return draft.then(_find_lost, _forget_purged) if draft.seen.new_map else draft
 
 
-def _confirm(turn: Turn) -> None:
+def _confirm(draft: Draft) -> Draft:
+    """Read back the pins that were sent."""
     pinning: Dict[str, Sent] = {}
-    refused: Dict[str, str] = {}
-    for pgid, sent in turn.campaign.pinning.items():
-        pin = turn.pin_of(pgid)
-        if pin is None or turn.pool(pgid) is None:
+    for pgid, sent in draft.campaign.pinning.items():
+        pin = draft.pin_of(pgid)
+        if pin is None or draft.pool(pgid) is None:
             continue
-        present = turn.seen.osdmap.entry(pgid)
+        present = draft.seen.osdmap.entry(pgid)
         if present == pin.entry:
             if pin.earlier is not None:
-                turn.note_pin(pgid, pin)
-            continue
-        if turn.now - sent.since <= turn.options.readback_timeout:
+                draft = draft.note_pins({pgid: pin})
+        elif draft.now - sent.since <= draft.options.readback_timeout:
             pinning[pgid] = sent
-        elif _in_place(turn, pgid) or not turn.out.isdisjoint(pin.entry.targets):
-            # The mons do not keep a vector that equals the set of CRUSH, and it is not needed. Nor
-            # do they keep what leads to an OSD that is out; once it is in, the PG is planned again.
-            if present and _is_remnant(present, pin) and present not in (pin.before, pin.leads_to):
-                _keep(turn, pgid, pin, present)
-            else:
-                turn.forget_pin(pgid)
-        elif not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
-            turn.forget_pin(pgid)
-            turn.event('pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
-                       'perfguard leaves it alone')
+        elif _is_needless(draft, pgid, pin) \
+                or not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
+            draft = _drop(draft, pgid, pin, present)
         elif sent.times < SEND_TIMES:
-            # It may never have been sent: this mgr may have taken over from one that failed before.
-            # Or the mons dropped it because CRUSH places the PG elsewhere by now.
-            if _pin_one(turn, pgid, False, pin.entry):
-                turn.actions.append(SetEntry(pgid, pin.entry, present))
-            pinning[pgid] = Sent(turn.now, sent.times + 1)
+            draft = _pin_again(draft, pgid, pin)
+            pinning[pgid] = Sent(draft.now, sent.times + 1)
         else:
-            # The mon returns 0 for an upmap that its own clean-up then removes.
-            turn.actions.append(SetEntry(pgid, pin.leads_to, present))
-            refused[pgid] = DROPPED_BY_MON
-            turn.forget_pin(pgid)
-            turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
-    if refused:
-        turn.set(unpinnable={**turn.campaign.unpinnable, **refused})
-    if pinning != turn.campaign.pinning:
-        turn.set(pinning=pinning)
+            draft = _give_up(draft, pgid, pin)
+    return draft if pinning == draft.campaign.pinning else draft.set(pinning=pinning)
+
+
+def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
+    """Whether the mons do not keep a pin because it has no effect: a vector that equals the set of
+    CRUSH, or an entry that leads to an OSD that is out. Once that is in, the PG is planned
+    again."""
+    return _in_place(draft, pgid) or not draft.out.isdisjoint(pin.entry.targets)
+
+
+def _drop(draft: Draft, pgid: str, pin: PinRecord, present: UpmapEntry) -> Draft:
+    """Forget a pin that is needless or was replaced."""
+    if not _is_needless(draft, pgid, pin):
+        return draft.forget_pins([pgid]).event(
+            'pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
+            'perfguard leaves it alone')
+    if present and _is_remnant(present, pin) and present not in (pin.before, pin.leads_to):
+        return draft.note_pins({pgid: _remaining(draft, pin, present)})
+    return draft.forget_pins([pgid])
+
+
+def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
+    """The pin may never have been sent: this mgr may have taken over from one that failed before.
+    Or the mons dropped it because CRUSH places the PG elsewhere by now."""
+    plan = plan_pin_of(draft, pgid, pin.entry)
+    if plan.reason:
+        return draft.send(SetEntry(pgid, pin.entry, draft.seen.osdmap.entry(pgid)))
+    return _carried_out(draft, [plan])
+
+
+def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
+    """The mon returns 0 for an upmap that its own clean-up then removes."""
+    return draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
+        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON) \
+        .set(unpinnable={**draft.campaign.unpinnable, pgid: DROPPED_BY_MON})
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
@@ -98,63 +123,64 @@ def count_again(campaign: Campaign, unanswered: Iterable[str]) -> Campaign:
     return replace(campaign, pinning=pinning)
 
 
-def _in_place(turn: Turn, pgid: str) -> bool:
-    place = turn.seen.placement(pgid)
-    return place is not None and place.up == place.acting and pgid not in turn.seen.osdmap.pg_temp
+def _in_place(draft: Draft, pgid: str) -> bool:
+    place = draft.seen.placement(pgid)
+    return place is not None and place.up == place.acting and pgid not in draft.seen.osdmap.pg_temp
 
 
-def _find_lost(turn: Turn) -> None:
-    osdmap = turn.seen.osdmap
+def _find_lost(draft: Draft) -> Draft:
+    osdmap, pinned = draft.seen.osdmap, draft.pinned()
+    forgotten: List[str] = []
     gone: List[str] = []
     foreign: List[str] = []
-    pinned = turn.pinned()
+    remnants: Dict[str, PinRecord] = {}
     for pgid in pinned.differing(osdmap):
-        if pgid in turn.campaign.in_flight or pgid in turn.campaign.pinning \
-                or turn.pin_of(pgid) is None:
+        if pgid in draft.campaign.in_flight or pgid in draft.campaign.pinning \
+                or draft.pin_of(pgid) is None:
             continue
         now, pin = osdmap.entry(pgid), pinned[pgid]
         if now in (pin.before, pin.leads_to):
-            turn.forget_pin(pgid)  # released; a restart may bring its record back
-        elif turn.pool(pgid) is None:
+            forgotten.append(pgid)  # released; a restart may bring its record back
+        elif draft.pool(pgid) is None:
             gone.append(pgid)
-            turn.forget_pin(pgid)
         elif now and _is_remnant(now, pin):
             # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours. Or this
             # pin was noted and not sent.
-            _keep(turn, pgid, pin, now)
-        elif not now:
-            gone.append(pgid)
-            turn.forget_pin(pgid)
+            remnants[pgid] = _remaining(draft, pin, now)
         else:
-            foreign.append(pgid)
-            turn.forget_pin(pgid)
+            (foreign if now else gone).append(pgid)
+    draft = draft.forget_pins([*forgotten, *gone, *foreign]).note_pins(remnants)
     if gone:
-        turn.event('pins', '%s removed outside perfguard' % plural(len(gone), 'pin'),
-                   'the pool, the PG or the upmap was removed: %s' % listed(sorted(gone)))
+        draft = draft.event('pins', '%s removed outside perfguard' % plural(len(gone), 'pin'),
+                            'the pool, the PG or the upmap was removed: %s' % listed(sorted(gone)))
     if foreign:
-        turn.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
-                   'perfguard leaves them alone: %s' % listed(sorted(foreign)))
+        draft = draft.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
+                            'perfguard leaves them alone: %s' % listed(sorted(foreign)))
+    return draft
 
 
-def _forget_purged(turn: Turn) -> None:
+def _forget_purged(draft: Draft) -> Draft:
     """The mons refuse upmaps to OSDs that no longer exist, so no release may lead to one."""
-    osds, found = turn.seen.osdmap.osds, []
-    for pgid in turn.pinned().leading_elsewhere(osds):
-        pin = turn.pin_of(pgid)
+    osds = draft.seen.osdmap.osds
+    changed: Dict[str, PinRecord] = {}
+    for pgid in draft.pinned().leading_elsewhere(osds):
+        pin = draft.pin_of(pgid)
         if pin is not None:
             gone = pin.ahead - osds.keys()
-            turn.note_pin(pgid, replace(
+            changed[pgid] = replace(
                 pin, before=without(pin.before, gone), goal=pin.goal and without(pin.goal, gone),
-                was=pin.was and without(pin.was, gone)))
-            found.append(pgid)
-    if found:
-        turn.event('pins', '%s will be released without an upmap to an OSD that was purged'
-                   % pgs(len(found)), listed(sorted(found)))
+                was=pin.was and without(pin.was, gone))
+    if not changed:
+        return draft
+    return draft.note_pins(changed).event(
+        'pins', '%s will be released without an upmap to an OSD that was purged'
+        % pgs(len(changed)), listed(sorted(changed)))
 
 
-def _keep(turn: Turn, pgid: str, pin: PinRecord, present: UpmapEntry) -> None:
-    goal = pin.goal if turn.campaign.removes_upmaps else None
-    turn.note_pin(pgid, replace(pin, entry=present, raw=None, goal=goal))
+def _remaining(draft: Draft, pin: PinRecord, present: UpmapEntry) -> PinRecord:
+    """The record of a pin of which the mons have kept `present`."""
+    goal = pin.goal if draft.campaign.removes_upmaps else None
+    return replace(pin, entry=present, raw=None, goal=goal)
 
 
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
@@ -163,71 +189,84 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
                for entry in pin.ours)
 
 
-def pin_remapped(turn: Turn) -> int:
-    """Pin PGs that are remapped and not in flight; returns how many are left for later turns,
-    including those that are `awaited`.
+def pin_remapped(draft: Draft) -> Draft:
+    """Pin PGs that are remapped and not in flight. `left` of the draft counts those that are left
+    for later turns, including those that are `awaited`.
 
     PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
     for recovery.
     """
-    campaign, osdmap = turn.campaign, turn.seen.osdmap
-    pinning = dict(campaign.pinning)
-    # A pin ends the remapping of a PG and moves no data, so many may peer at once, but not all.
-    room = turn.options.pin_batch - max(len(pinning), turn.in_transition)
-    if room <= 0 and not pinning and turn.now - campaign.pins_sent > STUCK_SECONDS:
-        room = turn.options.pin_batch
+    campaign = draft.campaign
+    room, other_crush = _pinning_room(draft), draft.seen.crush_version != campaign.refused_crush
     unpinnable: Dict[str, str] = {}
-    fresh = later = 0
-    other_crush = turn.seen.crush_version != campaign.refused_crush
-    # A PG that arrives before norebalance is in force would move back to its pin.
-    early = not is_still(turn) and not gives_way(campaign.blocked, turn.now)
-    for pgid in osdmap.pg_temp:
-        if pgid in campaign.in_flight or pgid in pinning:
+    plans: List[PgPlan] = []
+    later = 0
+    for pgid in draft.seen.osdmap.pg_temp:
+        if pgid in campaign.in_flight or pgid in campaign.pinning:
             continue
-        if _is_final(turn, pgid, other_crush):
+        if _is_final(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.unpinnable[pgid]
-            continue
-        if fresh >= room:
+        elif len(plans) >= room:
             later += 1
-            continue
-        reason = _pin_one(turn, pgid, early)
-        if reason is None:
-            continue
-        if reason:
-            unpinnable[pgid] = reason
         else:
-            fresh += 1
-            later += early
-            if not early:
-                pinning[pgid] = Sent(turn.now)
-    _note_unpinnable(turn, unpinnable)
+            plan = plan_pin_of(draft, pgid)
+            if plan.reason:
+                unpinnable[pgid] = plan.reason
+            elif plan.action is not None:
+                plans.append(plan)
+    draft = _note_unpinnable(draft, unpinnable)
     if other_crush:
-        turn.set(refused_crush=turn.seen.crush_version)
-    if fresh and not early:
-        turn.set(pinning=pinning, pins_sent=turn.now)
-        turn.event('pin', 'pinning ' + pgs(fresh))
-    return later + awaited(turn)
+        draft = draft.set(refused_crush=draft.seen.crush_version)
+    # A PG that arrives before norebalance is in force would move back to its pin.
+    if is_still(draft) or gives_way(campaign.blocked, draft.now):
+        draft = _pin(draft, plans)
+    else:
+        later += len(plans)
+    return replace(draft, left=later + awaited(draft))
 
 
-def is_still(turn: Turn) -> bool:
+def _pinning_room(draft: Draft) -> int:
+    """PGs that may be pinned now. A pin ends the remapping of a PG and moves no data, so many may
+    peer at once, but not all."""
+    campaign, batch = draft.campaign, draft.options.pin_batch
+    room = batch - max(len(campaign.pinning), draft.in_transition)
+    stuck = not campaign.pinning and draft.now - campaign.pins_sent > STUCK_SECONDS
+    return batch if room <= 0 and stuck else room
+
+
+def _pin(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
+    draft, pinned = _carried_out(draft, plans), [plan.pgid for plan in plans if plan.pin]
+    if not pinned:
+        return draft
+    return draft.event('pin', 'pinning ' + pgs(len(pinned))).set(pins_sent=draft.now, pinning={
+        **draft.campaign.pinning, **dict.fromkeys(pinned, Sent(draft.now))})
+
+
+def _carried_out(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
+    return draft.note_pins({plan.pgid: plan.pin for plan in plans if plan.pin is not None}) \
+        .forget_pins([plan.pgid for plan in plans if plan.forgets]) \
+        .send(*[plan.action for plan in plans if plan.action is not None])
+
+
+def is_still(draft: Draft) -> bool:
     """norebalance is in force, or others want it cleared."""
-    return (NOREBALANCE in turn.seen.osdmap.flags - turn.seen.coming_flags
-            or NOREBALANCE in turn.campaign.holds.given_up)
+    return (NOREBALANCE in draft.seen.osdmap.flags - draft.seen.coming_flags
+            or NOREBALANCE in draft.campaign.holds.given_up)
 
 
-def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
+def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
     """Whether the reason why the PG cannot be pinned is known and has not changed.
 
     OSDs may return and complete a set; what the mons have refused, they refuse again as long as
     CRUSH is the same.
     """
-    reason = turn.campaign.unpinnable.get(pgid, DEGRADED)
+    reason = draft.campaign.unpinnable.get(pgid, DEGRADED)
     if reason == DEGRADED or other_crush:
         return False
-    if reason == DROPPED_BY_MON or not turn.seen.new_map:
+    if reason == DROPPED_BY_MON or not draft.seen.new_map:
         return True
     # A PG that can move after all must be noticed.
-    return reason != INCOMPLETE and len(turn.campaign.unpinnable) > PLANNED_AGAIN
+    return reason != INCOMPLETE and len(draft.campaign.unpinnable) > PLANNED_AGAIN
 
 
 def waits(campaign: Campaign, pgid: str) -> bool:
@@ -245,21 +284,21 @@ def lastingly_unpinnable(campaign: Campaign) -> Dict[str, str]:
     return {pgid: why for pgid, why in campaign.unpinnable.items() if why != DEGRADED}
 
 
-def awaited(turn: Turn) -> int:
+def awaited(draft: Draft) -> int:
     """How many PGs have to be pinned after their recovery.
 
     Those that lack an OSD which is out do not: norebalance does not stop them, and they recover to
     where CRUSH places them. They may wait for an OSD that is too full, until releases have made
     room.
     """
-    return sum(1 for pgid in turn.campaign.unpinnable
-               if waits(turn.campaign, pgid) and not _has_lost_an_osd(turn, pgid))
+    return sum(1 for pgid in draft.campaign.unpinnable
+               if waits(draft.campaign, pgid) and not _has_lost_an_osd(draft, pgid))
 
 
-def _has_lost_an_osd(turn: Turn, pgid: str) -> bool:
+def _has_lost_an_osd(draft: Draft, pgid: str) -> bool:
     """Whether the PG lacks an OSD, and none is down that may come back."""
-    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-    return (not turn.lost and pool is not None and place is not None
+    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    return (not draft.lost and pool is not None and place is not None
             and not pool.is_complete(place.acting))
 
 
@@ -306,45 +345,38 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-def _pin_one(turn: Turn, pgid: str, early: bool, sent: UpmapEntry = NO_ENTRY) -> Optional[str]:
-    """Plan one pin. None: nothing to do; '': planned; text: why it cannot be pinned.
-
-    `early`: only find out which of these it is. `sent`: the entry of an earlier plan that the mons
-    may still have in their queue.
-    """
-    pool = turn.pool(pgid)
-    place = turn.seen.placement(pgid)
+def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
+    """`sent`: the entry of an earlier plan that the mons may still have in their queue."""
+    pool = draft.pool(pgid)
+    place = draft.seen.placement(pgid)
     if pool is None or place is None or place.up == place.acting:
-        return None
+        return PgPlan(pgid)
     reason = skip_reason(pool, pgid)
-    if reason is None and turn.stays(pgid, pool, place):
+    if reason is None and draft.stays(pgid, pool, place):
         reason = INCOMPLETE
-    if reason is None and may_be_degraded(place.acting, turn.seen.degraded_osds):
+    if reason is None and may_be_degraded(place.acting, draft.seen.degraded_osds):
         reason = DEGRADED
     if reason is not None:
-        return reason
-    present = turn.seen.osdmap.entry(pgid)
-    result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
-                      turn.seen.crush, out=turn.out)
+        return PgPlan(pgid, reason)
+    present = draft.seen.osdmap.entry(pgid)
+    result = plan_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
+                      draft.seen.crush, out=draft.out)
     if isinstance(result, Unpinnable):
-        return result.reason
+        return PgPlan(pgid, result.reason)
     if not result.changed:
-        return None
-    if early:
-        return ''
-    old = turn.pin_of(pgid)
-    raw = raw_from_up(place.up, present, turn.out)
-    before = _before(turn, pool, present, raw) if old is None else old.before
+        return PgPlan(pgid)
+    old = draft.pin_of(pgid)
+    raw = raw_from_up(place.up, present, draft.out)
+    before = _before(draft, pool, present, raw) if old is None else old.before
     if result.entry == before:
-        turn.forget_pin(pgid)  # the earlier entry suffices
-        turn.actions.append(SetEntry(pgid, before, _with_late(present, sent, before)))
-        return None
+        return PgPlan(pgid, action=SetEntry(pgid, before, _with_late(present, sent, before)),
+                      forgets=True)
     # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
     pin = PinRecord(before, result.entry, raw, was=None if old is None else old.was)
-    turn.note_pin(pgid, pin if old is None or old.entry != pin.entry else replace(old, raw=raw))
-    turn.actions.append(SetEntry(pgid, result.entry, _with_late(present, sent, result.entry)))
-    return ''
+    return PgPlan(pgid, action=SetEntry(pgid, result.entry, _with_late(
+        present, sent, result.entry)), pin=pin if old is None or old.entry != pin.entry
+        else replace(old, raw=raw))
 
 
 def _with_late(present: UpmapEntry, sent: UpmapEntry, wanted: UpmapEntry) -> UpmapEntry:
@@ -358,19 +390,18 @@ def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
     return degraded_osds.issuperset(set(acting) - {NO_OSD})
 
 
-def _before(turn: Turn, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
+def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
     """The entry that a release restores: the part of the present entry that is still valid."""
-    change = turn.campaign.change
+    change = draft.campaign.change
     before = without(present, change.drained if change is not None else ())
-    return before if raw is None else lawful(before, raw, pool, turn.seen.crush, turn.out)
+    return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
 
 
-def _note_unpinnable(turn: Turn, unpinnable: Dict[str, str]) -> None:
+def _note_unpinnable(draft: Draft, unpinnable: Dict[str, str]) -> Draft:
     fresh = {pgid: why for pgid, why in unpinnable.items()
-             if pgid not in turn.campaign.unpinnable}
+             if pgid not in draft.campaign.unpinnable}
     for pgid, why in sorted(fresh.items())[:10]:
-        turn.event('unpinnable', 'PG %s cannot be pinned' % pgid, why)
+        draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why)
     if len(fresh) > 10:
-        turn.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
-    if unpinnable != turn.campaign.unpinnable:
-        turn.set(unpinnable=unpinnable)
+        draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
+    return draft if unpinnable == draft.campaign.unpinnable else draft.set(unpinnable=unpinnable)

@@ -34,9 +34,9 @@ from ..errors import Refused
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
 from ..upmap.semantics import out_osds
+from .draft import Draft
 from .join_plan import keeps
 from .moves import Move, move_between
-from .turn import Turn
 from .types import Change, ChangeStage, PinRecord, SetPoolPgs
 
 # ---- Another CRUSH rule
@@ -227,33 +227,34 @@ def other_rule(change: Change, crush: CrushRules) -> str:
     return 'CRUSH rule %s no longer has the ID %d' % (change.rule_name, number)
 
 
-def move_first(turn: Turn, change: Change, future: Future) -> bool:
-    """Note the goals of the PGs that move before the rule is changed; False: none is left."""
+def first_moves_of(draft: Draft, change: Change, future: Future) -> FirstMoves:
+    """The PGs that move before the pool is changed; none after MOST_PASSES passes."""
     assert change.pool is not None
-    pool = turn.seen.osdmap.pools[change.pool]
     if change.passes >= MOST_PASSES:
-        return False
-    found = first_moves(turn.seen.osdmap, future, turn.seen.crush, pool, turn.pinned(),
-                        turn.seen.signals.pool_bytes.get(pool.id, 0))
-    if not found.pins:
-        return False
-    for pgid in turn.pinned():
-        if pgid in future.pgs and pgid not in found.pins:
-            turn.forget_pin(pgid)  # it stays where it is by its upmap, until the pool is changed
-    for pgid, pin in found.pins.items():
-        turn.note_pin(pgid, pin)
-    turn.set(change=replace(change, passes=change.passes + 1))
-    turn.event('plan', '%s of pool %s will move before its %s is changed' % (
-        pgs(len(found.pins)), pool.name, 'pgp_num' if change.rule is None else 'CRUSH rule'),
-        'the current rule allows their new places')
-    return True
+        return FirstMoves({}, {}, {})
+    pool = draft.seen.osdmap.pools[change.pool]
+    return first_moves(draft.seen.osdmap, future, draft.seen.crush, pool, draft.pinned(),
+                       draft.seen.signals.pool_bytes.get(pool.id, 0))
 
 
-def too_early(turn: Turn, change: Change, unpinnable: Mapping[str, str]) -> str:
+def move_first(draft: Draft, change: Change, future: Future, moves: FirstMoves) -> Draft:
+    """Note the goals of the PGs that move before the pool is changed."""
+    assert change.pool is not None
+    # The others stay where they are by their upmaps, until the pool is changed.
+    settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
+    return draft.forget_pins(settled).note_pins(moves.pins) \
+        .set(change=replace(change, passes=change.passes + 1)).event(
+            'plan', '%s of pool %s will move before its %s is changed' % (
+                pgs(len(moves.pins)), draft.seen.osdmap.pools[change.pool].name,
+                'pgp_num' if change.rule is None else 'CRUSH rule'),
+            'the current rule allows their new places')
+
+
+def too_early(draft: Draft, change: Change, unpinnable: Mapping[str, str]) -> str:
     """Why the pool must not be changed; '' if it may."""
     if change.pool is None:
         return ''
-    pool = turn.seen.osdmap.pools[change.pool]
+    pool = draft.seen.osdmap.pools[change.pool]
     if len(unpinnable) <= MOST_REMAPPED * pool.pg_num:
         return ''
     pgid, reason = min(unpinnable.items())
@@ -262,16 +263,12 @@ def too_early(turn: Turn, change: Change, unpinnable: Mapping[str, str]) -> str:
         pgid, reason)
 
 
-def upmaps_to_remove(turn: Turn, future: Future) -> Dict[str, UpmapEntry]:
-    """PG -> the entry that it needs once the pool is changed: none. The present one is noted as a
-    pin, so that it is removed when the change has been read back, and not before."""
-    osdmap = turn.seen.osdmap
-    found = [pgid for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} if pgid in future.pgs]
-    for pgid in found:
-        present = osdmap.entry(pgid)
-        if turn.pin_of(pgid) != PinRecord(UpmapEntry(), present):
-            turn.note_pin(pgid, PinRecord(UpmapEntry(), present))
-    return dict.fromkeys(found, UpmapEntry())
+def upmaps_to_remove(draft: Draft, future: Future) -> Dict[str, PinRecord]:
+    """The upmaps that PGs do not need once the pool is changed, as pins: so they are removed when
+    the change has been read back, and not before."""
+    osdmap = draft.seen.osdmap
+    return {pgid: PinRecord(UpmapEntry(), osdmap.entry(pgid))
+            for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} if pgid in future.pgs}
 
 
 # ---- Another pg_num
@@ -428,20 +425,20 @@ class NewPgNum:
 
 # ---- In a campaign
 
-def change_to(turn: Turn, change: Change) -> Optional[Change]:
+def change_to(draft: Draft, change: Change) -> Optional[Change]:
     """The next step after one that is in force; None: there is none."""
     if change.pgs is None:
         return None
-    osdmap = turn.seen.osdmap
+    osdmap = draft.seen.osdmap
     return step_to(osdmap, osdmap.pools[change.pgs.pool], change.pg_num, change.found_pg_num,
-                   turn.now)
+                   draft.now)
 
 
-def interrupted(turn: Turn, change: Change) -> str:
+def interrupted(draft: Draft, change: Change) -> str:
     """Why no step may be made: others have set numbers as well; '' if it may."""
-    pool = turn.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
+    pool = draft.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
     if pool is None or not (_set_by_others(pool, change) if change.pending else
-                            _pool_at_hand(turn, change) is not None and not at_rest(pool)):
+                            _pool_at_hand(draft, change) is not None and not at_rest(pool)):
         return ''
     return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
         pool.name, _text(numbers_of(pool)), _text(targets_of(pool)))
@@ -462,31 +459,32 @@ def _half(before: PoolPgs, after: PoolPgs) -> PoolPgs:
                           else before.pgp_num)
 
 
-def accepted(turn: Turn, change: Change) -> Change:
+def accepted(draft: Draft, change: Change) -> Change:
     """Note that the mons have accepted a step: if its targets vanish, others have set them."""
-    return replace(change, replaces=change.pgs) if has_targets(turn.seen.osdmap, change) else change
+    return replace(change, replaces=change.pgs) \
+        if has_targets(draft.seen.osdmap, change) else change
 
 
-def step_now(turn: Turn, change: Change) -> Change:
+def step_now(draft: Draft, change: Change) -> Change:
     """The next step, which may differ after an interruption."""
-    pool = _pool_at_hand(turn, change)
+    pool = _pool_at_hand(draft, change)
     if pool is None or change.pgs == numbers_of(pool):
         return change
-    following = change_to(turn, change)
+    following = change_to(draft, change)
     return change if following is None or following.pgs == change.pgs else following
 
 
-def _pool_at_hand(turn: Turn, change: Change) -> Optional[Pool]:
+def _pool_at_hand(draft: Draft, change: Change) -> Optional[Pool]:
     """The pool whose next step was not sent yet; None: another kind of change, or it was sent."""
     if change.pgs is None or change.stage is not ChangeStage.WANTED or change.pending:
         return None
-    return turn.seen.osdmap.pools[change.pgs.pool]
+    return draft.seen.osdmap.pools[change.pgs.pool]
 
 
-def has_numbers(turn: Turn, change: Change) -> bool:
+def has_numbers(draft: Draft, change: Change) -> bool:
     """Whether the OSDMap shows the numbers of the step."""
     assert change.pgs is not None
-    pool = turn.seen.osdmap.pools.get(change.pgs.pool)
+    pool = draft.seen.osdmap.pools.get(change.pgs.pool)
     return pool is not None and at_rest(pool) and numbers_of(pool) == change.pgs
 
 
@@ -496,24 +494,29 @@ def has_targets(osdmap: OsdMap, change: Change) -> bool:
     return pool is not None and targets_of(pool) == change.pgs
 
 
-def stands_still(turn: Turn, change: Change) -> bool:
-    """For a campaign that is being aborted: PGs that are not yet split or merged stay as they are,
-    unless others have set the numbers meanwhile."""
-    pool = turn.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
-    if pool is None or at_rest(pool) or _set_by_others(pool, change):
-        return True
+def stands_still(draft: Draft, change: Change) -> bool:
+    """Whether no PG of the pool is being split or merged, or others have set its numbers."""
+    pool = draft.seen.osdmap.pools.get(change.pgs.pool) if change.pgs is not None else None
+    return pool is None or at_rest(pool) or _set_by_others(pool, change)
+
+
+def stop_step(draft: Draft, change: Change) -> Draft:
+    """For a campaign that is being aborted: PGs that are not yet split or merged stay as they
+    are."""
+    assert change.pgs is not None
+    pool = draft.seen.osdmap.pools[change.pgs.pool]
     numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
         numbers_of(pool).pgp_num, pool.pg_num_pending))
-    if targets_of(pool) != numbers:
-        turn.actions.append(SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num))
-        turn.set(change=replace(change, replaces=numbers))
-    return False
+    if targets_of(pool) == numbers:
+        return draft
+    return draft.send(SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num)) \
+        .set(change=replace(change, replaces=numbers))
 
 
-def step_text(turn: Turn, change: Change) -> str:
+def step_text(draft: Draft, change: Change) -> str:
     """Text on what a sent step waits for."""
     assert change.pgs is not None
-    pool = turn.seen.osdmap.pools[change.pgs.pool]
+    pool = draft.seen.osdmap.pools[change.pgs.pool]
     return 'waiting until pool %s has %s (now %s)' % (
         pool.name, _text(change.pgs), _text(numbers_of(pool)))
 

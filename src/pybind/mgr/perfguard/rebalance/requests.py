@@ -11,6 +11,7 @@ from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
 from .holds import NOREBALANCE, retaken
 from .settings import assignment, overridden, problems
+from .states import STATES, from_phases
 from .types import Campaign, Phase
 
 
@@ -42,15 +43,6 @@ class Request:
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
-#: Phases in which each verb changes something.
-_FROM = {
-    'pin': frozenset({Phase.PREPARED, Phase.PINNED}),
-    'start': frozenset({Phase.PINNED}),
-    'pause': frozenset({Phase.RELEASING, Phase.HOLDING}),
-    'resume': frozenset({Phase.PINNED, Phase.RELEASING, Phase.HOLDING, Phase.ABORTED}),
-    'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
-                         Phase.ABORTED}),
-}
 #: Verbs that only stop or end a campaign, or change one that continues anyway.
 _ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge', 'set'})
 #: What to do instead, by verb and phase.
@@ -114,8 +106,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'pin' and not campaign.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet: wait until norebalance is set '
                       'and the balancer is off (see "rebalance status")' % campaign.id)
-    if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused
-                                             and not campaign.held):
+    nothing_to_resume = verb == 'resume' and not campaign.paused and not campaign.held
+    if campaign.phase not in from_phases(verb) or nothing_to_resume:
         advice = _ADVICE.get((verb, campaign.phase)) or _ENDING.get(campaign.phase)
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
             advice = ('it is not paused and continues when the stop conditions have cleared '
@@ -207,7 +199,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         return replace(campaign, acknowledged=tuple(waived))
     if verb == 'set':
         return replace(campaign, settings=_settings(campaign, request))
-    phase = _TO[verb]
+    phase = STATES[campaign.phase].verbs[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
     if verb == 'finish':
@@ -237,10 +229,10 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
                    holds=replace(campaign.holds, given_up=()))
 
 
-_TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING,
-       'abort': Phase.ABORTING}
-
-VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge', 'set'}
+#: "acknowledge" and "set" are possible in every phase of an active campaign. A rollback is an
+#: order: its effects are computed first.
+VERBS: FrozenSet[str] = frozenset({'acknowledge', 'set'}).union(
+    *(state.verbs for state in STATES.values())) - {'rollback'}
 
 
 def unfit(osdmap: OsdMap) -> str:

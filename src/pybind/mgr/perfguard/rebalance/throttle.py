@@ -19,6 +19,7 @@ from ..watch.pools import BadTarget, named_target
 from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
+from .draft import Draft, flight_osds
 from .fast_peering import PROPOSE_INTERVAL, epoch_of
 from .holds import NOREBALANCE, mon_option_mark
 from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
@@ -27,7 +28,6 @@ from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_po
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
-from .turn import Turn, flight_osds
 from .types import Pace
 
 #: Cap if max_pgs_in_flight is 0 and the cluster is small; the caps by OSD and host are reached
@@ -289,36 +289,37 @@ def _thin(clients: Clients) -> Reason:
 AFTERWARDS_SECONDS = 600.0
 
 
-def set_pace(turn: Turn) -> None:
+def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
-    campaign, clients, options = turn.campaign, turn.seen.clients, turn.options
-    stalls = measure(campaign.stalls, clients, turn.seen.osds_changed)
+    campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
+    stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
-    if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
+    if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
-        pace = _burdened(turn, pace)
+        pace = _burdened(draft, pace)
         path = Path()
         if clients.time != pace.decided:
-            path = _path(turn, pace)
+            path = _path(draft, pace)
             pace = replace(pace, slow_reads=slow_reads_after(
-                pace.slow_reads, clients, unsteady(stalls, clients), path.osds, turn.now,
-                places_of(turn.seen.crush, _rules(turn.seen.osdmap))))
-        pace = decide(pace, _judged_clients(turn, pace), unsteady(stalls, clients),
+                pace.slow_reads, clients, unsteady(stalls, clients), path.osds, draft.now,
+                places_of(draft.seen.crush, _rules(draft.seen.osdmap))))
+        pace = decide(pace, _judged_clients(draft, pace), unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
-                      pace.used, options, _nothing_moves(turn), path)
+                      pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.in_flight))
-    stalls = credit(stalls, clients, turn.now, options.stall_share, fast,
-                    turn.seen.commit_seconds)
-    if pace.halted != campaign.pace.halted:
-        turn.event('throttle', 'all movement is halted' if pace.halted
-                   else 'movement continues', pace.why)
-    turn.set(pace=pace, stalls=stalls)
+    stalls = credit(stalls, clients, draft.now, options.stall_share, fast,
+                    draft.seen.commit_seconds)
+    draft = draft.set(pace=pace, stalls=stalls)
+    if pace.halted == campaign.pace.halted:
+        return draft
+    return draft.event('throttle', 'all movement is halted' if pace.halted
+                       else 'movement continues', pace.why)
 
 
-def _judged_clients(turn: Turn, pace: Pace) -> Clients:
+def _judged_clients(draft: Draft, pace: Pace) -> Clients:
     """The reading without single slow OSDs: they get no release (latency.py), and releases to
     others must not wait for them. Many of them in one reading are caused by the campaign, as are
     those of several hosts with movement: if they did not count, releases would move on to other
@@ -326,49 +327,50 @@ def _judged_clients(turn: Turn, pace: Pace) -> Clients:
     is slow for a moment. If they are few of very many, the operations of others count in full:
     otherwise writes and erasure codes of a large cluster, in which some OSD is always slow, would
     never count."""
-    clients, slow = turn.seen.clients, slow_osds(pace.slow_reads, turn.now)
-    together = {osd for osd in slow if pace.slow_reads[osd].over == turn.now}
+    clients, slow = draft.seen.clients, slow_osds(pace.slow_reads, draft.now)
+    together = {osd for osd in slow if pace.slow_reads[osd].over == draft.now}
     if together:
         if len(together) > SLOW_SHARE * len(judged_osds(clients)):
             return clients
         # Those that were slow without movement as well are slow for another reason.
-        exempt = {osd for osd in slow if turn.now < pace.slow_reads[osd].exempt_until}
-        moving = _burdened_osds(turn, pace)
+        exempt = {osd for osd in slow if draft.now < pace.slow_reads[osd].exempt_until}
+        moving = _burdened_osds(draft, pace)
         if slowed_by_movement(together - exempt, moving, comparable_osds(clients, moving),
-                              turn.seen.host_of):
+                              draft.seen.host_of):
             slow -= moving - exempt
-    hidden = explains_pool(slow, len(turn.seen.osdmap.osds))
-    return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())
+    hidden = explains_pool(slow, len(draft.seen.osdmap.osds))
+    return without_slow(clients, slow, _pools_on(draft, slow) if hidden else frozenset())
 
 
-def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
+def set_copying(draft: Draft, before: Pace, degraded: bool) -> Draft:
     """Update the pace of copying; `before`: the previous pace of the campaign. `degraded`: there
     are degraded PGs that the campaign has not released."""
-    campaign, seen, mode = turn.campaign, turn.seen, turn.options.pace_copying
+    campaign, seen, mode = draft.campaign, draft.seen, draft.options.pace_copying
     pace, now = campaign.pace, copying.decide(
-        campaign.copying, _reading(before, campaign.pace), turn.now)
+        campaign.copying, _reading(before, campaign.pace), draft.now)
     if degraded:
-        now = replace(now, degraded=turn.now)
-    now = copying.follow(now, copying.basis(now, mode, seen.schedulers, turn.now))
-    now = _with_wanted(turn, now)
-    if now.wanted != campaign.copying.wanted:
-        turn.event('throttle', copying.in_force(now) if now.wanted else
-                   'the copying speed is as set outside perfguard' if now.basis else
-                   'copying continues at full speed', pace.why)
-    turn.set(copying=now)
+        now = replace(now, degraded=draft.now)
+    now = copying.follow(now, copying.basis(now, mode, seen.schedulers, draft.now))
+    now = _with_wanted(draft, now)
+    draft = draft.set(copying=now)
+    if now.wanted == campaign.copying.wanted:
+        return draft
+    return draft.event('throttle', copying.in_force(now) if now.wanted else
+                       'the copying speed is as set outside perfguard' if now.basis else
+                       'copying continues at full speed', pace.why)
 
 
-def _with_wanted(turn: Turn, now: copying.Copying) -> copying.Copying:
+def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
     """With the present options of the configuration database.
 
     Others may have set options that are not borrowed yet, or were given back during a pause.
     """
-    holds, seen = turn.campaign.holds, turn.seen
+    holds, seen = draft.campaign.holds, draft.seen
     held = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
             if name.startswith(OSD_OPTION)}
     stored, wanted = seen.settings.stored, now.wanted
     if stored is not None and (now.due or not wanted.keys() <= held.keys()):
-        wanted = copying.resolve(now, turn.options.pace_copying, now.schedulers,
+        wanted = copying.resolve(now, draft.options.pace_copying, now.schedulers,
                                  copying.found(stored, held))
         now = replace(now, due=False)
     return replace(now, wanted={
@@ -385,35 +387,35 @@ def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
                            lowered=now.halted or now.pgs < before.pgs)
 
 
-def _burdened(turn: Turn, pace: Pace) -> Pace:
+def _burdened(draft: Draft, pace: Pace) -> Pace:
     """Record the hosts with movement now: they delete PGs and catch up for a while afterwards."""
-    now = turn.now
+    now = draft.now
     hosts = {host: since for host, since in pace.burdened.items()
              if 0.0 <= now - since < AFTERWARDS_SECONDS}
-    hosts.update(dict.fromkeys(map(turn.seen.host_of, flight_osds(turn)), now))
+    hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
 
-def _burdened_osds(turn: Turn, pace: Pace) -> FrozenSet[int]:
+def _burdened_osds(draft: Draft, pace: Pace) -> FrozenSet[int]:
     """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
-    return flight_osds(turn) | {osd for osd in turn.seen.removing
-                                if turn.seen.host_of(osd) in pace.burdened}
+    return flight_osds(draft) | {osd for osd in draft.seen.removing
+                                 if draft.seen.host_of(osd) in pace.burdened}
 
 
-def _path(turn: Turn, pace: Pace) -> Path:
+def _path(draft: Draft, pace: Pace) -> Path:
     """The OSDs of PGs in flight, those of all hosts with movement now or recently, and pools whose
     rules lead there. A new mgr does not know recent movement, so all OSDs count."""
-    seen, osds = turn.seen, flight_osds(turn)
-    if turn.now - pace.seen_since < AFTERWARDS_SECONDS:
+    seen, osds = draft.seen, flight_osds(draft)
+    if draft.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(seen.osdmap.osds)
     else:
         near = frozenset(osd for osd in seen.osdmap.osds if seen.host_of(osd) in pace.burdened)
-    return Path(osds, near | osds, _pools_on(turn, osds))
+    return Path(osds, near | osds, _pools_on(draft, osds))
 
 
-def _pools_on(turn: Turn, osds: AbstractSet[int]) -> FrozenSet[int]:
+def _pools_on(draft: Draft, osds: AbstractSet[int]) -> FrozenSet[int]:
     """Pools whose CRUSH rules lead to some of the OSDs."""
-    crush, pools = turn.seen.crush, turn.seen.osdmap.pools.values()
+    crush, pools = draft.seen.crush, draft.seen.osdmap.pools.values()
     leading = {rule for rule in {pool.crush_rule for pool in pools}
                if any(crush.weight_of(rule, osd) > 0.0 for osd in osds)}
     return frozenset(pool.id for pool in pools if pool.crush_rule in leading)
@@ -423,24 +425,24 @@ def _rules(osdmap: OsdMap) -> FrozenSet[int]:
     return frozenset(pool.crush_rule for pool in osdmap.pools.values())
 
 
-def _nothing_moves(turn: Turn) -> bool:
+def _nothing_moves(draft: Draft) -> bool:
     """Whether norebalance is in force or, if others have cleared it, nothing would move."""
-    osdmap = turn.seen.osdmap
-    return NOREBALANCE in osdmap.flags or not (turn.campaign.in_flight or osdmap.pg_temp)
+    osdmap = draft.seen.osdmap
+    return NOREBALANCE in osdmap.flags or not (draft.campaign.in_flight or osdmap.pg_temp)
 
 
-def too_much(turn: Turn) -> List[Reason]:
+def too_much(draft: Draft) -> List[Reason]:
     """Why nothing may move at all, if latency is over its limit even with one PG in flight."""
-    pace = turn.campaign.pace
+    pace = draft.campaign.pace
     return [Reason(Code.HALTED, 'all movement is halted until client latency is '
                    'back within its limit: %s' % pace.why)] if pace.halted else []
 
 
-def out_of_hours(turn: Turn) -> List[Reason]:
+def out_of_hours(draft: Draft) -> List[Reason]:
     """Why nothing is released now because of the time window."""
-    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(turn.options, None)]
+    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:
-        seconds = opens_in(window_of(turn.options), turn.now)
+        seconds = opens_in(window_of(draft.options), draft.now)
     except BadWindow:
         return found
     if seconds is None:
@@ -464,7 +466,7 @@ def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
     return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in found]
 
 
-def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
+def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
 
     PGs that are unclean for other reasons, or mons that keep more epochs, must not stop a campaign
@@ -472,16 +474,16 @@ def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
     release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are that the
     campaign has not released.
     """
-    epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
+    epochs, most = draft.seen.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
     if epochs is None:
         return []
-    ceiling = _above_ceiling(turn, epochs)
+    ceiling = _above_ceiling(draft, epochs)
     if ceiling:
         return ceiling
-    counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
+    counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progressed
     unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
     if not most or epochs <= most or unclean \
-            or not turn.campaign.in_flight and idle > TRIM_SECONDS:
+            or not draft.campaign.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
                    'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
@@ -489,17 +491,17 @@ def maps_to_trim(turn: Turn, degraded: bool) -> List[Reason]:
                    % (epochs, most))]
 
 
-def _above_ceiling(turn: Turn, epochs: int) -> List[Reason]:
+def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
     """Why nothing is released whatever keeps the mons from trimming: the disks of mons and OSDs
     would fill up."""
-    map_bytes = max(1, epoch_of(turn.seen.osdmap).map_bytes)
-    most = turn.options.untrimmed_ceiling or max(
+    map_bytes = max(1, epoch_of(draft.seen.osdmap).map_bytes)
+    most = draft.options.untrimmed_ceiling or max(
         CEILING_EPOCHS_MIN, min(CEILING_EPOCHS_MAX, CEILING_BYTES // map_bytes))
     reason = Reason(Code.UNTRIMMED_CEILING, 'the mons keep %d OSDMap epochs, about %s on each mon '
                     'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
                     'PGs are clean; "rebalance acknowledge UNTRIMMED_CEILING" continues'
                     % (epochs, bytes_text(epochs * map_bytes), most))
-    waived = epochs <= most or is_waived(reason, turn.campaign.acknowledged)
+    waived = epochs <= most or is_waived(reason, draft.campaign.acknowledged)
     return [] if waived else [reason]
 
 

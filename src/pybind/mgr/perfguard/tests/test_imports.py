@@ -219,3 +219,35 @@ def test_only_edges_have_untyped_data() -> None:
                 wrong.append(place)
     assert not wrong
     assert used == EDGES
+
+
+# ---- Decisions are data
+
+#: Modules with rules that take a draft of a decision and return the next one, or read it.
+DECIDING = sorted(name for name in MODULES if any(
+    isinstance(node, ast.arg) and isinstance(node.annotation, ast.Name)
+    and node.annotation.id == 'Draft' for node in ast.walk(MODULES[name])))
+
+
+def _is_dropped(node: ast.AST) -> bool:
+    """Whether a statement drops what a function returns; those that refuse return nothing."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    called = node.value.func
+    if isinstance(called, ast.Name):
+        return not called.id.lstrip('_').startswith('refuse')
+    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) \
+        and called.value.id == 'draft'
+
+
+@pytest.mark.parametrize('name', DECIDING)
+def test_rules_have_no_effect_but_what_they_return(name: str) -> None:
+    """A draft is frozen, so only a dropped result could be meant as an effect."""
+    assert not [node.lineno for node in ast.walk(MODULES[name]) if _is_dropped(node)]
+
+
+def test_only_the_loop_journals_and_acts() -> None:
+    """The rules of a campaign reach neither the store nor commands of the cluster."""
+    assert len(DECIDING) > 6
+    assert not {source for name in DECIDING for source in own_imports(name)} & {
+        'store', 'rebalance.executor', 'cluster.mgr', 'cluster.osd_commands'}

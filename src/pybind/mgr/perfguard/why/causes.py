@@ -13,7 +13,7 @@ from ..rebalance.progress import shares
 from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
-from ..rebalance.turn import Turn
+from ..rebalance.draft import Draft
 from ..rebalance.types import Campaign, Flight
 from ..tables import pgs, plural
 from ..watch.laggy import Suspect
@@ -190,20 +190,20 @@ class Gate:
     pace: Optional[Reason] = None
 
 
-def gate(turn: Turn, move: Move) -> Gate:
+def gate(draft: Draft, move: Move) -> Gate:
     """The same checks as in releasing.release_more, without a decision."""
-    osds, campaign = turn.seen.osdmap.osds, turn.campaign
+    osds, campaign = draft.seen.osdmap.osds, draft.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
-    allowed, most = limit(campaign.pace, turn.options), caps(turn.options)
-    load = present_load(turn, allowed.caps)
+    allowed, most = limit(campaign.pace, draft.options), caps(draft.options)
+    load = present_load(draft, allowed.caps)
     throttled = load.pgs >= allowed.caps.pgs < most.pgs
     return Gate(
         stops=tuple(stop.reason for stop in (
-            *stops_of(turn), *slow_read_stops(campaign.pace.slow_reads, turn.now))
+            *stops_of(draft), *slow_read_stops(campaign.pace.slow_reads, draft.now))
             if concerns(stop, move)),
         obstacles=tuple(load.obstacles(move, replace(
-            allowed.caps, pgs=most.pgs, receives=receives(turn)))),
-        full=frozenset(move.targets) & full_osds(turn) - down, down=down,
+            allowed.caps, pgs=most.pgs, receives=receives(draft)))),
+        full=frozenset(move.targets) & full_osds(draft).osds - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),
         pace=allowed.reason if throttled else None)
 

@@ -15,7 +15,7 @@ from ..errors import Reason, Refused
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.moves import Move
-from ..rebalance.turn import Turn
+from ..rebalance.draft import Draft
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
@@ -211,5 +211,5 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
         frozenset(flags) | seen.own_flags, campaign, state.reasons, pin, move, answers=answers)
     if campaign is None or pin is None or move is None:
         return found
-    turn = Turn(campaign, state.pins, state.moves, seen, state.options)
-    return replace(found, gate=gate(turn, move))
+    draft = Draft.of(campaign, state.pins, state.moves, seen, state.options)
+    return replace(found, gate=gate(draft, move))

@@ -19,7 +19,7 @@ from perfguard.rebalance.controller import COMMITS, LONGEST_COMMIT_SECONDS, READ
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request
-from perfguard.rebalance.turn import CampaignDecision
+from perfguard.rebalance.draft import CampaignDecision
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 

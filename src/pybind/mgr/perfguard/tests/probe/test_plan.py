@@ -11,7 +11,7 @@ from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import Refused
 from perfguard.options import Options
-from perfguard.probe.plan import Draft, RunOrder, draft
+from perfguard.probe.plan import ProbeDraft, RunOrder, draft
 
 from ..fakes.driver import OPTIONS
 from ..fakes.mon_model import ToyMon
@@ -40,7 +40,7 @@ class Changed(ProbeCluster):
 
 
 def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: bool = False,
-            options: Options = OPTIONS) -> Draft:
+            options: Options = OPTIONS) -> ProbeDraft:
     cluster = cluster or ProbeCluster()
     seen, view = ProbeDriver(cluster).loop._observing.observe()
     return draft(order, cluster, seen, view, options, moving)

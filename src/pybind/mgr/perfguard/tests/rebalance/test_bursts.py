@@ -18,7 +18,7 @@ from perfguard.rebalance.types import (TINY_WEIGHT, Action, Campaign, Change, Ph
                                        SetEntry, SetWeight, ChangeStage)
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.turn import CampaignDecision
+from perfguard.rebalance.draft import CampaignDecision
 from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.mon_model import ToyMon, ToyOsd

@@ -17,7 +17,7 @@ from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.joining import landed
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.turn import Turn
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.turn_inputs import PREVIEW_SECONDS, PREVIEW_TIMES, same_placement
 from perfguard.requests import PendingOrder
 from perfguard.upmap.pins import without
@@ -473,10 +473,10 @@ def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() 
                     crush_identity=seen.identity)
     machine = Machine(driver.cluster)
     driver.cluster.restart_osd()
-    turn = Turn(machine.campaign, {}, {}, machine.observe(), machine.options)
-    assert not landed(change, turn)
+    draft = Draft.of(machine.campaign, {}, {}, machine.observe(), machine.options)
+    assert not landed(change, draft)
     # The new map is identical to the one that it replaces.
-    assert landed(replace(change, crush_identity=0), turn)
+    assert landed(replace(change, crush_identity=0), draft)
 
 
 def test_a_refused_map_with_other_device_classes_does_not_pass_for_landed() -> None:

@@ -21,7 +21,7 @@ from perfguard.rebalance.phases import judge
 from perfguard.rebalance.releasing import _prime, others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.turn import CampaignDecision, Turn
+from perfguard.rebalance.draft import CampaignDecision, Draft
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
                                        SetFlag, SetOption)
 from perfguard.upmap.semantics import out_osds
@@ -171,9 +171,9 @@ def test_unknown_pgs_of_other_pools_take_no_room_for_peering() -> None:
     signals = Signals(lost, {1: PgCounts(total=12), 2: PgCounts(total=12),
                              3: PgCounts(total=100, in_transition=100, unreported=100)})
     seen = replace(machine.observe(), signals=signals)
-    assert Turn(machine.campaign, machine.pins, {}, seen, OPTIONS).peering_room() > 0
+    assert Draft.of(machine.campaign, machine.pins, {}, seen, OPTIONS).peering_room() > 0
     nowhere = replace(seen, signals=replace(signals, pool_counts={}))
-    assert Turn(machine.campaign, machine.pins, {}, nowhere, OPTIONS).peering_room() < 0
+    assert Draft.of(machine.campaign, machine.pins, {}, nowhere, OPTIONS).peering_room() < 0
 
 
 def pinned(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
@@ -375,7 +375,7 @@ def test_a_release_keeps_the_primary_that_a_pg_upmap_primary_entry_names() -> No
 
     def prime(primaries: Dict[str, int]) -> OsdSet:
         settings = replace(seen.settings, osdmap=replace(seen.osdmap, upmap_primaries=primaries))
-        return _prime(Turn(machine.campaign, {pgid: pin}, {}, replace(
+        return _prime(Draft.of(machine.campaign, {pgid: pin}, {}, replace(
             seen, settings=settings, placement=lambda _: Placement(here, here)), OPTIONS),
             move, pin)
 
@@ -543,8 +543,8 @@ def test_no_pg_is_released_that_lacks_an_osd_before_it_is_reported_as_degraded()
 def gate_down(machine: Machine, target: int) -> FrozenSet[int]:
     """What `why` says of the targets of a PG that would move onto this OSD."""
     here = machine.cluster.pg['1.0'].data
-    turn = Turn(machine.campaign, machine.pins, {}, machine.observe(), OPTIONS)
-    return gate(turn, Move('1.0', here[:1], (target,), here[0], 0)).down
+    draft = Draft.of(machine.campaign, machine.pins, {}, machine.observe(), OPTIONS)
+    return gate(draft, Move('1.0', here[:1], (target,), here[0], 0)).down
 
 
 def test_what_recovers_is_pinned_once_it_has_recovered() -> None:
@@ -1053,8 +1053,8 @@ def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -
     def waits(**counts: int) -> bool:
         found = replace(seen, untrimmed_epochs=1001, signals=replace(seen.signals, counts=replace(
             seen.signals.counts, **counts)))
-        turn = Turn(machine.campaign, machine.pins, {}, found, options)
-        return bool(maps_to_trim(turn, others_degraded(turn)))
+        draft = Draft.of(machine.campaign, machine.pins, {}, found, options)
+        return bool(maps_to_trim(draft, others_degraded(draft)))
 
     assert waits() and waits(inactive=2, in_transition=2)
     assert not waits(inactive=2, in_transition=1) and not waits(degraded=1)
@@ -1092,7 +1092,7 @@ def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_tr
     cluster.set_raw('2.1', (second, first, third))
     machine.until(lambda: '2.1' in machine.campaign.unpinnable)
     assert machine.campaign.in_flight
-    machine.ask('start')
+    machine.campaign = replace(machine.campaign, accepted_unpinnable=1)
     machine.to(Phase.DONE)
     assert cluster.clean()
 
@@ -1107,7 +1107,7 @@ def test_the_ceiling_of_untrimmed_maps_scales_with_their_size(osds: int, most: i
 
     def stops(epochs: int) -> bool:
         found = replace(seen, untrimmed_epochs=epochs)
-        reasons = maps_to_trim(Turn(machine.campaign, machine.pins, {}, found, OPTIONS), True)
+        reasons = maps_to_trim(Draft.of(machine.campaign, machine.pins, {}, found, OPTIONS), True)
         return [reason.code for reason in reasons] == ['UNTRIMMED_CEILING']
 
     assert not stops(round(0.95 * most)) and stops(round(1.05 * most) + 1)
@@ -1144,9 +1144,9 @@ def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
             seen.signals.counts, degraded=1)))
     ago = TRIM_SECONDS + 1 if why == 'long' else 0.0
     campaign = replace(machine.campaign, progressed=seen.now - ago)
-    turn = Turn(campaign, machine.pins, {}, seen, options)
-    assert maps_to_trim(turn, others_degraded(turn)) == []
-    waiting = replace(turn.options, max_untrimmed_osdmaps=1000)
+    draft = Draft.of(campaign, machine.pins, {}, seen, options)
+    assert maps_to_trim(draft, others_degraded(draft)) == []
+    waiting = replace(draft.options, max_untrimmed_osdmaps=1000)
     seen = replace(machine.observe(), untrimmed_epochs=1001)
     recent = replace(campaign, progressed=seen.now)
-    assert maps_to_trim(Turn(recent, machine.pins, {}, seen, waiting), False)
+    assert maps_to_trim(Draft.of(recent, machine.pins, {}, seen, waiting), False)

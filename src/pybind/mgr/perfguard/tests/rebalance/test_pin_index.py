@@ -20,7 +20,7 @@ from perfguard.rebalance.executor import execute
 from perfguard.rebalance.forecast import Forecast
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.pin_index import PinIndex
-from perfguard.rebalance.turn import CampaignDecision
+from perfguard.rebalance.draft import CampaignDecision
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 

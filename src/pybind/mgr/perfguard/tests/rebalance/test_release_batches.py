@@ -15,7 +15,7 @@ from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
                                         LONGEST_BATCH_SECONDS, IntervalChange, Stalls, batch_pgs,
                                         batch_seconds)
-from perfguard.rebalance.turn import Turn
+from perfguard.rebalance.draft import Draft
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import Machine, wide
@@ -120,9 +120,7 @@ def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:
 
     def paced(seen: Observation, pace: Pace, in_flight: Mapping[str, Flight]) -> Pace:
         campaign = replace(machine.campaign, pace=pace, in_flight=in_flight)
-        turn = Turn(campaign, {}, {}, seen, machine.options)
-        set_pace(turn)
-        return turn.campaign.pace
+        return set_pace(Draft.of(campaign, {}, {}, seen, machine.options)).campaign.pace
 
     used = paced(first, before, flights)
     assert used == replace(before, used=4)
@@ -139,10 +137,9 @@ def test_no_stall_is_measured_while_an_osd_goes_down_or_comes_back() -> None:
     stalls = Stalls((IntervalChange(seen.clients.time - 1.0, 1, (0,)),))
 
     def measured(osds_changed: float) -> bool:
-        turn = Turn(replace(machine.campaign, stalls=stalls), {}, {},
-                    replace(seen, osds_changed=osds_changed), machine.options)
-        set_pace(turn)
-        return turn.campaign.stalls.rates > 0.0
+        draft = Draft.of(replace(machine.campaign, stalls=stalls), {}, {},
+                         replace(seen, osds_changed=osds_changed), machine.options)
+        return set_pace(draft).campaign.stalls.rates > 0.0
 
     assert measured(seen.clients.time - 60.0) and not measured(seen.clients.time - 3.0)
 

@@ -18,7 +18,7 @@ from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SEC
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.releasing import stops_of
 from perfguard.rebalance.throttle import SLOW_SHARE
-from perfguard.rebalance.turn import Turn
+from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.types import Phase
 
 from ..fakes.cluster import FakeCluster
@@ -310,9 +310,9 @@ def test_the_alarm_of_a_pool_holds_everything_once_no_osd_is_slow() -> None:
     for hold, everything in ((SlowReads(now, now), False), (exempt, True)):
         pace = replace(machine.campaign.pace, slow_reads={3: hold}, code=Code.LATENCY_OK)
         seen = replace(machine.observe(), stops=(alarm,))
-        turn = Turn(replace(machine.campaign, pace=pace), machine.pins, {}, seen,
-                    machine.options)
-        found, = [stop for stop in stops_of(turn) if stop.reason == alarm]
+        draft = Draft.of(replace(machine.campaign, pace=pace), machine.pins, {}, seen,
+                         machine.options)
+        found, = [stop for stop in stops_of(draft) if stop.reason == alarm]
         assert (found.osds is None) == everything
 
 
@@ -499,9 +499,9 @@ def test_the_alarm_of_a_pool_outlasts_the_slow_osds_that_have_caused_it() -> Non
     holds = slow_reads_after({3: hold}, reading({}), frozenset(), EVERYWHERE, now)
     assert not slow_read_stops(holds, now)
     pace = replace(machine.campaign.pace, slow_reads=holds, code=Code.LATENCY_OK)
-    turn = Turn(replace(machine.campaign, pace=pace), machine.pins, {},
-                replace(machine.observe(), stops=(alarm,)), machine.options)
-    found, = [stop for stop in stops_of(turn) if stop.reason == alarm]
+    draft = Draft.of(replace(machine.campaign, pace=pace), machine.pins, {},
+                     replace(machine.observe(), stops=(alarm,)), machine.options)
+    found, = [stop for stop in stops_of(draft) if stop.reason == alarm]
     assert found.osds == frozenset()
     # What is slow again counts from the second reading on, as if it had never been.
     assert not slow_read_stops(slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE,

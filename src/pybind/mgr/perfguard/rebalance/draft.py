@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A decision in the making: frozen, like the observation that it is based on.
+
+A rule takes a draft and returns the next one, with a later state of the campaign, further actions,
+reasons and events. Predicates only read drafts. So nothing but the return value of a rule can have
+an effect, and `then` is the only way to combine rules.
+"""
+import functools
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, FrozenSet, Iterable, Mapping, Optional, Tuple
+
+from ..cluster.types import Placement, Pool, UpmapEntry, pool_of, seed_of
+from ..errors import Reason
+from ..events import Event
+from ..observation import Observation
+from ..options import Options
+from ..upmap.pins import INCOMPLETE, stays
+from ..upmap.semantics import out_osds
+from ..watch.stop_conditions import Stop
+from .moves import Move, MoveIndex, path_osds
+from .pin_index import PinIndex
+from .states import STATES
+from .types import Action, Campaign, Phase, PinRecord
+
+#: Report periods after which a PG that the OSDMap never showed remapped has peered even though
+#: others are peering. If it were peering as well, the OSDMap would already show its acting set.
+PEERING_PATIENCE_PERIODS = 6
+
+NO_PINS: Mapping[str, PinRecord] = {}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a turn is based on."""
+    observation: Observation
+    options: Options
+    #: The pins from before the turn, and the moves of their releases.
+    pins: PinIndex
+    moves: MoveIndex
+
+    @functools.cached_property
+    def out(self) -> FrozenSet[int]:
+        return out_osds(self.observation.osdmap.osds)
+
+    @functools.cached_property
+    def lost(self) -> bool:
+        """Whether an OSD is down and not replaced by others in its PGs yet."""
+        return any(osd.is_down_but_in for osd in self.observation.osdmap.osds.values())
+
+
+@dataclass(frozen=True)
+class CampaignDecision:
+    """The actions, and the state of the campaign after them."""
+    campaign: Campaign
+    actions: Tuple[Action, ...] = ()
+    #: Pins to note before the actions are sent, and pins to forget.
+    pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    unpins: FrozenSet[str] = frozenset()
+    reasons: Tuple[Reason, ...] = ()
+    events: Tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class Draft:
+    situation: Situation
+    campaign: Campaign
+    actions: Tuple[Action, ...] = ()
+    reasons: Tuple[Reason, ...] = ()
+    events: Tuple[Event, ...] = ()
+    #: New and changed pins.
+    new_pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    #: PGs whose pins from before the turn are forgotten.
+    unpins: FrozenSet[str] = frozenset()
+    #: The stop conditions of releases that touch certain OSDs or pools.
+    stops: Tuple[Stop, ...] = ()
+    #: Remapped PGs that are left to be pinned in later turns.
+    left: int = 0
+    #: The cluster shows the settings that the campaign has borrowed.
+    in_force: bool = False
+
+    @classmethod
+    def of(cls, campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
+           observation: Observation, options: Options) -> 'Draft':
+        return cls(Situation(observation, options, PinIndex.of(pins), MoveIndex.of(moves)),
+                   campaign)
+
+    def decision(self) -> CampaignDecision:
+        return CampaignDecision(self.campaign, self.actions, self.new_pins, self.unpins,
+                                self.reasons, self.events)
+
+    # ---- what rules return
+
+    def then(self, *rules: 'Rule') -> 'Draft':
+        """The draft after these rules, one after the other."""
+        return functools.reduce(lambda draft, rule: rule(draft), rules, self)
+
+    def set(self, **changes: Any) -> 'Draft':
+        """With these fields of the campaign."""
+        return replace(self, campaign=replace(self.campaign, **changes))
+
+    def enter(self, phase: Phase, why: str = '') -> 'Draft':
+        if phase is self.campaign.phase:
+            return self
+        assert phase in STATES[self.campaign.phase].exits, (self.campaign.phase, phase)
+        return self.event('phase', 'campaign %d: %s' % (self.campaign.id, phase.value), why) \
+            .set(phase=phase, phase_since=self.now)
+
+    def because(self, code: str, text: str) -> 'Draft':
+        return self.report(Reason(code, text))
+
+    def report(self, *reasons: Reason) -> 'Draft':
+        return replace(self, reasons=self.reasons + reasons)
+
+    def event(self, kind: str, what: str, why: str = '') -> 'Draft':
+        return replace(self, events=(*self.events, Event(kind, what, why)))
+
+    def send(self, *actions: Action) -> 'Draft':
+        return replace(self, actions=self.actions + actions)
+
+    def note_pins(self, pins: Mapping[str, PinRecord]) -> 'Draft':
+        noted = {pgid: self._with_earlier(pgid, pin) for pgid, pin in pins.items()}
+        return replace(self, new_pins={**self.new_pins, **noted}, unpins=self.unpins - pins.keys())
+
+    def forget_pins(self, pgids: Iterable[str]) -> 'Draft':
+        forgotten = frozenset(pgids)
+        left = {pgid: pin for pgid, pin in self.new_pins.items() if pgid not in forgotten}
+        return replace(self, new_pins=left, unpins=self.unpins | frozenset(
+            pgid for pgid in forgotten if pgid in self.situation.pins))
+
+    def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
+        """The record with the entry of the one that it replaces, if that is in force or may be
+        later, since the mons may have it in their queue: this mgr may end before it sends
+        anything."""
+        old, present = self.situation.pins.get(pgid), self.seen.osdmap.entry(pgid)
+        earlier: Optional[UpmapEntry] = None
+        if old is not None and present != pin.entry:
+            if present in old.ours:
+                earlier = present
+            elif pin.entry == old.entry:
+                earlier = old.earlier
+            elif pgid in self.campaign.pinning:
+                earlier = old.entry
+        return pin if pin.earlier == earlier else replace(pin, earlier=earlier)
+
+    # ---- what predicates read
+
+    @property
+    def seen(self) -> Observation:
+        return self.situation.observation
+
+    @property
+    def options(self) -> Options:
+        return self.situation.options
+
+    @property
+    def moves(self) -> MoveIndex:
+        return self.situation.moves
+
+    @property
+    def out(self) -> FrozenSet[int]:
+        return self.situation.out
+
+    @property
+    def lost(self) -> bool:
+        return self.situation.lost
+
+    @property
+    def now(self) -> float:
+        return self.situation.observation.now
+
+    @property
+    def pin_count(self) -> int:
+        """PGs with a pin, including pins that were sent and are not in the OSDMap yet."""
+        pins = self.situation.pins
+        fresh = sum(1 for pgid in self.new_pins if pgid not in pins)
+        return len(pins) + fresh - len(self.unpins)
+
+    def pin_of(self, pgid: str) -> Optional[PinRecord]:
+        if pgid in self.unpins:
+            return None
+        return self.new_pins.get(pgid) or self.situation.pins.get(pgid)
+
+    def pinned(self) -> PinIndex:
+        """The pins from before this turn."""
+        return self.situation.pins
+
+    def pool(self, pgid: str) -> Optional[Pool]:
+        """The pool of a PG that exists; None once the pool or the PG is gone."""
+        pool = self.seen.osdmap.pools.get(pool_of(pgid))
+        return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
+
+    def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
+        """As upmap.pins.stays; not while the up set may only lack an OSD that is down, unless that
+        was known before."""
+        known = self.campaign.unpinnable.get(pgid) == INCOMPLETE
+        return (known or not self.lost) and stays(pool, place.up, place.acting)
+
+    @functools.cached_property
+    def in_transition(self) -> int:
+        """PGs between two intervals, without unreported PGs of other pools, which may remain so,
+        for example if their OSDs are lost."""
+        counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
+        if not counts.unreported:
+            return counts.in_transition
+        pgids = (*self.new_pins, *self.campaign.in_flight, *self.seen.osdmap.pg_temp)
+        own = {*self.pinned().pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
+        if not own <= pools.keys():
+            return counts.in_transition
+        unknown = sum(pools[pool].unreported for pool in own)
+        return counts.in_transition - max(0, counts.unreported - unknown)
+
+    def has_peered(self, since: float) -> bool:
+        """Whether a PG whose up set changed then, and that is not remapped, is in place: after two
+        reports of PG states without peering PGs. A PG without data never asks for its old acting
+        set."""
+        age = self.now - since
+        return age > 2 * self.seen.stats_period and (
+            self.in_transition == 0 or age > PEERING_PATIENCE_PERIODS * self.seen.stats_period)
+
+    def peering_room(self) -> int:
+        """PGs that may be sent through an interval change now.
+
+        Counts the peering PGs of the statistics, and flights that these do not show yet.
+        """
+        unseen = sum(
+            1 for flight in self.campaign.in_flight.values()
+            if flight.confirmed is None or (
+                not flight.seen_remapped
+                and self.now - flight.confirmed < self.seen.stats_period))
+        return self.peering_limit() - max(self.in_transition, unseen)
+
+    def peering_limit(self) -> int:
+        """PGs that may be peering or activating at a time."""
+        return max(8, int(self.options.max_transition_ratio * self.seen.signals.counts.total))
+
+
+Rule = Callable[[Draft], Draft]
+
+
+def has_own_crush(campaign: Campaign, seen: Observation) -> bool:
+    """Whether CRUSH is as the campaign has left it, regardless of its version."""
+    return campaign.crush_own == seen.crush_version or (
+        campaign.crush_own >= 0 and campaign.crush_identity == seen.crush.identity)
+
+
+def flight_osds(draft: Draft) -> FrozenSet[int]:
+    """OSDs of PGs in flight."""
+    flights = draft.campaign.in_flight.values()
+    return frozenset(osd for flight in flights for osd in path_osds(flight))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The state machine of a campaign: all phases, what each borrows, and all ways out of it.
+
+`Draft.enter` takes no other way than these, `requests.py` accepts a verb only where it is listed,
+and the manual's table is made of them. The steps of the phases are in phases.py.
+"""
+from typing import FrozenSet, Mapping, NamedTuple
+
+from .types import Phase
+
+#: What keeps every PG in place: no backfill, and no upmap or pg_num that changes meanwhile.
+STILL = 'norebalance; balancer and autoscaler off'
+MOVING = 'balancer and autoscaler off'
+
+
+class State(NamedTuple):
+    borrows: str
+    #: Where a step of the campaign leads, and when.
+    exits: Mapping[Phase, str] = {}
+    #: Where a verb of operators leads.
+    verbs: Mapping[str, Phase] = {}
+
+
+STATES: Mapping[Phase, State] = {
+    Phase.IDLE: State('nothing', {}, {'prepare': Phase.PREPARED}),
+    Phase.PREPARED: State(
+        STILL, {Phase.PINNING: 'CRUSH was changed, or the campaign makes the change'},
+        {'pin': Phase.PINNING, 'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
+         'rollback': Phase.ABORTING}),
+    Phase.PINNING: State(
+        STILL, {Phase.PINNED: 'the change is in force, and every remapped PG is pinned',
+                Phase.ABORTING: 'the change cannot be made'},
+        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+    Phase.PINNED: State(
+        STILL, {Phase.RELEASING: 'the campaign proceeds automatically'},
+        {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'resume': Phase.PINNED,
+         'finish': Phase.FINISHING, 'abort': Phase.ABORTING,
+         'rollback': Phase.ABORTING}),
+    Phase.RELEASING: State(
+        MOVING, {Phase.HOLDING: 'a stop condition holds, or the time window is closed',
+                 Phase.PINNED: 'too many PGs cannot be pinned',
+                 Phase.PINNING: 'all PGs have moved, and the campaign makes its next change',
+                 Phase.FINISHING: 'all PGs have moved'},
+        {'pause': Phase.RELEASING, 'resume': Phase.RELEASING, 'finish': Phase.FINISHING,
+         'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+    Phase.HOLDING: State(
+        MOVING + '; norebalance if it is paused or latency has halted it',
+        {Phase.RELEASING: 'the stop condition has cleared for one report',
+         Phase.PINNED: 'too many PGs cannot be pinned'},
+        {'pause': Phase.HOLDING, 'resume': Phase.HOLDING, 'finish': Phase.FINISHING,
+         'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+    Phase.FINISHING: State(
+        MOVING, {Phase.DONE: 'nothing is in flight, and all settings are given back'},
+        {'abort': Phase.ABORTING}),
+    Phase.DONE: State('nothing', {}, {'prepare': Phase.PREPARED}),
+    Phase.ABORTING: State(
+        STILL, {Phase.ABORTED: 'what was in flight is pinned back',
+                Phase.PINNING: 'what was in flight is pinned back, and a rollback was ordered'},
+        {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
+    Phase.ABORTED: State(
+        'nothing; while PGs are pinned, ' + MOVING, {},
+        {'prepare': Phase.PREPARED, 'resume': Phase.PINNING, 'finish': Phase.FINISHING,
+         'rollback': Phase.ABORTING}),
+}
+
+
+def from_phases(verb: str) -> FrozenSet[Phase]:
+    """Phases in which a verb changes something."""
+    return frozenset(phase for phase, state in STATES.items() if verb in state.verbs)
