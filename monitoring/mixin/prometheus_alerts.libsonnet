@@ -356,6 +356,19 @@
         ),
 
         alert(
+          'PerfguardEvacuation',
+          'warning',
+          '1m',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_EVACUATION"}))[5m:5s]) == 1',
+          'A campaign keeps data on OSDs that are to be emptied',
+          'OSDs are out or have a lower weight, and norebalance keeps their PGs there. '
+          + '"ceph health detail" (PERFGUARD_EVACUATION) names them, and the command that '
+          + 'clears the flag.',
+          section='perfguard-evacuation',
+        ),
+
+        alert(
           'PerfguardLoopFailed',
           'critical',
           '1m',

@@ -5,6 +5,7 @@ from typing import (Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Op
                     Tuple)
 
 from .cluster.crush import CrushRules
+from .cluster.evacuation import Evacuation
 from .cluster.ports import Outlook
 from .cluster.types import (Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool, Signals,
                             shard_bytes)
@@ -123,6 +124,8 @@ class Observation:
     crush: CrushRules
     #: Seconds between two reports of an OSD's PG states (mgr_stats_period).
     stats_period: float = 5.0
+    #: PGs that leave OSDs which are to be emptied; see cluster/evacuation.py.
+    evacuation: Evacuation = field(default_factory=dict)
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
     #: PGs by the OSDs of their acting sets, from the last reading; empty: not known.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state at the end of a turn: typed, and as the JSON of commands; health checks; progress."""
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from .cluster.evacuation import by_osd
 from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
 from .holds import Row
@@ -19,11 +20,15 @@ from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
-from .tables import interval_text, pgs, pgs_are, seconds_text
+from .tables import interval_text, listed, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json
 
 HELD_PINS = 'PERFGUARD_HELD_PINS'
+EVACUATION = 'PERFGUARD_EVACUATION'
+#: Seconds for which norebalance may keep PGs on OSDs that are to be emptied: pinning others back
+#: takes a few.
+EVACUATION_SECONDS = 60.0
 STARTED = 'perfguard has just started'
 #: The refusal of a command before the first turn.
 TOO_EARLY = STARTED + ': try again in a few seconds'
@@ -174,7 +179,26 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, seen), count)
+    if campaign is not None and campaign.evacuation_held \
+            and seen.now - campaign.evacuation_held >= EVACUATION_SECONDS:
+        checks[EVACUATION] = warning(
+            'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(seen.evacuation)),
+            [*_evacuation_detail(campaign, seen)], len(seen.evacuation))
     return checks
+
+
+def _evacuation_detail(campaign: Campaign, seen: Observation) -> Iterator[str]:
+    end = _LETS_GO.get(campaign.phase, 'abort')
+    yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard rebalance %s" clears it' % (
+        campaign.id, campaign.phase.value, 'resume' if campaign.paused else end)
+    for osd, pgids in by_osd(seen.evacuation).items():
+        row = seen.osdmap.osds[osd]
+        yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (
+            osd, row.reweight, seen.crush.weights().get(osd, 0.0), pgs(len(pgids)), listed(pgids))
+
+
+#: The command that ends such a wait.
+_LETS_GO = {Phase.PREPARED: 'pin', Phase.PINNED: 'start', Phase.ABORTED: 'resume'}
 
 
 def _in_place(campaign: Campaign) -> str:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The first part of a turn: the state of the cluster, what it means, and the mitigation."""
 from dataclasses import replace
-from typing import Callable, Sequence, Tuple
+from typing import Callable, FrozenSet, Optional, Sequence, Tuple
 
+from ..cluster.crush import CrushRules
+from ..cluster.evacuation import Evacuation, evacuated
 from ..cluster.ports import Cluster, View
+from ..cluster.types import OsdSet
 from ..mitigation.controller import with_mitigation
 from ..observation import Observation, Settings
 from ..options import Options
@@ -25,6 +28,9 @@ class Observing:
         self._clock = clock
         self._jobs = jobs
         self._flight_cap = FlightCap()
+        #: The evacuation, and what it was computed from.
+        self._evacuation: Evacuation = {}
+        self._basis: Optional[Tuple[object, ...]] = None
 
     def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:
         """`asked`: the requests that this turn will execute."""
@@ -38,10 +44,11 @@ class Observing:
         scanning = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
             rebalance.answered = self._clock()
+        crush = self._cluster.crush(view.crush_version)
         return Observation(
             now=self._clock(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy),
-            placement=view.placement, crush=self._cluster.crush(view.crush_version),
+            placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != rebalance.audited_epoch,
@@ -49,6 +56,19 @@ class Observing:
             pg_limit=self._cluster.pgs_per_osd_limit(),
             answered=min(rebalance.answered, self._clock()),
             balancing=self._cluster.balancing()), view
+
+    def _evacuated(self, view: View, crush: CrushRules) -> Evacuation:
+        """Computed once per OSDMap: with reweights on all of 5,000 OSDs and 48,000 remapped PGs it
+        takes 0.3 to 0.8 s."""
+        campaign = self._jobs.rebalance.campaign
+        of_campaign: Tuple[OsdSet, FrozenSet[str]] = ((), frozenset()) \
+            if campaign is None or not campaign.open \
+            else (campaign.emptied, frozenset(campaign.in_flight))
+        basis = (view.osdmap.epoch, *of_campaign)
+        if basis != self._basis:
+            self._evacuation = evacuated(view.osdmap, view.placement, crush, *of_campaign)
+            self._basis = basis
+        return self._evacuation
 
     def resolve(self, options: Options, seen: Observation) -> Options:
         """The options, with limits that depend on the cluster."""

@@ -178,6 +178,13 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'rollback`` (or ``rebalance rule``, ``rebalance pg_num``), or ``rebalance finish '
         '--keep``.'),
     HealthCheck(
+        'PERFGUARD_EVACUATION',
+        'For a minute or more, ``norebalance`` of a campaign has kept PGs on OSDs that are to be '
+        'emptied: OSDs that are out, were reweighted, or have CRUSH weight 0. Their drives may be '
+        'failing. The campaign is paused or not pinned yet, or too many other PGs cannot be '
+        'pinned. The detail names the OSDs and their PGs.',
+        'Run the command that the detail names, which clears the flag. The check clears with it.'),
+    HealthCheck(
         'PERFGUARD_INTERRUPTED',
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '
         'store. The pins of a campaign that was active are still in the OSDMap.',

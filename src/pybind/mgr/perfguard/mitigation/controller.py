@@ -150,7 +150,8 @@ class Mitigating:
         self._blind = signals.counts.laggy > 0 and not self._suspects
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals, watched),
-                         untouched_pools(observed, {pool for _, pool in watched.late}))
+                         untouched_pools(observed, {pool for _, pool in watched.late}),
+                         len(observed.evacuation))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
         if not osdmap.osds:

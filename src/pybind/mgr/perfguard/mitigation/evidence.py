@@ -11,12 +11,12 @@ from .types import Evidence, MitigationState, Trouble
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
              slow_osds: Mapping[int, str], unknown: bool,
-             untouched: AbstractSet[int] = frozenset()) -> Evidence:
+             untouched: AbstractSet[int] = frozenset(), evacuating: int = 0) -> Evidence:
     """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
     `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
     slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign
-    that drains it must not wait for that. `untouched`: as in Evidence.
+    that drains it must not wait for that. `untouched`, `evacuating`: as in Evidence.
     """
     counts = signals.counts
     trouble: List[Reason] = []
@@ -37,7 +37,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                        frozenset({pool})) for text, pool in late]
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
-                    counts.degraded, blocked, dict(slow_osds), unknown)
+                    counts.degraded, blocked, dict(slow_osds), unknown, evacuating)
 
 
 def _moves(counts: PgCounts) -> bool:

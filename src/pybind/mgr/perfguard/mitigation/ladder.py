@@ -232,7 +232,8 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 def _undo(draft: _Draft, step: LadderStep) -> None:
     if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still
-            and step.then in (None, StepStage.IN_VAIN) and not draft.evidence.blocked):
+            and step.then in (None, StepStage.IN_VAIN)
+            and not draft.evidence.against_norebalance):
         # Data would move until the campaign has set the flag itself.
         draft.put(replace(step, note='kept as long as the campaign also needs it'))
         return
@@ -269,8 +270,9 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
 def _unwanted(draft: _Draft, step: LadderStep) -> None:
     """Undo at once what the options exclude, and what would delay recovery."""
     mode = draft.policy.mode
-    urgent = (step.rung is Rung.SLOW and draft.evidence.degraded > 0
-              or step.rung is Rung.NOREBALANCE and draft.evidence.blocked)
+    urgent = draft.evidence.against_norebalance if step.rung is Rung.NOREBALANCE else (
+        '%s degraded' % pgs_are(draft.evidence.degraded)
+        if step.rung is Rung.SLOW and draft.evidence.degraded else '')
     if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
         draft.drop(step)
     elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN) \
@@ -282,7 +284,7 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
         if mode != 'act':
             _begin_undo(draft, step, 'mitigation_mode is %s' % mode)
         elif urgent:
-            _begin_undo(draft, step, '%s degraded' % pgs_are(draft.evidence.degraded))
+            _begin_undo(draft, step, urgent)
             draft.stepped()
         elif step.rung is Rung.AFFINITY and not draft.policy.affinity:
             _begin_undo(draft, step, 'mitigation_affinity is off')
@@ -347,8 +349,8 @@ def _up(draft: _Draft) -> None:
 
 def _take_norebalance(draft: _Draft, why: str) -> bool:
     seen = draft.seen
-    if (not draft.evidence.rebalancing or draft.evidence.blocked or NOREBALANCE in seen.flags
-            or seen.campaign_flag):
+    if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
+            or NOREBALANCE in seen.flags or seen.campaign_flag):
         return False
     _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
         Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set'),)))

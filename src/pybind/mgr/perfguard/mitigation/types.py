@@ -7,6 +7,7 @@ from typing import ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 from ..cluster.types import ConfigEntry
 from ..errors import Reason
 from ..events import Event
+from ..tables import pgs_are
 
 
 class Rung(str, enum.Enum):
@@ -145,6 +146,15 @@ class Evidence:
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
     unknown: bool = False
+    #: Number of PGs that leave OSDs which are to be emptied.
+    evacuating: int = 0
+
+    @property
+    def against_norebalance(self) -> str:
+        """Why norebalance must not be set; '' if it may be."""
+        if self.evacuating:
+            return '%s leaving OSDs that are to be emptied' % pgs_are(self.evacuating)
+        return '%s degraded' % pgs_are(self.degraded) if self.blocked else ''
 
     @property
     def of_movement(self) -> Tuple[Reason, ...]:

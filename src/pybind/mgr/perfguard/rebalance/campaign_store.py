@@ -113,6 +113,7 @@ def _lasting(campaign: Campaign) -> Campaign:
     """The parts that must be stored: all except times and parts with a document of their own."""
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, copied=0.0, last_epoch=0,
                    pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
+                   evacuation_held=0.0,
                    copying=replace(campaign.copying, degraded=0.0),
                    limits=in_minutes(campaign.limits), arrivals=Progress())
 

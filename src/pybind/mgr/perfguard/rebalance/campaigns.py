@@ -23,7 +23,8 @@ from .draft import has_own_crush
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.
-_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied')
+_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied',
+          'evacuation_held')
 #: Orders whose campaign begins with pins.
 PINS_WITH_ORDER = ('adopt', 'import')
 
@@ -145,7 +146,7 @@ class Campaigns:
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
             holds=self._holds_left(), unpinnable=self._incomplete(),
             crush_own=seen.crush_version, crush_identity=seen.crush.identity,
-            draining=self._still_draining(seen))
+            draining=self._still_draining(seen), emptied=self._emptied())
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:
@@ -184,6 +185,9 @@ class Campaigns:
         drained = {*last.draining, *(osd for change in (last.change, last.undone)
                                      if change is not None for osd in change.drained)}
         return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
+
+    def _emptied(self) -> OsdSet:
+        return self.current.emptied if self.current is not None and self.current.held else ()
 
     def _incomplete(self) -> Mapping[str, str]:
         """Campaign.incomplete of an aborted campaign, which has kept it up to date."""

@@ -167,7 +167,7 @@ class RebalanceController:
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
-                  unfit(seen.osdmap), self._loose(seen.osdmap))
+                  unfit(seen.osdmap), self._loose(seen))
             if request.verb == 'prepare':
                 self._context.reopen()
         except Refused as refused:
@@ -287,9 +287,9 @@ class RebalanceController:
                                                        why='new devices are in use'),
             catch)
 
-    def _loose(self, osdmap: OsdMap) -> str:
-        return ''.join(self.left_intermediate(osdmap)) or unpinned_warning(
-            self.campaign, self.campaigns.pins_held_back, osdmap, self._context.options())
+    def _loose(self, seen: Observation) -> str:
+        return ''.join(self.left_intermediate(seen.osdmap)) or unpinned_warning(
+            self.campaign, self.campaigns.pins_held_back, seen, self._context.options())
 
     def left_intermediate(self, osdmap: OsdMap) -> List[str]:
         """The intermediate change that the end of the campaign would leave in force; at most
@@ -387,7 +387,7 @@ class RebalanceController:
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),
-            loose=self._loose(seen.osdmap),
+            loose=self._loose(seen),
             idle_osds=sum(1 for osd in seen.crush.light_osds
                           if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in))
 

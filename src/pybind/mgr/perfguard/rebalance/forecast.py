@@ -38,7 +38,7 @@ class Forecast:
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
-        #: Those of them that have a place to move to.
+        #: Those of them that have a place to move to, without an evacuation.
         self.moving = 0
         #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
         self._weights: Optional[Mapping[int, float]] = None
@@ -130,7 +130,8 @@ class Forecast:
                     and (campaign is None or pgid not in campaign.in_flight)]
         self.unheld = len(remapped)
         others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
-        self.moving = len(remapped) - sum(1 for move in others.values() if not move.targets)
+        self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in seen.evacuation
+                                          or pgid in others and not others[pgid].targets)
         self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
                             others, options)
 

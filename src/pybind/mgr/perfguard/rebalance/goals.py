@@ -119,7 +119,7 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
     """All PGs stay in place until they are released, so goals can be computed."""
     return not (campaign.pinning or unsettled(campaign, pins, seen, ratio)
                 or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
-                       for pgid in seen.osdmap.pg_temp))
+                       and pgid not in seen.evacuation for pgid in seen.osdmap.pg_temp))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Ground:
     campaign: Campaign
     pins: Mapping[str, PinRecord]
     basis: str
-    #: Upmaps, and acting sets of remapped PGs, of the pools with pins.
+    #: Upmaps, and acting sets of remapped PGs, of the pools with pins. PGs of an evacuation arrive
+    #: all the time, where they count already.
     entries: Mapping[str, UpmapEntry]
     remapped: Mapping[str, OsdSet]
 
@@ -139,7 +140,8 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
     pools = set(pools_of(pins, osdmap))
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if pool_of(pgid) in pools}
-    remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items() if pool_of(pgid) in pools}
+    remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items()
+                if pool_of(pgid) in pools and pgid not in seen.evacuation}
     # Only the parts of the campaign that `work_out` reads: its times change in every turn.
     return Ground(Campaign(campaign.id, campaign.phase, campaign.started,
                            in_flight=campaign.in_flight, goals=campaign.goals),

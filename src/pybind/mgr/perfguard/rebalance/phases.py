@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import (AbstractSet, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import pool_of
+from ..cluster.evacuation import by_osd
+from ..cluster.types import NO_OSD, pool_of
 from ..errors import Code, Reason, texts
 from ..observation import Observation
 from ..options import Options
@@ -33,7 +34,8 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
-from .types import KEPT_ALL, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase, PinRecord
+from .types import (KEPT_ALL, RELEASING_PHASES, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase,
+                    PinRecord)
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
 #: still unclean then have another cause.
@@ -51,7 +53,7 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     """One turn of a campaign that is active or held. `moves`: the moves of releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, audit, follow_flights, _STEPS[campaign.phase],
-                      _count_turn).decision()
+                      _count_turn, _report_evacuation).decision()
 
 
 def _note_blocked(draft: Draft) -> Draft:
@@ -129,14 +131,68 @@ def _lift(draft: Draft) -> Draft:
         % (waiting, GIVE_WAY_SECONDS))
 
 
+def _yields(draft: Draft) -> bool:
+    """Whether norebalance is cleared, although the phase would keep it set, because of an
+    evacuation.
+
+    Not for the moment in which pins are sent, or PGs are pinned back. Nor if the operator has
+    paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
+    """
+    campaign = draft.campaign
+    pinning = draft.left > awaited(draft) or campaign.pinning or _flag_is_coming(draft) \
+        or _to_pin_back(draft)
+    return bool(draft.seen.evacuation) and not (
+        pinning or campaign.paused or NOREBALANCE in campaign.holds.given_up
+        or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
+
+
+def _to_pin_back(draft: Draft) -> AbstractSet[str]:
+    """PGs in flight that are to be pinned back, once norebalance is in force. During an evacuation
+    these are all that norebalance would otherwise stop."""
+    campaign, evacuation = draft.campaign, draft.seen.evacuation
+    if campaign.phase not in RELEASING_PHASES:
+        return frozenset()
+    if not evacuation or not campaign.pace.halted or campaign.paused:
+        return draft.seen.pin_back & campaign.in_flight.keys()
+    return {pgid for pgid, flight in campaign.in_flight.items()
+            if flight.pin is not None and pgid not in evacuation}
+
+
+def _report_evacuation(draft: Draft) -> Draft:
+    holds, leaving = draft.campaign.holds, by_osd(draft.seen.evacuation)
+    number, osds = len(draft.seen.evacuation), osds_text(leaving)
+    if leaving and NOREBALANCE in holds.flags.keys() & draft.seen.osdmap.flags \
+            and NOREBALANCE not in holds.returning:
+        return draft.set(evacuation_held=draft.campaign.evacuation_held or draft.now).because(
+            Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
+            % (pgs(number), osds))
+    draft = draft.set(evacuation_held=0.0)
+    return draft.because(
+        Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard keeps norebalance '
+        'cleared meanwhile' % (pgs_are(number), osds)) if leaving else draft
+
+
 def _accept_own_crush(draft: Draft) -> Draft:
     """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
     campaign, version = draft.campaign, draft.seen.crush_version
+    if campaign.change is None and version != campaign.crush_version:
+        draft = _note_emptied(draft)
     if campaign.change is not None or campaign.crush_own == version:
         return draft
     if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, draft.seen):
         draft = draft.set(crush_version=version)
     return draft.set(crush_own=version, crush_identity=draft.seen.crush.identity)
+
+
+def _note_emptied(draft: Draft) -> Draft:
+    """The operator's change may give weight 0 to OSDs: then it is about to be reverted or accepted
+    as a whole, as far as PGs cannot be pinned."""
+    weights, served = draft.seen.crush.weights(), set(draft.campaign.emptied)
+    for acting in draft.seen.osdmap.pg_temp.values():
+        served.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
+    if len(served) == len(draft.campaign.emptied):
+        return draft
+    return draft.set(emptied=tuple(sorted(served)))
 
 
 def _prepared(draft: Draft) -> Draft:
@@ -147,7 +203,8 @@ def _prepared(draft: Draft) -> Draft:
     elif not draft.campaign.prepared:
         return draft.because(Code.SETTINGS, waiting_text(
             draft.seen.settings, 'norebalance is set and the balancer is off'))
-    campaign, remapped = draft.campaign, draft.seen.osdmap.pg_temp
+    campaign = draft.campaign
+    remapped = draft.seen.osdmap.pg_temp.keys() - draft.seen.evacuation.keys()
     moving = any(_may_move(draft, pgid) for pgid in remapped)
     if balancer_of_others(draft):
         return draft.report(BALANCER_ON)
@@ -171,7 +228,11 @@ def _may_move(draft: Draft, pgid: str) -> bool:
 
 
 def _pinning(draft: Draft) -> Draft:
-    draft = _borrow(draft, norebalance=True)
+    change = draft.campaign.change
+    joining = change is not None and change.stage is not ChangeStage.LANDED
+    if not joining:
+        draft = pin_remapped(draft)
+    draft = _borrow(draft, norebalance=joining or not _yields(draft))
     ready = draft.in_force
     if ready and not draft.campaign.prepared:
         draft = draft.set(prepared=True)  # resumed after an abort
@@ -179,10 +240,8 @@ def _pinning(draft: Draft) -> Draft:
         draft, ready = draft.report(BALANCER_ON), False
     if draft.campaign.trigger != 'auto':
         draft = _accept_own_crush(draft)
-    change = draft.campaign.change
-    if change is not None and change.stage is not ChangeStage.LANDED:
+    if joining:
         return join(draft, ready)
-    draft = pin_remapped(draft)
     awaited = _awaited_by_pins(draft)
     if awaited is not None:
         return draft.report(awaited)
@@ -230,7 +289,8 @@ def _pinned_summary(draft: Draft) -> str:
 
 
 def _pinned(draft: Draft) -> Draft:
-    draft = pin_remapped(_borrow(draft, norebalance=True))
+    draft = pin_remapped(draft)
+    draft = _borrow(draft, norebalance=not _yields(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     if draft.left:
         return draft.report(_left_reason(draft))
@@ -265,14 +325,14 @@ def _releasing(draft: Draft) -> Draft:
     still = (draft.campaign.paused or unguarded or draft.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
              or bool(obstacles.loose and (obstacles.stops or obstacles.shut
-                                          or _confirming(draft))))
+                                          or _confirming(draft)))) and not _yields(draft)
     if not still:
         draft = adopt_unpinnable(draft, obstacles.loose)
     draft = _borrow(draft, norebalance=still)
     if draft.left:
         draft = draft.report(_left_reason(draft))
-    if draft.seen.pin_back and is_still(draft):
-        draft = pin_back(draft, draft.seen.pin_back)
+    if is_still(draft):
+        draft = pin_back(draft, _to_pin_back(draft))
     if excess:
         # It was started, so it continues once recovery or the operator has handled these PGs.
         return draft.set(automatic=True).enter(Phase.PINNED, excess).because(
@@ -411,7 +471,8 @@ class _Unclean(NamedTuple):
 
 def _unclean(draft: Draft) -> _Unclean:
     counts, campaign = draft.seen.signals.counts, draft.campaign
-    unclean = max(0, counts.remapped - staying(campaign)) + counts.in_transition
+    unclean = counts.in_transition + max(
+        0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
     since = draft.now - max(campaign.pins_sent, campaign.progressed)
     if unclean:
         passed = min(since, draft.now - campaign.phase_since)
@@ -524,7 +585,8 @@ def _unpinned(draft: Draft) -> List[str]:
     CRUSH has a place for the PG.
     """
     return [pgid for pgid, why in draft.campaign.unpinnable.items()
-            if pgid in draft.seen.osdmap.pg_temp and why != INCOMPLETE and _may_move(draft, pgid)]
+            if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
+            and why != INCOMPLETE and _may_move(draft, pgid)]
 
 
 def _still_incomplete(draft: Draft) -> List[str]:
@@ -547,7 +609,8 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     upmaps of its pool. norebalance stays only for PGs that have no pin.
     """
     pinned = {pgid for pgid in (*draft.pinned(), *draft.new_pins) if pgid not in draft.unpins}
-    return _borrow(draft.set(left=draft.pin_count), norebalance=bool(unpinned),
+    draft = draft.set(left=draft.pin_count)
+    return _borrow(draft, norebalance=bool(unpinned) and not _yields(draft),
                    quiet=_must_stay_pinned(draft, unpinned),
                    pools={*map(pool_of, pinned), *_begun(draft)})
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
-from ..cluster.types import NO_ENTRY, NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
+from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Pool, UpmapEntry
+from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
@@ -191,7 +192,7 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
 
 def pin_remapped(draft: Draft) -> Draft:
     """Pin PGs that are remapped and not in flight. `left` of the draft counts those that are left
-    for later turns, including those that are `awaited`.
+    for later turns, including those that are `awaited`. An evacuation is left alone.
 
     PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
     for recovery.
@@ -202,7 +203,8 @@ def pin_remapped(draft: Draft) -> Draft:
     plans: List[PgPlan] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
-        if pgid in campaign.in_flight or pgid in campaign.pinning:
+        if pgid in campaign.in_flight or pgid in campaign.pinning \
+                or pgid in draft.seen.evacuation:
             continue
         if _is_final(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.unpinnable[pgid]
@@ -329,14 +331,14 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
                 pgs(number), number + held, 100 * ratio))
 
 
-def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
+def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
     if campaign is None or NOREBALANCE not in campaign.holds.flags:
         return ''
-    number = sum(1 for pgid in osdmap.pg_temp
-                 if pgid not in campaign.in_flight
+    number = sum(1 for pgid in seen.osdmap.pg_temp
+                 if pgid not in campaign.in_flight and pgid not in seen.evacuation
                  and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
     held = pins + campaign.released + campaign.kept
     if number <= max(options.max_backfills_target,

@@ -302,6 +302,9 @@ class Campaign:
     undone: Optional[Change] = None
     #: OSDs that an aborted campaign was emptying when this one took over its pins.
     draining: OsdSet = ()
+    #: OSDs to which the operator's own change has given CRUSH weight 0: their PGs are movement of
+    #: the campaign, no evacuation.
+    emptied: OsdSet = ()
     #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
@@ -327,6 +330,8 @@ class Campaign:
     accepted_unpinnable: int = 0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
     blocked: float = 0.0
+    #: Since when norebalance keeps PGs on OSDs that are to be emptied; 0: it does not.
+    evacuation_held: float = 0.0
     #: The CRUSH version in which the mons have refused pins.
     refused_crush: int = -1
     #: Pins that were sent and not read back yet.

@@ -208,7 +208,8 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
     flags = {} if campaign is None else campaign.holds.flags
     found = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
-        frozenset(flags) | seen.own_flags, campaign, state.reasons, pin, move, answers=answers)
+        frozenset(flags) | seen.own_flags, campaign, state.reasons, pin, move,
+        leaves=seen.evacuation.get(pgid, ()), answers=answers)
     if campaign is None or pin is None or move is None:
         return found
     draft = Draft.of(campaign, state.pins, state.moves, seen, state.options)

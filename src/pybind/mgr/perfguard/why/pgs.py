@@ -35,6 +35,8 @@ class PgCase:
     #: The move that its release would make.
     move: Optional[Move] = None
     gate: Gate = Gate()
+    #: OSDs that it leaves because they are to be emptied.
+    leaves: Tuple[int, ...] = ()
     answers: PgAnswers = PgAnswers()
 
     @property
@@ -220,6 +222,9 @@ def _unpinned(case: PgCase) -> List[Cause]:
     campaign = case.campaign
     if case.flight is not None or not case.remapped:
         return []
+    if case.leaves:
+        return [Cause(Code.EVACUATING, 'it leaves OSDs that are to be emptied: %s'
+                      % osds_text(case.leaves), {'osds': list(case.leaves)})]
     why = None if campaign is None else campaign.unpinnable.get(case.pgid)
     if campaign is not None and why:
         return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why,

@@ -11,7 +11,6 @@ from perfguard import tables
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
-from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
 
@@ -175,24 +174,31 @@ def evacuated(driver: Mitigated, osd: int = 7) -> None:
 @pytest.mark.parametrize('failover', [False, True])
 def test_a_slow_osd_that_is_marked_out_becomes_empty(failover: bool) -> None:
     driver = Mitigated()
-    driver.cluster.backfill_seconds = 30.0
+    driver.cluster.backfill_seconds = 90.0
     evacuated(driver)
-    driver.wait('norebalance', 'held')
-    driver.run(150)
-    assert driver.cluster.remapped() and 'norebalance' in driver.cluster.flags
-    driver.run_until(lambda: driver.states()['norebalance'] == 'in vain')
-    assert any('norebalance was in vain' in text for text in driver.loop.status()['reasons'])
+    driver.wait('slow recovery', 'held')
     if failover:
         driver.restart()
-    for _ in range(60):
+    while not driver.cluster.clean():
         driver.turn()
         assert 'norebalance' not in driver.cluster.flags
-    assert driver.cluster.clean() and not driver.cluster.slow_daemons
-    writes = driver.cluster.fault.count
-    driver.run(30)
-    assert driver.cluster.fault.count <= writes + 4, 'nothing is stored for nothing'
-    driver.run(int(IN_VAIN_REST_SECONDS))
+    driver.run(ALL_UNDONE_TURNS)
     assert set(driver.states().values()) == {'idle'} and driver.cluster.osd_config == FOUND
+
+
+@pytest.mark.parametrize('mode', ['act', 'observe'])
+def test_norebalance_is_given_back_at_once_when_an_osd_is_marked_out(mode: str) -> None:
+    driver = Mitigated(mitigation_mode=mode)
+    driver.freeze()
+    driver.trouble()
+    driver.wait('norebalance', 'held' if mode == 'act' else 'would')
+    driver.run(3)
+    evacuated(driver)
+    driver.run(4)
+    assert 'norebalance' not in driver.cluster.flags
+    assert driver.states()['norebalance'] == 'idle'
+    assert any('to be emptied' in event['why'] for event in driver.loop.published.events
+               if event['what'] == 'norebalance: undoing') == (mode == 'act')
 
 
 # ---- with a campaign

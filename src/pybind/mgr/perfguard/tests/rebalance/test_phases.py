@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
+from perfguard.cluster.evacuation import evacuated
 from perfguard.cluster.types import (OsdSet, PgCounts, Placement, Signals, UpmapEntry,
                                      pool_of)
 from perfguard.codec import decode, encode
@@ -55,6 +56,8 @@ class Machine:
                      self.cluster.stored_options()),
             view.placement, self.cluster.crush(view.crush_version), self.cluster.period,
             degraded_osds=self.cluster.degraded_osds(),
+            evacuation=evacuated(view.osdmap, view.placement,
+                                 self.cluster.crush(view.crush_version)),
             clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
 
     def judge(self) -> CampaignDecision:

@@ -98,6 +98,7 @@ CASES = [
     # Remapped, and not the campaign's.
     (REMAPPED, Code.REMAPPED),
     (replace(REMAPPED, campaign=campaign(Phase.PINNING)), Code.UNPINNED),
+    (replace(REMAPPED, campaign=campaign(Phase.PINNING), leaves=(2,)), Code.EVACUATING),
     (replace(REMAPPED, campaign=campaign(Phase.PINNED, unpinnable={PGID: 'no'})),
      Code.UNPINNABLE),
     # Regardless of its origin.

@@ -66,6 +66,7 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
     PERFGUARD_HELD_PINS: 'aborted campaign keeps PGs pinned',
+    PERFGUARD_EVACUATION: 'norebalance keeps data on OSDs to be emptied',
     PERFGUARD_LOOP_FAILED: 'the loop of perfguard fails',
     PERFGUARD_PROBE_LEFT: 'clean-up of a probe is incomplete',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs that are to be emptied in mid-campaign become empty, whatever stops the releases."""
+import time
+from typing import Dict, List, Set
+
+import pytest
+
+from qa.lib.guard import Guard
+
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+              pytest.mark.shares('campaign')]
+
+
+def pgs_on(guard: Guard, osd: int) -> Set[str]:
+    return {pg['pgid'] for pg in guard.cluster.pgs() if osd in pg['acting']}
+
+
+def without(guard: Guard, osds: Set[int]) -> Dict[str, List[int]]:
+    """The PGs that these OSDs do not serve, with their acting sets."""
+    return {pg['pgid']: pg['acting'] for pg in guard.cluster.pgs()
+            if osds.isdisjoint(pg['acting'])}
+
+
+def flag_set(guard: Guard) -> bool:
+    return 'norebalance' in guard.cluster.osd_dump()['flags_set']
+
+
+def hold(guard: Guard) -> None:
+    """A campaign with PGs left to release, none in flight, outside its time window."""
+    guard.hold(lambda: guard.cluster.add_osds(4))
+    guard.do('start')
+    guard.wait_moving()
+    hour = time.localtime().tm_hour
+    guard.configure({'begin_time': '%02d00' % ((hour + 2) % 24),
+                     'end_time': '%02d00' % ((hour + 3) % 24)})
+    guard.cluster.wait(lambda: guard.phase() == 'HOLDING' and not guard.status()['in_flight'], 60,
+                       'the closed window')
+    guard.cluster.wait_clean(30)
+    assert guard.status()['pinned']
+
+
+def test_osds_become_empty_outside_the_time_window(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    hold(guard)
+    before = {osd: pgs_on(guard, osd) for osd in (0, 2, 5)}
+    others, pins = without(guard, {0, 5}), guard.upmaps()
+    try:
+        cluster.mon('osd out', ids=['0'])
+        cluster.mon('osd reweight', id=5, weight=0.3)
+        begin = time.monotonic()
+        guard.wait_code('EVACUATING')
+        cluster.wait(lambda: not pgs_on(guard, 0), 60, 'an empty OSD')
+        cluster.wait_clean(60)
+        assert len(before[5] - pgs_on(guard, 5)) > len(before[5]) / 3
+        # Nothing else has moved, and the pins of other PGs are as before. The mons drop pairs that
+        # replace OSDs which CRUSH no longer chooses; the rest of these PGs is pinned again.
+        left, now = guard.upmaps(), without(guard, {0})
+        assert not {pgid: (acting, now.get(pgid), pins.get(pgid), left.get(pgid))
+                    for pgid, acting in others.items()
+                    if not {0, 5} & {source for source, _ in pins.get(pgid, ())}
+                    and (acting != now.get(pgid) or pins.get(pgid) != left.get(pgid))}
+        # As "ceph orch osd rm" begins.
+        cluster.mon('osd crush reweight', name='osd.2', weight=0.0)
+        cluster.wait(lambda: not pgs_on(guard, 2), 60, 'an empty OSD')
+        cluster.wait_clean(60)
+        status = guard.status()
+        print('%s: osd.0 (out), osd.2 (CRUSH weight 0) and osd.5 (reweight 0.3) had %s PGs, and '
+              '0, 0 and %d %.0f s later; %s, %d pinned' % (
+                  release, [len(pgids) for pgids in before.values()], len(pgs_on(guard, 5)),
+                  time.monotonic() - begin, status['phase'], status['pinned']))
+        assert status['phase'] == 'HOLDING' and not status['unpinnable'] and not flag_set(guard)
+        assert status['pinned'] > len(pins) / 3
+    finally:
+        cluster.mon('osd crush reweight', name='osd.2', weight=1.0)
+        cluster.mon('osd reweight', id=5, weight=1.0)
+        cluster.mon('osd in', ids=['0'])
+    assert not guard.tracebacks()
+
+
+def test_a_pause_keeps_an_osd_in_service_and_says_so(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    hold(guard)
+    guard.do('pause')
+    cluster.wait(lambda: flag_set(guard), 30, 'norebalance')
+    before = pgs_on(guard, 0)
+    cluster.mon('osd out', ids=['0'])
+    try:
+        guard.wait_code('EVACUATION_HELD')
+        guard.wait_check('PERFGUARD_EVACUATION', True, 90)
+        detail = ' '.join(line['message'] for line in
+                          guard.checks()['PERFGUARD_EVACUATION']['detail'])
+        assert 'osd.0' in detail and 'rebalance resume' in detail
+        # PGs with few objects recover from their logs, without a backfill.
+        assert len(pgs_on(guard, 0)) > 0.8 * len(before)
+        guard.do('resume')
+        cluster.wait(lambda: not pgs_on(guard, 0), 60, 'an empty OSD')
+        guard.wait_check('PERFGUARD_EVACUATION', False, 30)
+        assert not flag_set(guard) and guard.phase() == 'HOLDING'
+    finally:
+        cluster.mon('osd in', ids=['0'])
+    assert not guard.tracebacks()

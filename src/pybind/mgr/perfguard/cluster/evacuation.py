@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""PGs that leave OSDs because these were marked out, reweighted, or lost their CRUSH weight.
+
+Somebody ordered that these OSDs are emptied, mostly because they fail or are too full. Pins cannot
+keep data on an OSD that is out or has CRUSH weight 0, so only norebalance would: it must not.
+"""
+import functools
+from typing import AbstractSet, Callable, Container, Dict, List, Mapping, Optional, Tuple
+
+from .crush import CrushRules
+from .types import NO_OSD, OsdMap, OsdSet, Placement, Pool, pool_of, seed_of
+
+#: Remapped PG -> the OSDs that it leaves.
+Evacuation = Mapping[str, OsdSet]
+
+
+def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], crush: CrushRules,
+              emptied: Container[int] = (), released: Container[str] = ()) -> Dict[str, OsdSet]:
+    """The remapped PGs that leave such OSDs and have another place to go to.
+
+    `emptied`: OSDs whose CRUSH weight 0 is the change of a campaign; `released`: PGs that a
+    campaign has released, which may have been on a reweighted OSD by an upmap.
+    """
+    weights = crush.weights() if osdmap.pg_temp else {}
+    ended = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
+             or not weights.get(osd.id) and osd.id not in emptied}
+    reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
+    suspects, found = ended | reweighted, {}
+    for pgid, acting in osdmap.pg_temp.items():
+        if suspects.isdisjoint(acting):
+            continue
+        pool, place = osdmap.pools.get(pool_of(pgid)), placement(pgid)
+        if pool is None or place is None:
+            continue
+        left = tuple([osd for osd in _left(pool, place, suspects) if osd in ended
+                      or pgid not in released
+                      and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
+        if left:
+            found[pgid] = left
+    return found
+
+
+def _left(pool: Pool, place: Placement, suspects: AbstractSet[int]) -> OsdSet:
+    """Those of the OSDs that the PG leaves for others. Where CRUSH finds too few OSDs, data stays
+    where it is."""
+    if pool.erasure:
+        return tuple([old for old, new in zip(place.acting, place.up)
+                      if old in suspects and old not in place.up and new != NO_OSD])
+    if set(place.up) <= {*place.acting, NO_OSD}:
+        return ()
+    return tuple([osd for osd in place.acting if osd in suspects and osd not in place.up])
+
+
+def by_osd(evacuation: Evacuation) -> Dict[int, List[str]]:
+    """OSD -> the PGs that leave it."""
+    found: Dict[int, List[str]] = {}
+    for pgid, osds in sorted(evacuation.items()):
+        for osd in osds:
+            found.setdefault(osd, []).append(pgid)
+    return found
+
+
+# ---- The draw by which CRUSH rejects an OSD for a PG (is_out in crush/mapper.c)
+
+_BITS = 0xFFFFFFFF
+_SEED = 1315423911
+
+
+def rejects(osd: int, reweight: float, pool: Pool, seed: int) -> bool:
+    """Whether CRUSH does not choose the OSD for the PG because of its reweight."""
+    return _hash(_placement_seed(pool, seed), osd) & 0xFFFF >= round(0x10000 * reweight)
+
+
+def _placement_seed(pool: Pool, seed: int) -> int:
+    """The input of CRUSH (pg_pool_t::raw_pg_to_pps)."""
+    number = pool.pgp_num or pool.pg_num
+    mask = (1 << (number - 1).bit_length()) - 1
+    stable = seed & mask if (seed & mask) < number else seed & (mask >> 1)
+    return _hash(stable, pool.id) if 'hashpspool' in pool.flags else stable + pool.id
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _hash(one: int, other: int) -> int:
+    """crush_hash32_2 (crush/hash.c): three of Jenkins' mixes of 96 bits, which take 8 us."""
+    value = _SEED ^ one ^ other
+    one, other, value = _mixed(one, other, value)
+    first, one, value = _mixed(231232, one, value)
+    return _mixed(other, 1232, value)[2]
+
+
+def _mixed(a: int, b: int, c: int) -> Tuple[int, int, int]:
+    for left, right, again in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = ((a - b - c) & _BITS) ^ (c >> left)
+        b = ((b - c - a) & _BITS) ^ ((a << right) & _BITS)
+        c = ((c - a - b) & _BITS) ^ (b >> again)
+    return a, b, c

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs that are to be emptied, mostly because they fail: no flag of perfguard keeps data there."""
+from dataclasses import replace
+from typing import Callable, List
+
+import pytest
+
+from perfguard.rebalance import throttle
+from perfguard.status import EVACUATION, EVACUATION_SECONDS
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver, codes
+
+WIDE = replace(OPTIONS, max_pgs_in_flight=8, max_unpinnable_ratio=0.5)
+
+
+def big(**options: float) -> Driver:
+    return Driver(FakeCluster(pgs=48, hosts=12, backfill_seconds=3.0), replace(WIDE, **options))
+
+
+def releasing(**options: float) -> Driver:
+    driver = big(**options)
+    driver.to_releasing()
+    driver.run(5)
+    return driver
+
+
+def mark_out(cluster: FakeCluster) -> None:
+    """The OSD is up and serves its PGs until they have moved."""
+    cluster.mark_out(0)
+
+
+def remove(cluster: FakeCluster) -> None:
+    """As "ceph orch osd rm" begins."""
+    cluster.toys[0] = cluster.toys[0]._replace(crush_weight=0.0)
+    for pg in cluster.pg.values():
+        if 0 in pg.mon.raw:
+            pg.mon.raw[pg.mon.raw.index(0)] = cluster._spare(pg.mon.raw, 0)
+    cluster._crush_changed()
+
+
+EMPTYING: List[Callable[[FakeCluster], None]] = [mark_out, remove]
+
+
+def left_on(cluster: FakeCluster, osd: int = 0) -> int:
+    return sum(osd in pg.data for pg in cluster.pg.values())
+
+
+def slow_ops(driver: Driver) -> None:
+    """On each OSD: those of a single one stop the releases that concern it."""
+    driver.cluster.slow_ops = 30
+    driver.cluster.slow_daemons = {'osd.%d' % osd: 2 for osd in driver.cluster.toys}
+
+
+def laggy(driver: Driver) -> None:
+    driver.cluster.trouble = {'laggy': 1}
+
+
+def mon_down(driver: Driver) -> None:
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+
+
+def slow_pings(driver: Driver) -> None:
+    driver.cluster.health['OSD_SLOW_PING_TIME_BACK'] = 'slow heartbeats'
+
+
+def closed(driver: Driver) -> None:
+    driver.options = replace(driver.options, begin_time='0300', end_time='0301')
+
+
+@pytest.mark.parametrize('empty', EMPTYING)
+@pytest.mark.parametrize('trouble', [slow_ops, laggy, mon_down, slow_pings, closed])
+def test_an_osd_becomes_empty_although_no_pg_is_released(
+        trouble: Callable[[Driver], None], empty: Callable[[FakeCluster], None]) -> None:
+    driver = releasing()
+    cluster = driver.cluster
+    trouble(driver)
+    driver.run(20)
+    pins = set(driver.loop.rebalance.pins)
+    others = {pgid for pgid in pins if 0 not in cluster.pg[pgid].data}
+    assert left_on(cluster) and others
+    empty(cluster)
+    cluster.backfill_seconds = 20.0
+    driver.run(6)
+    assert 'EVACUATING' in codes(driver.status) and 'norebalance' not in cluster.flags
+    driver.run_until(lambda: not left_on(cluster), 60)
+    driver.run(3)
+    assert 'norebalance' not in cluster.flags and driver.phase == 'HOLDING'
+    assert not driver.status['unpinnable'] and 'EVACUATING' not in codes(driver.status)
+    assert others <= set(driver.loop.rebalance.pins), 'other PGs stay where they are'
+
+
+@pytest.mark.parametrize('empty', EMPTYING)
+def test_a_full_host_of_pgs_that_cannot_be_pinned_is_no_excess(
+        empty: Callable[[FakeCluster], None]) -> None:
+    driver = releasing(max_unpinnable_ratio=0.02)
+    empty(driver.cluster)
+    for _ in range(200):
+        driver.turn()
+        assert driver.phase != 'PINNED' and 'PERFGUARD_UNPINNABLE' not in driver.cluster.checks
+    assert driver.phase == 'DONE' and not left_on(driver.cluster)
+
+
+def test_pgs_in_flight_are_pinned_back_where_latency_halts_all_movement(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = releasing()
+    cluster, rebalance = driver.cluster, driver.loop.rebalance
+    cluster.backfill_seconds = 1e6
+    driver.run_until(lambda: driver.status['in_flight'] > 3)
+    monkeypatch.setattr(throttle, 'decide', lambda pace, *_: replace(pace, halted=True))
+    driver.run(5)
+    assert 'norebalance' in cluster.flags and driver.status['in_flight'] > 3
+    cluster.mark_out(0)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 30)
+    assert rebalance.campaign is not None
+    assert all(0 in cluster.pg[pgid].data for pgid in rebalance.campaign.in_flight)
+    cluster.backfill_seconds = 3.0
+    driver.run_until(lambda: not left_on(cluster), 60)
+    assert 'HALTED' in codes(driver.status) and not cluster.remapped()
+
+
+@pytest.mark.parametrize('phase', ['PINNED', 'PINNING'])
+def test_a_campaign_that_was_not_started_yields_once_all_others_are_pinned(phase: str) -> None:
+    driver = big()
+    cluster = driver.cluster
+    driver.to_pinned()
+    pins = set(driver.loop.rebalance.pins)
+    if phase == 'PINNING':
+        # Degraded PGs are pinned after their recovery.
+        cluster.degraded = set(cluster.pg)
+        cluster.expand(share=1)
+        cluster.report()
+        driver.ask('pin')
+        driver.run(8)
+        assert driver.phase == 'PINNING'
+    cluster.mark_out(0)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 15)
+    if phase == 'PINNED':
+        driver.run_until(lambda: not left_on(cluster), 60)
+        driver.run(5)
+        assert driver.phase == 'PINNED' and 'norebalance' in cluster.flags
+        assert all(pgid in driver.loop.rebalance.pins for pgid in pins
+                   if not any(moved.pgid == pgid for moved in cluster.moved))
+
+
+def held(driver: Driver) -> None:
+    """norebalance keeps an OSD in service, which status and health report."""
+    cluster = driver.cluster
+    before = left_on(cluster)
+    cluster.mark_out(0)
+    driver.run(10)
+    assert 'EVACUATION_HELD' in codes(driver.status) and EVACUATION not in cluster.checks
+    driver.run(int(EVACUATION_SECONDS))
+    check = cluster.checks[EVACUATION]
+    assert left_on(cluster) == before == check['count'] and 'norebalance' in cluster.flags
+    assert sum('osd.0' in line for line in check['detail']) == 1
+
+
+def let_go(driver: Driver) -> None:
+    driver.run_until(lambda: not left_on(driver.cluster), 60)
+    driver.run(1)
+    assert EVACUATION not in driver.cluster.checks
+    assert 'EVACUATION_HELD' not in codes(driver.status)
+
+
+def test_a_pause_of_the_operator_keeps_them_and_says_so() -> None:
+    driver = releasing()
+    driver.ask('pause')
+    driver.run(5)
+    held(driver)
+    assert 'rebalance resume' in driver.cluster.checks[EVACUATION]['detail'][0]
+    driver.restart()
+    driver.run(2)
+    assert EVACUATION in driver.cluster.checks, 'a failover does not silence it'
+    driver.ask('resume')
+    let_go(driver)
+
+
+def test_a_prepared_campaign_keeps_them_and_says_so() -> None:
+    driver = big()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    held(driver)
+    assert 'AWAITS_CHANGE' in codes(driver.status), 'there is nothing to pin'
+    driver.ask('pin')
+    let_go(driver)
+    driver.run_to('PINNED')
+
+
+def test_a_planned_weight_of_zero_is_a_change_of_the_campaign() -> None:
+    """The operator has emptied an OSD in the way that cannot be pinned, and is asked about it."""
+    driver = big(max_unpinnable_ratio=0.02)
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    remove(cluster)
+    driver.run(5)
+    driver.ask('pin')
+    driver.run(200)
+    assert driver.phase == 'PINNED' and 'UNPINNABLE' in codes(driver.status)
+    assert 'norebalance' in cluster.flags and left_on(cluster) == 12
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(50)
+    driver.restart()
+    driver.run(50)
+    assert 'norebalance' in cluster.flags and left_on(cluster) == 12
+    driver.ask('resume')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_until(lambda: not left_on(cluster))
+
+
+def test_too_many_other_pgs_without_pins_keep_norebalance() -> None:
+    """They would all move at once, and nobody has accepted that."""
+    driver = big(max_unpinnable_ratio=0.02)
+    cluster = driver.cluster
+    cluster.refuse = {'osd pg-upmap-items': 'EINVAL', 'osd pg-upmap': 'EINVAL'}
+    driver.to_pinned()
+    moved = len(cluster.moved)
+    held(driver)
+    assert 'rebalance start' in cluster.checks[EVACUATION]['detail'][0]
+    assert len(cluster.moved) == moved
+    driver.ask('start')
+    let_go(driver)
+
+
+def test_an_aborted_campaign_lets_them_go() -> None:
+    driver = releasing()
+    cluster = driver.cluster
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    cluster.mark_out(0)
+    driver.run_until(lambda: not left_on(cluster), 60)
+    driver.run(5)
+    assert driver.phase == 'ABORTED' and 'norebalance' not in cluster.flags
+
+
+def test_a_flag_that_the_operator_has_cleared_stays_cleared_afterwards() -> None:
+    driver = big()
+    cluster = driver.cluster
+    driver.to_pinned()
+    cluster.flags.discard('norebalance')
+    driver.run(3)
+    cluster.mark_out(0)
+    driver.run_until(lambda: not left_on(cluster), 60)
+    driver.run(10)
+    assert driver.phase == 'PINNED' and 'norebalance' not in cluster.flags
+
+
+def test_nothing_is_written_again_and_again() -> None:
+    driver = releasing()
+    cluster = driver.cluster
+    closed(driver)
+    driver.run(20)
+    cluster.backfill_seconds = 1e6
+    cluster.mark_out(0)
+    driver.run(20)
+    writes = cluster.fault.count
+    driver.run(60)
+    assert cluster.fault.count - writes < 6
+
+
+def test_without_a_campaign_no_pin_is_recommended() -> None:
+    driver = big()
+    driver.cluster.backfill_seconds = 1e6
+    driver.cluster.mark_out(0)
+    driver.run(10)
+    assert driver.cluster.remapped() and codes(driver.status) == ['NO_CAMPAIGN']
+
+
+def test_a_campaign_may_be_finished_meanwhile() -> None:
+    driver = big(max_unpinnable_ratio=0.02)
+    driver.to_pinned()
+    driver.cluster.backfill_seconds = 1e6
+    driver.cluster.mark_out(0)
+    driver.run(10)
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
