@@ -244,8 +244,9 @@ class SimCluster:
     def _future(self, pgs: np.ndarray, raw: np.ndarray) -> Dict[str, FuturePg]:
         numbers = pgs.tolist()
         names = map(self.names.__getitem__, numbers)
-        found = {name: FuturePg(tuple(up), tuple(there)) for name, up, there in zip(
-            names, self.model.up[pgs].tolist(), raw[pgs].tolist())}
+        found = {name: FuturePg(tuple(up), tuple(there), present=tuple(here))
+                 for name, up, there, here in zip(names, *(
+                     sets[pgs].tolist() for sets in (self.model.up, raw, self.model.raw)))}
         for pg, moving in self.model.moving.items():
             if moving.temp and self.names[pg] in found:
                 found[self.names[pg]] = found[self.names[pg]]._replace(acting=moving.data)

@@ -150,14 +150,20 @@ def test_piped_commands_stop_at_a_failed_pin_and_wait_for_space(
     cluster.mon('osd set-nearfull-ratio', ratio=0.0001)
     cluster.wait(lambda: all('nearfull' in row['state'] for row in cluster.osd_dump()['osds']
                              if row['osd']), 60, 'OSDs to be nearfull')
+    cluster.mon('osd set', key='nobackfill')
+    refused = subprocess.run(
+        within(cluster, '/usr/bin/python3', '-m', 'perfguard.offline', 'release', *live),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, '') and 'nobackfill' in refused.stderr
     with subprocess.Popen(within(cluster, 'sh', '-c', text), stderr=subprocess.PIPE,
                           universal_newlines=True) as shell:
         try:
             assert shell.stderr is not None
-            said = [shell.stderr.readline() for _ in range(3)]
-            assert any('nearfull' in line for line in said), said
+            said = ''.join(shell.stderr.readline() for _ in range(3))
+            assert 'nearfull' in said and 'nobackfill' in said, said
             assert upmaps(cluster) == pinned
             cluster.mon('osd set-nearfull-ratio', ratio=0.85)
+            cluster.mon('osd unset', key='nobackfill')
             shell.communicate(timeout=patient(240))
         finally:
             shell.kill()

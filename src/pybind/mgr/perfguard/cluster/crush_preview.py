@@ -233,7 +233,8 @@ def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, Futu
         pgid = old.split(None, 1)[0]
         if old == new and not osdmap.entry(pgid):
             continue
-        yield pgid, _parsed(new, pgid)._replace(acting=_parsed(old, pgid).acting)
+        present = _parsed(old, pgid)
+        yield pgid, _parsed(new, pgid)._replace(acting=present.acting, present=present.raw)
 
 
 def _parsed(line: str, pgid: str) -> FuturePg:

@@ -11,7 +11,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Ma
                     Protocol, Sequence, Tuple, Union)
 
 from ..errors import InvalidValue
-from .types import (NO_OSD, RJENKINS, Items, Osd, OsdMap, Pair, PgCounts, PgSets, Pool,
+from .types import (NO_OSD, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts, PgSets, Pool,
                     PoolPgs)
 
 # ---- the JSON of an OSDMap
@@ -384,6 +384,23 @@ def pool_counts(status: Mapping[str, Any], pools: Mapping[int, Pool]) -> Dict[in
                 ((state['state_name'], state['count']) for state in row['pg_state_counts']),
                 pools[row['pool_id']].pg_num)
             for row in status.get('pgs_by_pool_state', []) if row['pool_id'] in pools}
+
+
+# ---- Health and configuration
+
+def health_checks(health: Mapping[str, Any]) -> Tuple[Dict[str, str], FrozenSet[str]]:
+    """Check -> summary of those that are not muted, and the muted ones; from the health in ``ceph
+    status -f json``, in ``ceph report`` or in the mgr."""
+    checks = health.get('checks', {})
+    shown = {code: check.get('summary', {}).get('message', '')
+             for code, check in checks.items() if not check.get('muted')}
+    return shown, frozenset(checks.keys() - shown.keys())
+
+
+def config_entries(dump: Iterable[Mapping[str, Any]]) -> Tuple[ConfigEntry, ...]:
+    """From ``ceph config dump -f json``."""
+    return tuple(ConfigEntry(entry['section'], entry.get('mask', ''), entry['name'],
+                             str(entry['value'])) for entry in dump)
 
 
 # ---- Rows of a PG dump

@@ -13,7 +13,8 @@ from mgr_module import CommandResult, MgrModule
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
-from .dumps import KnownItems, PgSummary, count_states, osdmap_from_dump, pool_counts
+from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
+                    osdmap_from_dump, pool_counts)
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
@@ -112,9 +113,7 @@ class MgrCluster:
     def signals(self, osdmap: OsdMap) -> Signals:
         status = self._mgr.get('pg_status')
         health = json.loads(self._mgr.get('health').get('json') or '{}')
-        found = health.get('checks', {})
-        checks = {code: check.get('summary', {}).get('message', '')
-                  for code, check in found.items() if not check.get('muted')}
+        checks, muted = health_checks(health)
         spaces = inventory.pool_spaces(self._mgr)
         slow = self._slow_daemons()
         counts = count_states(((row['state_name'], row['count'])
@@ -127,8 +126,7 @@ class MgrCluster:
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             misplaced_objects=int(status.get('misplaced_objects', 0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
-            muted=frozenset(set(found) - set(checks)),
-            health_status=health.get('status', ''),
+            muted=muted, health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
             recovered_objects=int(status.get('num_objects_recovered', 0)),
             pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()})
@@ -208,8 +206,7 @@ class MgrCluster:
         if reply.retval != 0:
             log.warning('config dump: %s', reply.error or 'no answer')
             return None
-        return tuple(ConfigEntry(entry['section'], entry.get('mask', ''), entry['name'],
-                                 str(entry['value'])) for entry in json.loads(reply.out))
+        return config_entries(json.loads(reply.out))
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""

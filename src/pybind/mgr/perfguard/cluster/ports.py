@@ -24,6 +24,8 @@ class FuturePg(NamedTuple):
     #: Its future up set with its present upmap entry; (): not known. Primary affinities and
     #: pg_upmap_primary entries give it another order than upmaps do.
     up: OsdSet = ()
+    #: The OSDs that CRUSH chooses now; (): not known.
+    present: OsdSet = ()
 
 
 @dataclass(frozen=True)

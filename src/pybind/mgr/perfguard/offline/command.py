@@ -7,29 +7,32 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster import crush_preview
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import Json, OsdMap, PgSets
-from ..errors import Refused
+from ..cluster.ports import NoFuture, Outlook
+from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets
+from ..errors import Reason, Refused, texts
+from ..observation import Observation, Settings
 from ..options import DEFAULTS
-from ..rebalance.crush_orders import WEIGHT_SET_OPTION
-from ..rebalance.joining import plan_join
+from ..rebalance.campaign_orders import not_fit
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
-from ..rebalance.orders import (Order, OrderFacts, change_of, expansion, how_to_leave_empty,
-                                is_tiny, warnings, words)
-from ..rebalance.requests import unfit
+from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
+                                left_out_text, words)
+from ..rebalance.prepared import Prepared, weighed
+from ..rebalance.releasing import BALANCER_ON
+from ..rebalance.requests import Request, check, unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
-from ..rebalance.types import TINY_WEIGHT
+from ..rebalance.types import TINY_WEIGHT, Change
 from ..tables import listed, pgs_are, plural
 from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
 from ..upmap.pins import INCOMPLETE
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
-                    held_back, listing, plan_pins, pool_up_of, reasons_json, script, trouble)
+                    held_back, listing, plan_pins, pool_up_of, reasons_json, script, stops)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
 
 #: Exit status for missing or invalid input; argparse uses it, too.
@@ -55,9 +58,8 @@ CAPS: Mapping[str, Tuple[str, str]] = {
 
 #: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
 APART = 'the OSDMap is newer and has another acting set: plan again'
-#: Of a change of weights; a dump does not show it, and Ceph's tools always change both.
-FIXED_SETS = ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
-              'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION)
+#: The limit of PGs per OSD, and its default on Pacific to Tentacle.
+PG_LIMIT, DEFAULT_PG_LIMIT = 'mon_max_pg_per_osd', 250
 #: Maximum length of an unexpected error.
 SHOWN = 200
 
@@ -127,7 +129,12 @@ def _parser() -> argparse.ArgumentParser:
         _add_caps(each)
         _add_osdmap(each, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
                     'pg_upmap entry are left alone')
+    for each in (release, plan, expand, drain):
+        each.add_argument('--mon-max-pg-per-osd', metavar='N', type=_positive, help='the value of '
+                          'this option of Ceph (default: %d; --live reads it)' % DEFAULT_PG_LIMIT)
     for each in (expand, drain):
+        each.add_argument('--force', action='store_true', help='although the cluster is not '
+                          'healthy, or the change would do harm')
         each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
         _add_osdmap(each, 'ceph osd getmap -o F')
     return parser
@@ -223,6 +230,7 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     pgs = source.pgs(clean=False)
     maps = _maps(source)
     apart = _warn_if_apart(pgs, maps.osdmap)
+    _warn_of_balancer(source)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
     plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, APART)})
@@ -232,6 +240,11 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
                     Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
 
 
+def _warn_of_balancer(source: Source) -> None:
+    if source.balances():
+        say(BALANCER_ON.text)
+
+
 def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     """release: the next batch; plan: all of them."""
     pgs = source.pgs(clean=True)
@@ -239,8 +252,9 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     if maps.crush is None:
         raise BadInput('--crush-dump is required with --osd-dump')
     _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
-    _refuse_or_warn(args.command, trouble(pgs))
-    plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs))
+    _refuse_or_warn(args.command, stops(maps, pgs) + [BALANCER_ON] * source.balances())
+    plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs),
+                     _pg_limit(args, source.config()))
     caps = _caps(args, maps)
     found = _batches(plan, maps, caps, args.command == 'release', progress)
     moves = [move for batch in found for move in batch]
@@ -270,9 +284,10 @@ def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> Non
         say('osd.%d is empty and has a small CRUSH weight: %s' % (osd, how_to_leave_empty(osd)))
 
 
-def _refuse_or_warn(command: str, why: str) -> None:
+def _refuse_or_warn(command: str, reasons: Sequence[Reason]) -> None:
     """Warn or raise BadInput: the script of a plan waits, but the output of "release" may be
     executed at once."""
+    why = '; '.join(texts(reasons))
     if why and command == 'release':
         raise BadInput('no PG is released now: ' + why)
     if why:
@@ -335,19 +350,14 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')
     osdmap = maps.osdmap
-    order = expansion(words(*args.what), weight=args.weight) if args.command == 'expand' \
-        else Order('drain', words(*args.what))
-    facts = OrderFacts(osdmap, maps.crush, source.space())
-    change = change_of(order, facts)
-    if change is None:
-        raise BadInput('no new OSD of CRUSH weight 0 is up and in')
-    remarks = warnings(order, change, facts)
-    if maps.crush.weight_sets:
-        remarks += (FIXED_SETS,)
-    for text in remarks:
+    order = expansion(words(*args.what), weight=args.weight, force=args.force) \
+        if args.command == 'expand' else Order('drain', words(*args.what), force=args.force)
+    prepared = _prepared(order, args, maps, maps.crush, source, progress)
+    _warn_of_balancer(source)
+    change, join, shown = prepared.change, prepared.planned, prepared.as_json(order, None)
+    assert change is not None
+    for text in (*(left_out_text(*row) for row in prepared.left_out), *shown['warnings']):
         say(text)
-    future = _future(osdmap, source, change.weights, progress)
-    join = plan_join(osdmap, future, change.drained, maps.pool_bytes)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
     caps = caps_of(DEFAULTS)
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
@@ -365,9 +375,45 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
     return _printed(args, maps, {
         'weights': _by_name(change.weights), 'weights_before': _by_name(before),
-        'warnings': list(remarks),
+        'warnings': shown['warnings'], 'left_out': shown['left_out'],
         **_forecast_json(moves, maps), **pins.as_json()},
         Script([CommandBatch(lines)], hold=osdmap.crush_version, back=_reweights(before)))
+
+
+def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRules,
+              source: Source, progress: Terminal) -> Prepared:
+    """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
+    facts, entries = OrderFacts(maps.osdmap, crush, source.space()), source.config()
+    seen = _observed(maps, crush)
+
+    def outlook(change: Change) -> Outlook:
+        progress.say('computing where CRUSH places PGs')
+        return _outlook(maps.osdmap, source, change.weights)
+
+    prepared = weighed(order, facts, seen, outlook, entries)
+    if prepared.change is None:
+        raise BadInput('no new OSD of CRUSH weight 0 is up and in')
+    if prepared.ordinary:
+        raise BadInput('cannot compute the mapping after the change: ' + prepared.ordinary)
+    # `plan` and `release` move PGs to where CRUSH places them.
+    options = replace(DEFAULTS, target='crush')
+    prepared = prepared.assessed(order, facts, seen, options, (), _pg_limit(args, entries))
+    check(None, Request('prepare', order.force), 0, not_fit(seen, prepared.touched))
+    prepared.refuse_unfit(order, seen, options)
+    return prepared
+
+
+def _observed(maps: Maps, crush: CrushRules) -> Observation:
+    """What the module would observe, as far as it is known."""
+    return Observation(time.time(), maps.signals, Settings(maps.osdmap, None), lambda pgid: None,
+                       crush)
+
+
+def _pg_limit(args: argparse.Namespace, entries: Optional[Sequence[ConfigEntry]]) -> int:
+    """mon_max_pg_per_osd, as the mgr has it."""
+    stored = {entry.section: entry.value for entry in entries or () if entry.name == PG_LIMIT}
+    return args.mon_max_pg_per_osd or int(
+        stored.get('mgr', stored.get('global', DEFAULT_PG_LIMIT)))
 
 
 def _reweights(weights: Mapping[int, float]) -> List[str]:
@@ -381,15 +427,6 @@ def _some_weights(weights: Mapping[int, float]) -> str:
 
 def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
     return {'osd.%d' % osd: weight for osd, weight in weights.items()}
-
-
-def _future(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
-            progress: Terminal) -> Future:
-    progress.say('computing where CRUSH places PGs')
-    future = _outlook(osdmap, source, weights)
-    if isinstance(future, NoFuture):
-        raise BadInput('cannot compute the mapping after the change: %s' % future.reason)
-    return future
 
 
 # ---- output
@@ -418,8 +455,6 @@ def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan
         'this batch' if command == 'release' else 'their release', _moved(moves)))
     if plan.moves and not moves.pgs:
         say('no more PGs may move until those in flight have arrived')
-    if 'norebalance' in maps.osdmap.flags:
-        say('norebalance is set: released PGs do not move until it is cleared')
     _explain('is left unchanged', plan.left)
 
 

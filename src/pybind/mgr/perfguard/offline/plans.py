@@ -5,20 +5,27 @@ The OSDMap does not contain the purpose of an upmap. So the pins to release are 
 `rebalance adopt` would take over: upmaps that keep data away from OSDs below their share of PGs.
 """
 import shlex
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import (Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence,
                     Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of,
-                             seed_of)
+from ..cluster.dumps import count_states
+from ..cluster.types import (NO_OSD, Balancing, Json, OsdMap, OsdSet, PgSets, Pool, UpmapEntry,
+                             pool_of, seed_of)
+from ..errors import Code, Reason
 from ..rebalance.adopting import adoptable
+from ..rebalance.holds import MOVEMENT_FLAGS
 from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_between, release_move,
                                window)
-from ..rebalance.types import PinRecord
+from ..rebalance.releasing import foreign_flags
+from ..rebalance.types import Holds, PinRecord
+from ..tables import pgs
 from ..upmap.down_osds import PoolUp, Raws
-from ..upmap.pins import Unpinnable, plan_pin, skip_reason
+from ..upmap.pins import INCOMPLETE, Unpinnable, plan_pin, skip_reason, stays
 from ..upmap.semantics import as_line, entry_commands, out_osds
+from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
 
 
@@ -61,6 +68,8 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         reason = skip_reason(pool, pgid)
         if reason is None and 'degraded' in state:
             reason = 'the PG is degraded and must recover first'
+        if reason is None and pool is not None and stays(pool, up, acting):
+            reason = INCOMPLETE
         if pool is None or reason:
             unpinnable[pgid] = reason or ''
             continue
@@ -78,10 +87,6 @@ def by_pgid(pg: PgSets) -> Tuple[int, int]:
 
 # ---- Releases: which upmaps hold PGs back, and in which order they are released
 
-#: If any PG has one of these states, no PG is released.
-STOPS = ('laggy', 'stale', 'backfill_toofull')
-
-
 @dataclass(frozen=True)
 class HeldBack:
     """The PGs that upmaps hold back."""
@@ -98,21 +103,27 @@ class HeldBack:
         return {pgid: self.pins[pgid].leads_to for pgid in pgids}
 
 
-def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws) -> HeldBack:
-    """`raws`: the known raw sets."""
+def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
+              pg_limit: int) -> HeldBack:
+    """`raws`: the known raw sets; `pg_limit`: mon_max_pg_per_osd."""
     osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
     placed = {row.pgid: row for row in rows}
     found = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
-    left, moves = dict(found.left), []
+    left, moves, room = dict(found.left), [], _room(rows, pg_limit)
     for pgid, pin in found.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
         move = release_move(pgid, osdmap, placed[pgid].up, pin, out,
                             maps.pool_bytes.get(pool.id, 0))
-        why_not = _why_not(placed[pgid])
+        why_not = _why_not(placed[pgid], pool)
+        crowded = [osd for osd in move.targets if room.get(osd, pg_limit) <= 0]
         if why_not:
             left[pgid] = why_not
+        elif crowded:
+            left[pgid] = 'osd.%d would hold more PGs than mon_max_pg_per_osd (%d)' % (
+                crowded[0], pg_limit)
         else:
             moves.append(move)
+            room.update((osd, room.get(osd, pg_limit) - 1) for osd in move.targets)
     return HeldBack(found.pins, tuple(moves), left, tuple(_moving(maps, rows)))
 
 
@@ -123,31 +134,37 @@ def pool_up_of(rows: Iterable[PgSets]) -> PoolUp:
     return lambda pool: ups.get(pool, {})
 
 
-def trouble(rows: Sequence[PgSets]) -> str:
-    """Why no PG must be released now; '': it may."""
-    for row in rows:
-        words = row.state.split('+')
-        if row.state and 'active' not in words:
-            return 'PG %s is not active (%s)' % (row.pgid, row.state)
-        for state in STOPS:
-            if state in words:
-                return 'PG %s is %s' % (row.pgid, state)
-    return ''
+def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
+    """The stop conditions of the module that hold now. Nothing follows the PGs that are released,
+    so a condition of one PG stops all releases."""
+    counts = count_states(Counter(row.state for row in rows if row.state).items())
+    conditions = stop_conditions(replace(maps.signals, counts=counts))
+    full = counts.backfill_toofull
+    return [*(stop.reason for stop in conditions), *peering(counts), *([Reason(
+        Code.BACKFILL_TOOFULL, 'the targets of %s are too full for backfill' % pgs(full))]
+        if full else []), *foreign_flags(Holds(), maps.osdmap.flags)]
 
 
-def _why_not(row: PgSets) -> str:
+def _why_not(row: PgSets, pool: Pool) -> str:
     """Why a pin must wait; '': it may be released."""
     if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
         return 'the PG is degraded and must recover first'
     if row.up != row.acting:
-        return 'the PG is moving already'
+        return INCOMPLETE if stays(pool, row.up, row.acting) else 'the PG is moving already'
     return ''
 
 
+def _room(rows: Sequence[PgSets], pg_limit: int) -> Dict[int, int]:
+    """OSD -> number of PGs that it may receive until it holds `pg_limit`."""
+    held = Counter(osd for row in rows for osd in {*row.up, *row.acting})
+    return {osd: pg_limit - number for osd, number in held.items()}
+
+
 def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
+    """PGs that stay where they are, although they are remapped, delay no other."""
     for row in rows:
         pool = maps.osdmap.pools.get(pool_of(row.pgid))
-        if pool is not None and row.up != row.acting:
+        if pool is not None and row.up != row.acting and not stays(pool, row.up, row.acting):
             yield move_between(row.pgid, pool, row.acting, row.up,
                                maps.pool_bytes.get(pool.id, 0))
 
@@ -183,11 +200,15 @@ UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'cre
              'stale', 'down', 'incomplete', 'laggy', '+wait', 'recover')
 #: PG statistics lag behind the OSDMap by seconds.
 LAG = 'sleep 10'
-#: RECEIVERS: ids of OSDs, with | between them.
-SETTLE = (LAG + '; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && case "${pgs%%;*}" in '
-          '(STATES) false ;; esac && ! echo "$osds" | grep -E "^osd[.](RECEIVERS) .*full" >&2; '
-          'do echo "waiting for PGs, or for space: $pgs" >&2; sleep 10; done').replace(
-              'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
+#: RECEIVERS: ids of OSDs, with | between them. A PG that is clean and remapped stays where it is.
+SETTLE = (LAG + '; until pgs=$(CEPH pg stat) && osds=$(CEPH osd dump) && '
+          'checks=$(CEPH health detail) && case "$(echo "${pgs%%;*}" | '
+          'sed s/clean+remapped/clean/g)" in (STATES) false ;; esac && '
+          '! printf "%s\\n" "$osds" "$checks" | grep -E "^osd[.](RECEIVERS) .*full|'
+          '^flags .*(FLAGS)|^[[][A-Z]+[]] (CHECKS):" >&2; do echo "waiting for PGs, space, flags '
+          'or health: $pgs" >&2; sleep 10; done').replace(
+              'STATES', '|'.join('*%s*' % state for state in UNSETTLED)).replace(
+                  'FLAGS', '|'.join(MOVEMENT_FLAGS)).replace('CHECKS', '|'.join(STOP_CHECKS))
 CEPH = 'ceph'
 #: Nothing moves until all commands were executed. A flag that others have set is left alone; they
 #: may have set or cleared it since the plan was made. Without it this is not the rest of an

@@ -5,14 +5,15 @@ import contextlib
 import json
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional,
-                    Protocol, TextIO)
+                    Protocol, Sequence, TextIO, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.dumps import (CLEAN, WrongDump, epoch_of, keep_remapped, keep_sets, osdmap_from_dump,
-                             pg_rows, wrong_pg_dump)
-from ..cluster.types import OsdMap, PgSets, Space
+from ..cluster.dumps import (CLEAN, WrongDump, config_entries, count_states, epoch_of,
+                             health_checks, keep_remapped, keep_sets, osdmap_from_dump, pg_rows,
+                             wrong_pg_dump)
+from ..cluster.types import ConfigEntry, OsdMap, PgCounts, PgSets, Signals, Space
 from ..errors import PerfguardError
 from ..rebalance.types import ENDED, Phase
 
@@ -31,8 +32,13 @@ class Maps:
     osdmap: OsdMap
     #: None: not given.
     crush: Optional[CrushRules]
-    #: Bytes that clients have stored, by pool id; empty: not known.
-    pool_bytes: Mapping[int, int] = field(default_factory=dict)
+    #: PG states, health checks, and the bytes of pools, as far as they are known.
+    signals: Signals = Signals(PgCounts())
+
+    @property
+    def pool_bytes(self) -> Mapping[int, int]:
+        """Bytes that clients have stored, by pool id; empty: not known."""
+        return self.signals.pool_bytes
 
 
 class Source(Protocol):
@@ -42,12 +48,18 @@ class Source(Protocol):
         """Text on the campaign of the module that moves or pins PGs of this cluster; '': none is
         known."""
 
+    def balances(self) -> bool:
+        """Whether the balancer is known to be on."""
+
     def maps(self) -> Maps: ...
 
     def pgs(self, clean: bool) -> List[PgSets]:
         """Rows of the PG dump; `clean`: also those whose up set is their acting set."""
 
     def space(self) -> Dict[int, Space]: ...
+
+    def config(self) -> Optional[Sequence[ConfigEntry]]:
+        """The configuration database; None: not given."""
 
     def encoded(self, epoch: int) -> Optional[bytes]:
         """The OSDMap as Ceph's tools read it; None: not given."""
@@ -81,6 +93,9 @@ class Dumps:
     def rival(self) -> str:
         return ''  # dumps do not show it
 
+    def balances(self) -> bool:
+        return False  # nor this
+
     def maps(self) -> Maps:
         if self._report:
             maps: Maps = self._read(self._report, reported)
@@ -100,6 +115,9 @@ class Dumps:
         assert self._osd_df is not None
         found: Dict[int, Space] = self._read(self._osd_df, osd_space)
         return found
+
+    def config(self) -> Optional[Sequence[ConfigEntry]]:
+        return None  # dumps do not contain it
 
     def encoded(self, epoch: int) -> Optional[bytes]:
         if self._osdmap is None:
@@ -160,8 +178,20 @@ def output_of(command: str) -> Iterator[None]:
 def reported(report: Any) -> Maps:
     """From "ceph report"; raises WrongDump."""
     with output_of('report'):
-        return Maps(osdmap_from_dump(report['osdmap']), crush_rules(report['crushmap']), {
-            row['poolid']: row['stat_sum']['num_bytes'] for row in report.get('pool_stats', ())})
+        osdmap = osdmap_from_dump(report['osdmap'])
+        states = [(row['state'], row['num']) for row in report.get('num_pg_by_state', ())]
+        return Maps(osdmap, crush_rules(report['crushmap']), signals_of(
+            report.get('health', {}), states, osdmap, {
+                row['poolid']: row['stat_sum']['num_bytes']
+                for row in report.get('pool_stats', ())}))
+
+
+def signals_of(health: Mapping[str, Any], states: Sequence[Tuple[str, int]], osdmap: OsdMap,
+               pool_bytes: Mapping[int, int]) -> Signals:
+    """`states`: each with its number of PGs; empty: not known."""
+    checks, muted = health_checks(health)
+    return Signals(count_states(states, osdmap.pg_count if states else 0), health=checks,
+                   muted=muted, pool_bytes=pool_bytes)
 
 
 def crush_rules(dump: Any) -> CrushRules:
@@ -207,9 +237,10 @@ class LiveCluster:
         self._progress = progress
         self._warn = warn
 
+    def balances(self) -> bool:
+        return bool(self._json('mgr', _balances, prefix='balancer status'))
+
     def rival(self) -> str:
-        if self._json('mgr', _balances, prefix='balancer status'):
-            self._warn('the balancer is on, and may move or remove pins: run "ceph balancer off"')
         if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
             return ''
         try:
@@ -226,7 +257,9 @@ class LiveCluster:
     def maps(self) -> Maps:
         osdmap: OsdMap = self._json('mon', osdmap_from_dump, prefix='osd dump')
         crush = self._json('mon', crush_rules, prefix='osd crush dump')
-        return Maps(osdmap, crush, self._json('mon', _pool_bytes, prefix='df'))
+        health, states = self._json('mon', _health_and_states, prefix='status')
+        return Maps(osdmap, crush, signals_of(
+            health, states, osdmap, self._json('mon', _pool_bytes, prefix='df')))
 
     def pgs(self, clean: bool) -> List[PgSets]:
         found: List[PgSets] = self._json('mgr', pg_sets, keep_sets if clean else keep_remapped,
@@ -235,6 +268,10 @@ class LiveCluster:
 
     def space(self) -> Dict[int, Space]:
         found: Dict[int, Space] = self._json('mgr', osd_space, prefix='osd df')
+        return found
+
+    def config(self) -> Optional[Sequence[ConfigEntry]]:
+        found: Sequence[ConfigEntry] = self._json('mon', config_entries, prefix='config dump')
         return found
 
     def encoded(self, epoch: int) -> Optional[bytes]:
@@ -264,6 +301,11 @@ def _modules(dump: Any) -> List[str]:
 
 def _campaign(status: Any) -> Dict[str, Any]:
     return {key: status[key] for key in ('id', 'phase', 'pinned')}
+
+
+def _health_and_states(dump: Any) -> Tuple[Dict[str, Any], List[Tuple[str, int]]]:
+    return dump['health'], [(row['state_name'], row['count'])
+                            for row in dump['pgmap']['pgs_by_state']]
 
 
 def _pool_bytes(dump: Any) -> Dict[int, int]:

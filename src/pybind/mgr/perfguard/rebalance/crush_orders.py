@@ -9,25 +9,24 @@ is read back: the mons may refuse a change of CRUSH and still remove pins that a
 import base64
 import errno
 from dataclasses import replace
-from typing import (Callable, Collection, Dict, FrozenSet, Iterator, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+from typing import (Callable, Collection, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
-from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space, pool_of
+from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
+from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
 from ..codec import encode
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
-from .join_plan import Join, bases_of, entries_with, plan_join, with_pins
-from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
-                     left_out, must_fit_by_weight, waiting, warnings)
+from .join_plan import Join, bases_of, plan_join, with_pins
+from .orders import DRAINED_WEIGHT, OrderFacts, Order, change_back, check_map, waiting
 from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_rule,
                           pg_num_ordered, pgs_made, refuse_full, refuse_incomplete, rule_ordered,
                           step_to)
-from .prepared import Prepared, effects
+from .prepared import Prepared, previewed, weighed
 from .types import Campaign, Change, PinRecord
 
 #: Documents: CRUSH weights of drained OSDs; new OSDs of expansions; the CRUSH map of the active
@@ -38,8 +37,6 @@ CRUSH_MAP = 'crushmap'
 #: CRUSH as it was before the campaign: {"version", "map"}.
 BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
-#: Of the mons: new CRUSH weights of OSDs also change weight sets.
-WEIGHT_SET_OPTION = 'osd_crush_update_weight_set'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
 NO_PINS: Mapping[str, PinRecord] = {}
@@ -100,40 +97,15 @@ class CrushOrders:
                    'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
 
         def work() -> Prepared:
-            found = prepare(order, seen, inventory).balanced_as(options, seen, inventory.space)
-            known = found.outlook is not None or found.moves_first
-            return replace(found, order=order, effects=effects(
-                found.moves, inventory, seen, options, rates, limit,
-                found.pgs_made) if known else None)
+            return prepare(order, seen, inventory).assessed(
+                order, inventory, seen, options, rates, limit)
 
         return work
 
     def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
-        change = change_of(order, inventory)
-        if change is None:
-            return Prepared(None)
-        self._refuse_fixed_weight_sets(seen.crush)
-        not_new = left_out(order, inventory).items() if order.verb == 'expand' else ()
-        found = self._previewed(change, seen, None)
-        if change.drained and found.ordinary:
-            # Without a preview, the effect of CRUSH is estimated from the weights.
-            must_fit_by_weight(set(change.drained), inventory)
-        return replace(found, left_out=tuple(not_new),
-                       warnings=warnings(order, change, inventory))
-
-    def _refuse_fixed_weight_sets(self, crush: CrushRules) -> None:
-        """Raise Refused if new weights of OSDs would not move a PG. The preview does not show it:
-        the tools always change weight sets along with weights."""
-        entries = self._cluster.config_entries() if crush.weight_sets else None
-        found = {entry.section: entry.value for entry in entries or ()
-                 if entry.name == WEIGHT_SET_OPTION}
-        in_force = {found.get('mon', found.get('global')),
-                    *(value for section, value in found.items() if section.startswith('mon.'))}
-        if 'false' in in_force:
-            raise Refused(errno.EPERM, 'CRUSH has weight sets, which do not follow the weights of '
-                          'OSDs while %s is false: no PG would move. "ceph config set mon %s '
-                          'true", or remove the weight sets ("ceph osd crush weight-set ls") first'
-                          % (WEIGHT_SET_OPTION, WEIGHT_SET_OPTION))
+        return weighed(order, inventory, seen, lambda change: self._cluster.outlook(
+            seen.osdmap, change.weights, None, True),
+            self._cluster.config_entries() if seen.crush.weight_sets else None)
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         try:
@@ -282,15 +254,9 @@ class CrushOrders:
                    crush_map: Optional[bytes],
                    pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
         outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True, change.rule)
-        if isinstance(outlook, NoFuture):
-            if crush_map is not None:
-                raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
-            return Prepared(replace(change, ordinary=True), ordinary=outlook.reason)
-        planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
-                            bases_of(pins))
-        return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
-                        entries=entries_with(planned, outlook, seen.osdmap),
-                        incomplete=tuple(_given_up(planned, outlook, seen)))
+        if isinstance(outlook, NoFuture) and crush_map is not None:
+            raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
+        return previewed(change, outlook, seen, crush_map, bases_of(pins))
 
     def keep(self, prepared: Prepared, seen: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
@@ -416,16 +382,6 @@ class CrushOrders:
         else:
             self._store.remove(ADDED)
         self._added = records
-
-
-def _given_up(planned: Join, outlook: Future, seen: Observation) -> Iterator[str]:
-    """PGs for which CRUSH finds enough OSDs now, and too few after a change."""
-    for pgid in (*planned.unpinnable, *planned.pins):
-        pool = seen.osdmap.pools[pool_of(pgid)]
-        if not pool.is_complete(outlook.pgs[pgid].raw):
-            place = seen.placement(pgid)
-            if place is not None and pool.is_complete(place.up):
-                yield pgid
 
 
 def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:

@@ -47,6 +47,12 @@ def undersized(planned: Join, future: Future) -> List[str]:
     return [pgid for pgid, pg in found if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
+def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
+    """Whether CRUSH finds enough OSDs for the PG now, and too few with the change."""
+    pool, pg = osdmap.pools.get(pool_of(pgid)), future.pgs[pgid]
+    return pool is not None and pool.is_complete(pg.present) and not pool.is_complete(pg.raw)
+
+
 def accepting(campaign: Campaign, pgids: Sequence[str]) -> Campaign:
     """The campaign of an order that accepts PGs although they are undersized."""
     listed = tuple(pgids[:LISTED])

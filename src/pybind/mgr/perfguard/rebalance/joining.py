@@ -21,7 +21,7 @@ from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .draft import Draft, has_own_crush
 from .holds import flags_settled, waiting_text
-from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
+from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both, is_given_up,
                         plan_join, undersized)
 from .orders import is_tiny
 from .pinning import STUCK_SECONDS, audit, pin_remapped
@@ -175,7 +175,7 @@ def _staying(draft: Draft, change: Change, outlook: Outlook) -> Optional[_Stayin
             for pgid, why in planned.unpinnable.items()
             if why != INCOMPLETE and pgid not in awaited}
     lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (
-        *planned.unpinnable, *planned.pins) if _is_given_up(draft, pgid, outlook))
+        *planned.unpinnable, *planned.pins) if is_given_up(pgid, outlook, draft.seen.osdmap))
     if not lost:
         return None
     remain = {osd for pgid in lost for osd in outlook.pgs[pgid].acting} & change.weights.keys()
@@ -201,13 +201,6 @@ def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
         return why
     return '%s it on %s' % ('an upmap keeps' if here & set(entry.targets) else 'CRUSH still places',
                             osds_text(here))
-
-
-def _is_given_up(draft: Draft, pgid: str, outlook: Future) -> bool:
-    """Whether CRUSH finds enough OSDs for the PG now, and would find too few."""
-    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-    return pool is not None and place is not None and pool.is_complete(place.up) \
-        and not pool.is_complete(outlook.pgs[pgid].raw)
 
 
 def _leave_out(draft: Draft, change: Change, why: str) -> Draft:

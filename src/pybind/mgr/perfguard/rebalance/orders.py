@@ -11,7 +11,7 @@ from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Option
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
-from ..cluster.types import OsdMap, Pool, Space
+from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..tables import bytes_text, osds_text, pgs, plural
 from .types import TINY_WEIGHT, Change
@@ -312,6 +312,33 @@ def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, 
                     typical * space[osd].total_bytes / TIB, osd,
                     ' (add the OSDs of each class separately)' if len(new) > 1 else ''))
     return tuple(found)
+
+
+#: Of the mons: new CRUSH weights of OSDs also change weight sets.
+WEIGHT_SET_OPTION = 'osd_crush_update_weight_set'
+
+
+def weight_set_warnings(crush: CrushRules,
+                        entries: Optional[Sequence[ConfigEntry]]) -> Tuple[str, ...]:
+    """Raise Refused if new weights of OSDs would not move a PG. The preview does not show it: the
+    tools of Ceph always change weight sets along with weights.
+
+    `entries`: the configuration database; None: not known, which is only a warning.
+    """
+    if not crush.weight_sets:
+        return ()
+    if entries is None:
+        return ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
+                'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION,)
+    found = {entry.section: entry.value for entry in entries if entry.name == WEIGHT_SET_OPTION}
+    in_force = {found.get('mon', found.get('global')),
+                *(value for section, value in found.items() if section.startswith('mon.'))}
+    if 'false' in in_force:
+        raise Refused(errno.EPERM, 'CRUSH has weight sets, which do not follow the weights of '
+                      'OSDs while %s is false: no PG would move. "ceph config set mon %s '
+                      'true", or remove the weight sets ("ceph osd crush weight-set ls") first'
+                      % (WEIGHT_SET_OPTION, WEIGHT_SET_OPTION))
+    return ()
 
 
 def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:

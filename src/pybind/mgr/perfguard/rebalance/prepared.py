@@ -6,10 +6,10 @@ borrows. Pure, for any thread.
 """
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.ports import Future
-from ..cluster.types import Document, Json, Space, pool_of
+from ..cluster.ports import Future, NoFuture, Outlook
+from ..cluster.types import ConfigEntry, Document, Json, Space, UpmapEntry, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
@@ -20,10 +20,11 @@ from . import copying
 from .goals import Balanced, preview_balance
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
 from .holds import reconcile, wanted_mon_options
-from .join_plan import Join, undersized
+from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
-from .orders import Order, OrderFacts
+from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
+                     weight_set_warnings)
 from .pool_change import NewPgNum, NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
@@ -213,13 +214,17 @@ class Prepared:
         """All moves of the campaign."""
         return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
-    def balanced_as(self, options: Options, seen: Observation,
-                    space: Mapping[int, Space]) -> 'Prepared':
-        """The effects including the balancing, if target=balanced."""
-        if self.outlook is None or options.target != 'balanced':
-            return self
-        return replace(self, balanced=preview_balance(
-            self.planned, self.outlook, seen, options.max_extra_movement, space))
+    def assessed(self, order: Order, facts: OrderFacts, seen: Observation, options: Options,
+                 rates: Sequence[float], pg_limit: int) -> 'Prepared':
+        """With the effects on OSDs, which include the balancing if target=balanced."""
+        found = replace(self, order=order)
+        if self.outlook is not None and options.target == 'balanced':
+            found = replace(found, balanced=preview_balance(
+                self.planned, self.outlook, seen, options.max_extra_movement, facts.space))
+        if self.outlook is None and not self.moves_first:
+            return found
+        return replace(found, effects=effects(
+            found.moves, facts, seen, options, rates, pg_limit, self.pgs_made))
 
     @property
     def moves_first(self) -> bool:
@@ -346,3 +351,36 @@ class Prepared:
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
                            sorted(self.planned.unpinnable.items())[:NAMED]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
+
+
+def previewed(change: Change, outlook: Outlook, seen: Observation,
+              crush_map: Optional[bytes] = None,
+              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Prepared:
+    """The pins of a change. `bases`: as in plan_join."""
+    if isinstance(outlook, NoFuture):
+        return Prepared(replace(change, ordinary=True), ordinary=outlook.reason)
+    planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes, bases)
+    return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
+                    entries=entries_with(planned, outlook, seen.osdmap),
+                    incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)
+                                     if is_given_up(pgid, outlook, seen.osdmap)))
+
+
+def weighed(order: Order, facts: OrderFacts, seen: Observation,
+            outlook: Callable[[Change], Outlook],
+            entries: Optional[Sequence[ConfigEntry]]) -> Prepared:
+    """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
+
+    `outlook`: where CRUSH places the PGs with a change; `entries`: as in weight_set_warnings.
+    """
+    change = change_of(order, facts)
+    if change is None:
+        return Prepared(None)
+    remarks = weight_set_warnings(facts.crush, entries)
+    not_new = left_out(order, facts) if order.verb == 'expand' else {}
+    found = previewed(change, outlook(change), seen)
+    if change.drained and found.ordinary:
+        # Without a preview, the effect of CRUSH is estimated from the weights.
+        must_fit_by_weight(set(change.drained), facts)
+    return replace(found, left_out=tuple(not_new.items()),
+                   warnings=warnings(order, change, facts) + remarks)

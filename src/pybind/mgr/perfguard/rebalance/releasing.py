@@ -2,7 +2,8 @@
 """Releases pinned PGs in batches, and applies stop conditions of all releases or of those to some
 OSDs."""
 from dataclasses import replace
-from typing import (Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple)
+from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
@@ -22,7 +23,7 @@ from .pinning import may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
 from .throttle import limit
-from .types import Flight, PinRecord, SetEntry
+from .types import Flight, Holds, PinRecord, SetEntry
 
 BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; run '
                      '"ceph balancer off" to continue')
@@ -75,14 +76,16 @@ def others_degraded(draft: Draft) -> bool:
 
 def _against_us(draft: Draft) -> List[Reason]:
     """Settings of others that prevent releases; they cannot be waived."""
-    stops: List[Reason] = []
-    foreign = draft.seen.osdmap.flags - draft.seen.own_flags
-    for flag in foreign_movement_flags(draft.campaign.holds, foreign):
-        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard, and no data can '
-                            'move; run "ceph osd unset %s" to continue' % (flag, flag)))
+    stops = foreign_flags(draft.campaign.holds, draft.seen.osdmap.flags - draft.seen.own_flags)
     if balancer_of_others(draft):
         stops.append(BALANCER_ON)
     return stops
+
+
+def foreign_flags(holds: Holds, flags: AbstractSet[str]) -> List[Reason]:
+    return [Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard, and no data can move; run '
+                   '"ceph osd unset %s" to continue' % (flag, flag))
+            for flag in foreign_movement_flags(holds, flags)]
 
 
 def balancer_of_others(draft: Draft) -> bool:

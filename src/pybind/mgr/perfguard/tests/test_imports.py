@@ -19,7 +19,7 @@ JOBS: Mapping[str, FrozenSet[str]] = {
 PARTS: Mapping[str, FrozenSet[str]] = {
     **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
     'web': frozenset(JOBS), 'why': frozenset({'watch', 'rebalance'}),
-    'offline': frozenset({'rebalance', 'upmap'})}
+    'offline': frozenset({'rebalance', 'upmap', 'watch'})}
 #: Modules of jobs that may touch the store, beside controllers.
 STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.campaign_store',
                     'rebalance.campaigns', 'rebalance.crush_orders', 'rebalance.plans',

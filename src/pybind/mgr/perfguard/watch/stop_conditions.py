@@ -160,15 +160,18 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
     """
     stops = stop_conditions(signals, osd_counts)
     stops += _down(signals, osdmap)
-    if signals.counts.in_transition:
-        stops.append(Stop(Reason(Code.PEERING, '%s peering or activating'
-                                 % pgs_are(signals.counts.in_transition))))
+    stops += map(Stop, peering(signals.counts))
     stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]
     stops += [Stop(_resizing(pool), frozenset(), frozenset({pool.id}))
               for pool in osdmap.pools.values()
               if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num]
     return [stop.reason for stop in stops
             if touched is None or stop.concerns(touched.osds, touched.pools)]
+
+
+def peering(counts: PgCounts) -> List[Reason]:
+    number = counts.in_transition
+    return [Reason(Code.PEERING, '%s peering or activating' % pgs_are(number))] if number else []
 
 
 def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:

@@ -96,9 +96,10 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tools]:
 def test_pgs_that_change_or_have_an_upmap(tools: Tools) -> None:
     found = tools.outlook()
     assert isinstance(found, Future) and found.crush_map is None
-    assert found.pgs == {'1.1': FuturePg((4, 1, 2), (9, 1, 2), (9, 1, 2)),
-                         '1.2': FuturePg((4, 2, 3), (1, 2, 3), (4, 2, 3)),
-                         '1.3': FuturePg((1, NO_OSD, 3), (1, 9, 3), (1, NO_OSD, 3))}
+    hole = (1, NO_OSD, 3)
+    assert found.pgs == {'1.1': FuturePg((4, 1, 2), (9, 1, 2), (9, 1, 2), (3, 1, 2)),
+                         '1.2': FuturePg((4, 2, 3), (1, 2, 3), (4, 2, 3), (1, 2, 3)),
+                         '1.3': FuturePg(hole, (1, 9, 3), hole, hole)}
 
 
 def test_all_weights_go_into_one_call(tools: Tools) -> None:

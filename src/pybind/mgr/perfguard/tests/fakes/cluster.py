@@ -698,7 +698,8 @@ class FakeCluster:
         kept = self.toys if crush_map is None else {}
         toys = {**kept, **{osd: self.toys[osd]._replace(crush_weight=weight)
                            for osd, weight in weights.items()}}
-        pgs = {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)))
+        pgs = {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)),
+                              present=tuple(self.raw_under(pgid, self.toys)))
                for pgid, pg in self.pg.items()}
         return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
 

@@ -527,6 +527,82 @@ def test_an_osd_that_held_pgs_before_is_added_by_its_name(change, tmp_path, monk
     assert change('drain', 'osd.3,osd.4')[0] == 0
 
 
+# ---- What the module refuses, and warns of
+
+def reported(tmp_path, **parts: Any) -> None:
+    (tmp_path / 'report').write_text(json.dumps(
+        {'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP, **parts}))
+
+
+def is_refused(change: Any, words: str, *argv: str) -> None:
+    """Unless it is forced."""
+    status, out, err = change(*argv)
+    assert (status, out) == (2, '') and words in err and err.count('\n') == 1
+    assert change(*argv, '--force')[0] == 0
+
+
+@pytest.mark.parametrize('health, words', [
+    ({'SLOW_OPS': {'summary': {'message': '3 slow ops'}}}, '3 slow ops'),
+    ({'PG_DAMAGED': {'summary': {'message': '1 pg inconsistent'}}}, '1 pg inconsistent'),
+    ({'MON_DISK_LOW': {'summary': {'message': 'mon a'}, 'muted': True}}, ''),
+    ({'OSD_FLAGS': {'summary': {'message': 'noscrub'}}}, '')])
+def test_no_change_begins_on_a_cluster_that_is_not_healthy(change, tmp_path, health, words):
+    reported(tmp_path, health={'checks': health})
+    for argv in (('expand',), ('drain', 'osd.3')):
+        if words:
+            is_refused(change, words, *argv)
+        else:
+            assert change(*argv)[0] == 0
+
+
+@pytest.mark.parametrize('state, words', [
+    ('active+undersized+degraded', '7 PGs are degraded'), ('peering', '7 PGs are peering'),
+    ('active+clean+laggy', '7 PGs are laggy'), ('active+clean+remapped', '')])
+def test_no_change_begins_while_pgs_are_in_trouble(change, tmp_path, state, words):
+    number = sum(row['pg_num'] for row in OSD_DUMP['pools'])
+    reported(tmp_path, num_pg_by_state=[{'state': 'active+clean', 'num': number - 7},
+                                        {'state': state, 'num': 7}])
+    if words:
+        is_refused(change, words, 'drain', 'osd.3')
+    else:
+        assert change('drain', 'osd.3')[0] == 0
+
+
+def test_a_change_after_which_an_osd_is_too_full_is_refused(change, tmp_path):
+    """Although the others together have enough space."""
+    reported(tmp_path, pool_stats=[{'poolid': 1, 'stat_sum': {'num_bytes': 120 << 40}}])
+    is_refused(change, 'such as osd.9 with 93 %', 'drain', 'osd.3')
+
+
+def test_a_change_after_which_an_osd_has_too_many_pgs_is_refused(change):
+    is_refused(change, 'mon_max_pg_per_osd (1), such as osd.9 with 2 PGs', 'expand',
+               '--mon-max-pg-per-osd', '1')
+
+
+def test_a_change_is_refused_if_many_pgs_would_move_at_once(change, monkeypatch):
+    for seed in range(3):
+        monkeypatch.setitem(FUTURE, '1.%d' % seed, FuturePg((0, 1, 2), (9, 1)))
+    is_refused(change, '3 PGs of 3 that the change remaps cannot be pinned', 'expand')
+
+
+def test_a_drain_is_refused_if_crush_would_find_too_few_osds(change, monkeypatch):
+    monkeypatch.setitem(FUTURE, '1.0', FuturePg((0, 1, 2), (0, 1), present=(0, 1, 2)))
+    is_refused(change, 'too few OSDs for 1 PG, such as PG 1.0', 'drain', 'osd.2')
+    status, out, err = change('expand', '--format', 'json')
+    assert status == 0 and 'too few OSDs for 1 PG' in err
+    assert 'too few OSDs for 1 PG' in json.loads(out)['warnings'][0]
+
+
+def test_osds_that_an_expansion_leaves_out_are_named(change, tmp_path, monkeypatch):
+    crush = json.loads(json.dumps(CRUSH_DUMP))
+    crush['buckets'][9]['items'][0]['weight'] = 0
+    monkeypatch.setitem(OSD_DUMP['osds'][8], 'up_thru', 70)
+    reported(tmp_path, crushmap=crush)
+    _, out, err = change('expand', '--format', 'json')
+    assert 'osd.8 held PGs before ("expand osd.8" adds it)' in err
+    assert json.loads(out)['left_out'] == [{'osd': 8, 'reason': 'held PGs before'}]
+
+
 # ---- release and plan
 
 @pytest.fixture
@@ -573,8 +649,8 @@ def test_no_release_while_a_pg_is_in_trouble_but_a_plan(pinned, tmp_path):
     dump['pg_stats'][-1]['state'] = 'peering'
     (tmp_path / 'pgs').write_text(json.dumps(dump))
     refused, plan = planned('release'), planned('plan')
-    assert (refused.returncode, refused.stdout) == (2, '') and 'not active' in refused.stderr
-    assert plan.returncode == 0 and plan.stdout and 'not active' in plan.stderr
+    assert (refused.returncode, refused.stdout) == (2, '') and '1 PG is peering' in refused.stderr
+    assert plan.returncode == 0 and plan.stdout and '1 PG is peering' in plan.stderr
 
 
 def test_a_plan_releases_all_batch_by_batch(pinned):
@@ -599,24 +675,29 @@ SETTLED = '90 pgs: 90 active+clean; remapped'
 
 def play(tmp_path, script: str, answers: List[str]) -> Tuple[List[str], str]:
     """Which commands a script sends between each "pg stat" and the next, a letter for each
-    ("r": releases), and what it says. `answers`: those of "pg stat"; or states of osd.9."""
+    ("r": releases), and what it says. `answers`: those of "pg stat"; or states of osd.9, flags or
+    health checks."""
     (tmp_path / 'answers').write_text('\n'.join(answers + [SETTLED] * 20) + '\n')
     (tmp_path / 'sleep').write_text('#!/bin/sh\n')
     (tmp_path / 'ceph').write_text("""#!/bin/sh
 cd %s
 test "$1" = fsid && { echo f; exit; }
 test "$2" = dump && { cat osds; exit; }
-echo "$*" >> log
+test "$1" = health || echo "$*" >> log
+test "$1" = health && { cat checks; exit; }
 test "$1" = pg || exit 0
 answer=$(head -1 answers)
 sed -i 1d answers
+echo HEALTH_OK > checks
 case "$answer" in
+    flags*) echo "$answer" > osds; answer='%s' ;;
+    *WRN*) echo "$answer" > checks; answer='%s' ;;
     exists*) echo "osd.9 up   in  weight 1 $answer" > osds; answer='%s' ;;
     *) { echo "osd.8 up   in  weight 1 exists,nearfull,up"; echo "osd.9 exists,up"; } > osds ;;
 esac
 echo "$answer"
 test -n "$answer"
-""" % (tmp_path, SETTLED))
+""" % (tmp_path, SETTLED, SETTLED, SETTLED))
     for name in ('ceph', 'sleep'):
         (tmp_path / name).chmod(0o755)
     done = subprocess.run(['sh', '-c', script], text=True, capture_output=True, check=True,
@@ -646,6 +727,25 @@ def test_a_batch_waits_while_an_osd_that_receives_its_pgs_is_nearly_full(pinned,
     assert 'r' in batches[1] and not any('r' in batch for batch in batches[2:5])
     assert 'r' in batches[5] and ''.join(batches).count('r') == 23
     assert 'osd.9 up   in  weight 1 exists,nearfull,up' in said and 'osd.8' not in said
+
+
+@pytest.mark.parametrize('answer', [
+    'flags sortbitwise,nobackfill', 'flags norebalance,sortbitwise', '[WRN] SLOW_OPS: 2 slow ops',
+    '[WRN] MON_DOWN: 1/3 mons down'])
+def test_a_batch_waits_while_the_module_would_release_nothing(pinned, tmp_path, answer):
+    script = pinned[1]('plan', '--format', 'sh', '--osd-max-backfills', '10').stdout
+    batches, said = play(tmp_path, script, [SETTLED, answer])
+    assert batches[0] == '' and 'r' in batches[1] and 'r' not in batches[2] and 'r' in batches[3]
+    assert answer in said
+
+
+@pytest.mark.parametrize('answer', [
+    'flags sortbitwise,noscrub', '(MUTED) [WRN] SLOW_OPS: 2 slow ops', '[WRN] OSD_DOWN: 1 osds',
+    '90 pgs: 64 active+clean+remapped, 26 active+clean+remapped+scrubbing+deep; 1'])
+def test_no_batch_waits_for_what_may_last_for_ever(pinned, tmp_path, answer):
+    script = pinned[1]('plan', '--format', 'sh', '--osd-max-backfills', '10').stdout
+    batches, said = play(tmp_path, script, [SETTLED, answer])
+    assert all('r' in batch for batch in batches[1:]) and 'waiting' not in said
 
 
 @pytest.mark.parametrize('output', ['sh', 'commands'])

@@ -6,12 +6,16 @@ from typing import Any, Iterable, List
 
 import pytest
 
-from perfguard.cluster.types import OsdSet, PgSets, UpmapEntry, pool_of
-from perfguard.offline.plans import HeldBack, batches, held_back, trouble
+from perfguard.cluster.types import (NO_OSD, OsdSet, PgCounts, PgSets, Signals, UpmapEntry,
+                                     pool_of)
+from perfguard.offline.plans import HeldBack, batches, held_back, plan_pins, stops
 from perfguard.offline.sources import Maps
+from perfguard.rebalance.holds import MOVEMENT_FLAGS
 from perfguard.rebalance.moves import Caps, Move
 from perfguard.rebalance.types import TINY_WEIGHT
 from perfguard.upmap.down_osds import NO_RAWS, Raws
+from perfguard.upmap.pins import INCOMPLETE
+from perfguard.watch.stop_conditions import STOP_CHECKS
 
 from ..fakes.mon_model import Stored
 from ..fakes.straw_cluster import StrawCluster
@@ -22,7 +26,7 @@ CAPS = Caps(pgs=8, bytes=1 << 60, source=2, primary=2, target=1, host=4)
 
 def maps_of(cluster: StrawCluster) -> Maps:
     return Maps(cluster.map_view().osdmap, cluster.crush(cluster.map_view().crush_version),
-                {1: 1 << 30, 2: 1 << 30})
+                Signals(PgCounts(), pool_bytes={1: 1 << 30, 2: 1 << 30}))
 
 
 def rows_of(cluster: StrawCluster) -> List[PgSets]:
@@ -34,7 +38,7 @@ def rows_of(cluster: StrawCluster) -> List[PgSets]:
 def found(cluster: StrawCluster, rows: Iterable[PgSets] = (), raws: Raws = NO_RAWS) -> HeldBack:
     maps = maps_of(cluster)
     assert maps.crush is not None
-    return held_back(maps, maps.crush, list(rows) or rows_of(cluster), raws)
+    return held_back(maps, maps.crush, list(rows) or rows_of(cluster), raws, 250)
 
 
 def planned(cluster: StrawCluster, plan: HeldBack) -> List[List[Move]]:
@@ -113,11 +117,54 @@ def test_a_vector_is_released_where_the_placement_by_crush_is_known() -> None:
 
 
 @pytest.mark.parametrize('state', [
-    'peering', 'active+clean+laggy', 'stale+active+clean', 'active+remapped+backfill_toofull'])
+    'peering', 'active+clean+laggy', 'stale+active+clean', 'active+remapped+backfill_toofull',
+    'active+clean+wait', 'active+recovery_unfound+degraded', 'active+recovery_toofull+degraded'])
 def test_nothing_is_released_while_a_pg_is_in_trouble(state: str) -> None:
+    maps = maps_of(StrawCluster())
     rows = [PgSets('1.0', (0, 1), (0, 1), 'active+clean'), PgSets('1.1', (0, 1), (0, 1))]
-    assert trouble(rows) == ''
-    assert 'PG 1.1 is' in trouble([rows[0], rows[1]._replace(state=state)])
+    assert stops(maps, rows) == []
+    assert '1 PG' in stops(maps, [rows[0], rows[1]._replace(state=state)])[0].text
+
+
+@pytest.mark.parametrize('name', STOP_CHECKS)
+def test_nothing_is_released_while_a_health_check_stops_the_module(name: str) -> None:
+    maps = maps_of(StrawCluster())
+    checks = replace(maps.signals, health={name: 'the summary'})
+    assert 'the summary' in stops(replace(maps, signals=checks), [])[0].text
+    assert stops(replace(maps, signals=replace(maps.signals, muted=frozenset({name}))), []) == []
+
+
+@pytest.mark.parametrize('flag', MOVEMENT_FLAGS)
+def test_nothing_is_released_while_no_data_may_move(flag: str) -> None:
+    cluster = StrawCluster()
+    cluster.flags.add(flag)
+    assert 'ceph osd unset ' + flag in stops(maps_of(cluster), [])[0].text
+
+
+def test_pgs_that_have_nowhere_to_move_delay_no_release() -> None:
+    """CRUSH finds too few OSDs for them, so they are clean and remapped for ever."""
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    rows = [row if row.pgid in pinned else row._replace(
+        up=row.up[:2] if pool_of(row.pgid) == 1 else (*row.up[:2], NO_OSD),
+        state='active+clean+remapped') for row in rows_of(cluster)]
+    plan = found(cluster, rows)
+    assert sorted(plan.pins) == pinned and not plan.in_flight
+    assert len(planned(cluster, plan)[0]) == len(planned(cluster, found(cluster))[0])
+    assert not stops(maps_of(cluster), rows)
+    maps = maps_of(cluster)
+    pins = plan_pins(maps.osdmap, rows, maps.crush)
+    assert not pins.entries and set(pins.unpinnable.values()) == {INCOMPLETE}
+
+
+def test_no_osd_gets_more_pgs_than_the_mons_allow() -> None:
+    cluster, pinned, _ = expanded()
+    maps = maps_of(cluster)
+    assert maps.crush is not None
+    plan = held_back(maps, maps.crush, rows_of(cluster), NO_RAWS, 3)
+    arriving = Counter(osd for move in plan.moves for osd in move.targets)
+    assert set(arriving.values()) == {3} and len(plan.moves) < len(pinned)
+    assert 'mon_max_pg_per_osd (3)' in ' '.join(plan.left.values())
 
 
 def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
@@ -134,7 +181,7 @@ def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
         osds = {**maps.osdmap.osds, target: replace(maps.osdmap.osds[target], **changes)}
         assert maps.crush is not None
         return held_back(replace(maps, osdmap=replace(maps.osdmap, osds=osds)), maps.crush,
-                         rows_of(cluster), NO_RAWS)
+                         rows_of(cluster), NO_RAWS, 250)
 
     for other in (with_target(fullness='nearfull'), with_target(up=False)):
         assert not any(target in move.targets for move in other.moves) and other.moves

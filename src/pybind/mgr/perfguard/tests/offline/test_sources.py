@@ -11,14 +11,18 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future
 from perfguard.offline import command
 from perfguard.offline.sources import BadInput, Terminal
 
-from .test_command import CRUSH_DUMP, OSD_DF, OSD_DUMP, ROWS, Files
+from .test_command import CRUSH_DUMP, FUTURE, OSD_DF, OSD_DUMP, ROWS, Files
 
 ANSWERS: Dict[str, Any] = {
     'osd dump': OSD_DUMP, 'osd crush dump': CRUSH_DUMP, 'osd df': OSD_DF,
     'balancer status': {'active': False, 'mode': 'upmap'}, 'mgr module ls': {'enabled_modules': []},
+    'status': {'health': {'checks': {}}, 'pgmap': {'pgs_by_state': []}}, 'config dump': [],
+    'osd getmap': '',
     'pg dump': {'pg_stats': ROWS}, 'df': {'pools': [{'id': 1, 'stats': {'stored': 256 << 20}}]}}
 
 
@@ -76,8 +80,8 @@ def test_a_live_cluster_gives_the_plan_of_its_dumps(
     assert made.words == {'name': 'client.me', 'clustername': 'ceph', 'conf': 'C',
                           'env': 'CEPH_ARGS'} and made.set == {'keyring': 'K'}
     assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
-        ('mgr', 'pg dump'), ('mgr', 'balancer status'), ('mon', 'mgr module ls'),
-        ('mon', 'osd dump'), ('mon', 'osd crush dump'), ('mon', 'df')]
+        ('mgr', 'pg dump'), ('mon', 'mgr module ls'), ('mon', 'osd dump'),
+        ('mon', 'osd crush dump'), ('mon', 'status'), ('mon', 'df'), ('mgr', 'balancer status')]
 
 
 def test_an_error_of_the_cluster_is_one_line(
@@ -118,6 +122,32 @@ def test_a_balancer_that_is_on_is_reported(
     monkeypatch.setitem(ANSWERS, 'balancer status', {'active': active, 'mode': 'upmap'})
     assert command.main(['pin', '--live']) == 0
     assert ('ceph balancer off' in capsys.readouterr().err) == active
+
+
+def test_the_configuration_decides_on_weight_sets_and_the_limit_of_pgs(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = {'-1': [{'bucket_id': -1, 'weight_set': [[1.0] * 10]}]}
+    monkeypatch.setitem(ANSWERS, 'osd crush dump', {**CRUSH_DUMP, 'choose_args': sets})
+    monkeypatch.setattr(command.crush_preview, 'outlook', lambda *given: Future(
+        FUTURE, CrushRules.from_dump(CRUSH_DUMP)))
+    assert command.main(['expand', '--live']) == 0
+    assert capsys.readouterr().err.count('weight set') == 0
+    for name, value, words in (('osd_crush_update_weight_set', 'false', 'no PG would move'),
+                               ('mon_max_pg_per_osd', '1', 'mon_max_pg_per_osd (1)')):
+        monkeypatch.setitem(ANSWERS, 'config dump', [
+            {'section': 'global', 'name': name, 'value': value, 'mask': ''}])
+        assert command.main(['expand', '--live']) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_nothing_is_released_while_the_balancer_is_on(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(ANSWERS, 'osd dump', {**OSD_DUMP, 'flags_set': []})
+    monkeypatch.setitem(ANSWERS, 'balancer status', {'active': True, 'mode': 'upmap'})
+    assert command.main(['release', '--live']) == 2
+    assert 'ceph balancer off' in capsys.readouterr().err
+    assert command.main(['plan', '--live']) == 0
+    assert 'ceph balancer off' in capsys.readouterr().err
 
 
 def test_the_commands_go_to_the_cluster_that_was_read(
