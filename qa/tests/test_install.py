@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Callable
 
+import pytest
+
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 
@@ -67,3 +69,19 @@ def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[...,
 
     cluster = make_cluster('pacific', osds=0, module_dir=library / 'perfguard')
     assert Guard(cluster).get('status')['phase'] == 'IDLE'
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_a_mgr_whose_python_is_too_old_says_so(
+        release: str, tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
+    module = tmp_path / 'perfguard'
+    shutil.copytree(CHECKOUT / 'src/pybind/mgr/perfguard', module,
+                    ignore=shutil.ignore_patterns('__pycache__', 'node_modules', 'tests'))
+    version = module / 'version.py'
+    version.write_text(version.read_text().replace('(3, 9)', '(3, 99)'))
+    cluster = make_cluster(release, osds=0, module_dir=module)
+    row, = (row for row in cluster.mon('mgr module ls')['disabled_modules']
+            if row['name'] == 'perfguard')
+    assert not row['can_run'] and 'requires Python 3.99 or later' in row['error_string']
+    refused = cluster.ceph('mgr', 'module', 'enable', 'perfguard', check=False)
+    assert refused.returncode != 0 and 'requires Python 3.99 or later' in refused.stderr
