@@ -39,6 +39,9 @@ dpkg -P ceph-mgr-perfguard
 test ! -e /usr/share/ceph/mgr/perfguard
 after=$(find /usr /etc -path "*/__pycache__*" -prune -o -print | sort | cksum)
 test "$before" = "$after"
+dpkg -i /given/ceph-mgr-perfguard_*.deb
+rm -r /usr/share/ceph/mgr/perfguard
+dpkg -P ceph-mgr-perfguard
 echo "nothing is left"
 '''
 #: Every package of Ceph is built again from what is installed, with its scripts, under a higher

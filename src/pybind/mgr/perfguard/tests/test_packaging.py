@@ -60,3 +60,15 @@ def test_ceph_mgr_on_an_older_python_reports_it() -> None:
 @pytest.mark.parametrize('name', ['__init__', 'version', 'too_old'])
 def test_what_an_older_python_reads_is_valid_there(name: str) -> None:
     ast.parse((PACKAGE / (name + '.py')).read_text(), feature_version=(3, 6))
+
+
+@pytest.mark.parametrize('path', sorted(CHECKOUT.glob('debian/*.p*')), ids=lambda path: path.name)
+@pytest.mark.parametrize('argument', ['configure', 'remove', 'upgrade'])
+def test_scripts_of_the_package_do_not_need_the_module_s_directory(
+        path: Path, argument: str, tmp_path: Path) -> None:
+    """It may have been moved or removed by hand."""
+    script = path.read_text().replace('/usr/share/ceph/mgr', str(tmp_path))
+    assert str(tmp_path) in script
+    done = subprocess.run(['sh', '-s', argument], input=script.replace('#DEBHELPER#', ''),
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
