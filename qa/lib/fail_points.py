@@ -56,7 +56,7 @@ def wait_standby(cluster: Cluster) -> None:
 
 
 def record(cluster: Cluster, story: Callable[[], None]) -> List[str]:
-    """What a story writes and sends, in order: "before 1 put campaign/a/head"."""
+    """What a story writes and sends, in order: "before 1 put campaign/head"."""
     armed = cluster.directory / ARMED
     recorded = Path(str(armed) + '.recorded')
     recorded.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ class FailPoint:
         self._counts: CounterType[str] = Counter()
 
     def passes(self, when: str, name: str) -> None:
-        """The file has one instant a line; "before 2 put campaign/a/head" is the second time since
+        """The file has one instant a line; "before 2 put campaign/head" is the second time since
         the file was written."""
         try:
             text = self._armed.read_text()

@@ -2,7 +2,7 @@
 """The active mgr is killed at named writes and commands of each story; a standby finishes it.
 
 An instant is before or after the first or second write or command of one name, such as "put
-pins/N/a/head" or "osd pg-upmap-items". The nightly tier takes a sample of each story's instants
+pins/N/head" or "osd pg-upmap-items". The nightly tier takes a sample of each story's instants
 that differs from run to run: 8 of each, another number with PERFGUARD_CRASHES, or all of them with
 PERFGUARD_CRASHES=1. Each of the sample is tried until it came, or is named with the reason why not
 every story passes it.

@@ -224,7 +224,7 @@ def test_failover_moves_the_metrics(scraped: Scraped) -> None:
     cluster, prometheus = scraped.cluster, scraped.prometheus
     before = cluster.active_mgr()
     # What the next mgr cannot read raises a health check, which the alert is about.
-    cluster.mon('config-key set', key='mgr/perfguard/campaign/a/head', val='{"broken')
+    cluster.mon('config-key set', key='mgr/perfguard/campaign/head', val='{"broken')
     after = cluster.mgr_fail()
     assert after != before
     instance = 'ceph_perfguard_campaign_phase{phase="IDLE",instance="%s:%d"}'

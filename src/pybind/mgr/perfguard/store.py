@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard's documents in the mgr's key/value store.
 
-The mon refuses values over 64 KiB and nothing protects a value from damage, so each document
-carries a checksum and a sequence number, and is kept twice. Each write is a commit of the mons: a
-document that fits is one value, a longer one is split into parts. Reading takes the
-newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
-raised. A crash between the two writes leaves the older copy, which every caller can continue from.
-JSON that is whole may still have wrong types: `load` sets it aside before a turn fails on it.
+The mons replicate each value and refuse those over 64 KiB. A document that fits is one value, its
+head. A longer one is split into parts, which are written beside those of the document before: the
+head, which is written last, says which parts count. So a crash between any two writes leaves the
+document before, which every caller can continue from. A document that cannot be read is set aside
+(`damaged/...`) and reported, never raised. JSON that is whole may still have wrong types: `load`
+sets it aside before a turn fails on it.
 """
 import contextlib
 import json
 import time
-import zlib
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
                     TypeVar)
 
 from .codec import Malformed, decode
-from .errors import PerfguardError
 from .tables import listed
 
 T = TypeVar('T')
 
-#: Version of the documents' layout; a newer one is left alone, not guessed at. In layout 1 the head
-#: is a value of its own, beside the parts; in layout 2 the document is the last entry of the head.
-VERSION = 2
-PARTED, WHOLE = 1, 2
-DOCUMENT = ', "document": '
+#: Version of the documents' layout; a newer one is left alone, not guessed at.
+VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
-COPIES = ('a', 'b')
-#: Prefix of unreadable documents, and of the mark of those without another copy.
+#: Prefix of what was set aside, and the suffix of the mark of documents that were lost by that.
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
 STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'crushmap', 'crushbefore', 'drained',
@@ -48,22 +42,15 @@ class KeyValue(Protocol):
     def get_store_prefix(self, key_prefix: str) -> Dict[str, str]: ...
 
 
-class Damaged(PerfguardError):
-    """A stored copy that cannot be used; the text says why."""
-
-
 class Store:
     """Documents (anything json can hold) by name. For one thread, except `note`."""
 
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
-        self._sequence: Dict[str, int] = {}
-        #: Copy that was written or read last, by document.
-        self._newest: Dict[str, str] = {}
-        #: Documents that were set aside since the module started: (key, reason). One copy of a
-        #: document may be damaged by a crash between two writes: then the other one serves.
+        #: Documents and notes that are no JSON, and were set aside since the module started: (name,
+        #: reason).
         self.damaged: List[Tuple[str, str]] = []
-        #: Documents without an intact copy.
+        #: Documents that were set aside, with those that had wrong types.
         self.unreadable: Set[str] = set()
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
@@ -81,49 +68,46 @@ class Store:
         self._named: List[str] = []
 
     def put(self, name: str, document: Any) -> None:
-        """Write both copies of a document, one after the other."""
+        """Write a document; until its head is written, the document before counts."""
         if name in self.foreign:
             return
-        sequence = self._sequence.get(name, 0) + 1
-        self._sequence[name] = sequence
-        head, parts = _encode(document, sequence)
-        # Overwrite the newest copy last, so that one copy is always complete.
-        for copy in sorted(COPIES, key=lambda copy: copy == self._newest.get(name)):
-            # Write the head last: until then the checksum fails and the other copy is used.
-            for number, part in enumerate(parts):
-                self._kv.set_store(f'{name}/{copy}/{number:04d}', part)
-            self._kv.set_store(f'{name}/{copy}/head', head)
-            self._newest[name] = copy
-            self._drop_parts(name, copy, keep=len(parts))
+        body = json.dumps(document, separators=(',', ':'))
+        parts: Dict[str, str] = {}
+        head = '{"version": %d, "document": %s}' % (VERSION, body)
+        if len(body) > PART_BYTES:
+            slot = 'b' if self._slot(name) == 'a' else 'a'
+            parts = {f'{name}/{slot}/{begin // PART_BYTES:04d}': body[begin:begin + PART_BYTES]
+                     for begin in range(0, len(body), PART_BYTES)}
+            head = json.dumps({'version': VERSION, 'slot': slot, 'parts': len(parts)})
+        for key, part in parts.items():
+            self._kv.set_store(key, part)
+        self._kv.set_store(f'{name}/head', head)
+        for key in self._kv.get_store_prefix(name + '/').keys() - parts.keys() - {f'{name}/head'}:
+            self._kv.set_store(key, None)
         self._removed.pop(name, None)
         if name.startswith(VERIFIED):
             self._unverified[name] = document
 
     def get(self, name: str) -> Optional[Any]:
-        """The newest intact copy of a document; None if there is none, or if a newer perfguard
-        wrote it."""
-        if self.newer(name):
-            self.foreign.add(name)
+        """A document; None if there is none, if it is not readable, or if a newer perfguard wrote
+        it."""
+        raw = self._kv.get_store(f'{name}/head')
+        if raw is None:
             return None
-        best: Optional[Tuple[int, Any, str]] = None
-        damaged = False
-        for copy in COPIES:
-            try:
-                found = self._read(name, copy)
-            except Damaged as reason:
-                self._set_aside(name, copy, str(reason))
-                damaged = True
-                continue
-            if found is not None and (best is None or found[0] > best[0]):
-                best = (*found, copy)
-        if best is None:
-            if damaged:
-                self.unreadable.add(name)
-                self._mark_lost(name)
+        try:
+            head = json.loads(raw)
+            if head['version'] > VERSION:
+                self.foreign.add(name)
+                return None
+            if 'slot' not in head:
+                return head['document']
+            parts: List[Any] = [self._kv.get_store(f'{name}/{head["slot"]}/{number:04d}')
+                                for number in range(head['parts'])]
+            return json.loads(''.join(parts))  # TypeError where one is missing
+        except (ValueError, LookupError, TypeError) as error:
+            self.refuse(name)
+            self.damaged.append((name, 'not readable: %s' % error))
             return None
-        sequence, document, self._newest[name] = best
-        self._sequence[name] = max(sequence, self._sequence.get(name, 0))
-        return document
 
     def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
         """A document as a value with this type hint; `empty` if there is none.
@@ -139,11 +123,9 @@ class Store:
 
     def newer(self, name: str) -> bool:
         """Whether a newer version wrote the document."""
-        for copy in COPIES:
-            with contextlib.suppress(ValueError, LookupError, TypeError):
-                raw = self._kv.get_store(f'{name}/{copy}/head') or '{}'
-                if json.loads(raw)['version'] > VERSION:
-                    return True
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            version: int = json.loads(self._kv.get_store(f'{name}/head') or '{}')['version']
+            return version > VERSION
         return False
 
     @property
@@ -158,14 +140,15 @@ class Store:
         self.losses = []
         self.damaged.clear()
         self.unreadable.clear()
-        for name in self.names('damaged/'):
-            self.remove(name)
+        for key in self._kv.get_store_prefix(ASIDE):
+            self._kv.set_store(key, None)
 
     def set_aside(self, name: str) -> None:
         """Set a document aside before another one is written in its place."""
         self.foreign.discard(name)
-        for copy in COPIES:
-            self._move_aside(f'{name}/{copy}/')
+        for key, value in self._kv.get_store_prefix(name + '/').items():
+            self._kv.set_store(ASIDE + key, value)
+            self._kv.set_store(key, None)
 
     def refuse(self, name: str) -> None:
         """Keep an intact document with invalid contents as damaged/..., and report it."""
@@ -185,8 +168,7 @@ class Store:
         if name in self.foreign:
             return
         self._unverified.pop(name, None)
-        # Heads first: a copy without a head does not count, a head without its parts counts as
-        # damaged.
+        # The head first: a head without its parts would count as damaged.
         keys = sorted(self._kv.get_store_prefix(name + '/'),
                       key=lambda key: not key.endswith('/head'))
         for key in keys:
@@ -204,15 +186,13 @@ class Store:
         return bool(self._removed) or None in self._noted.copy().values()
 
     def unverified(self) -> Dict[str, Optional[str]]:
-        """Keys and values, of one copy each, that have to be read back from the mons. None: the key
-        was removed."""
+        """Keys and values that have to be read back from the mons. None: the key was removed."""
         found = self._noted.copy()
         self._named = list(found)
         for keys in self._removed.values():
             found.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
         for name in self._unverified:
-            prefix = '%s/%s/' % (name, self._newest[name])
-            found.update(self._kv.get_store_prefix(prefix))
+            found.update(self._kv.get_store_prefix(name + '/'))
         return found
 
     def is_verified(self, name: str) -> bool:
@@ -265,8 +245,8 @@ class Store:
 
     def names(self, prefix: str) -> List[str]:
         """Names of the documents that begin with `prefix`, sorted."""
-        keys = self._kv.get_store_prefix(prefix)
-        return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
+        return sorted(key[:-len('/head')] for key in self._kv.get_store_prefix(prefix)
+                      if key.endswith('/head'))
 
     def withheld(self) -> List[str]:
         """Documents of a newer perfguard that prevent all actions, because they describe changes of
@@ -275,64 +255,23 @@ class Store:
                        if self.newer(name)})
 
     def lost_earlier(self) -> List[str]:
-        """Documents and notes of which an earlier mgr found no intact copy."""
+        """Documents and notes that an earlier mgr could not read."""
         lost = {key[len(ASIDE):-len(LOST)] for key in self._kv.get_store_prefix(ASIDE)
                 if key.endswith(LOST)}
         return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
 
     def _mark_lost(self, name: str) -> None:
-        self._kv.set_store(ASIDE + name + LOST, 'no complete copy exists')
+        self._kv.set_store(ASIDE + name + LOST, 'could not be read')
 
-    def _read(self, name: str, copy: str) -> Optional[Tuple[int, Any]]:
-        raw = self._kv.get_store(f'{name}/{copy}/head')
-        if raw is None:
-            return None
-        begin, found, rest = raw.partition(DOCUMENT)
-        body = rest[:-1]
-        try:
-            head = json.loads(begin + '}' if found else raw)
-            if head['version'] == PARTED:
-                parts = [self._kv.get_store(f'{name}/{copy}/{number:04d}')
-                         for number in range(head['parts'])]
-                body = ''.join(part for part in parts if part is not None)
-            if zlib.crc32(body.encode()) != head['crc']:
-                raise Damaged('checksum does not match')
-            return int(head['sequence']), json.loads(body)
-        except (ValueError, LookupError, TypeError) as error:
-            raise Damaged(f'not readable: {error}') from None
-
-    def _set_aside(self, name: str, copy: str, reason: str) -> None:
-        prefix = f'{name}/{copy}/'
-        self._move_aside(prefix)
-        self.damaged.append((prefix.rstrip('/'), reason))
-
-    def _move_aside(self, prefix: str) -> None:
-        for key, value in self._kv.get_store_prefix(prefix).items():
-            self._kv.set_store(ASIDE + key, value)
-            self._kv.set_store(key, None)
-
-    def _drop_parts(self, name: str, copy: str, keep: int) -> None:
-        """Remove the parts of a longer document that was here before."""
-        number = keep
-        while self._kv.get_store(f'{name}/{copy}/{number:04d}') is not None:
-            self._kv.set_store(f'{name}/{copy}/{number:04d}', None)
-            number += 1
-
-
-def _encode(document: Any, sequence: int) -> Tuple[str, List[str]]:
-    """The head of a copy, and its parts if it does not hold the document itself."""
-    body = json.dumps(document, separators=(',', ':'))
-    head = {'version': WHOLE, 'sequence': sequence, 'crc': zlib.crc32(body.encode())}
-    if len(body) <= PART_BYTES:
-        return json.dumps(head)[:-1] + DOCUMENT + body + '}', []
-    parts = [body[i:i + PART_BYTES] for i in range(0, len(body), PART_BYTES)]
-    return json.dumps({**head, 'version': PARTED, 'parts': len(parts)}), parts
+    def _slot(self, name: str) -> str:
+        """Of the parts that count; '' if there are none."""
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            return str(json.loads(self._kv.get_store(f'{name}/head') or '{}')['slot'])
+        return ''
 
 
 # ---- Texts on unreadable parts of the stored state
 
-#: Prefix of pending requests in the store.
-REQUESTS = 'requests'
 #: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline'})
@@ -346,23 +285,15 @@ class Loss(NamedTuple):
     document: str = ''
 
 
-def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[Loss]]:
-    """Texts on damaged documents that this mgr has read, and the losses among them.
+def found(store: Store, lost: Sequence[str]) -> List[Loss]:
+    """What this mgr could not read.
 
     `lost`: documents that could be read, but had invalid contents.
     """
-    noted: List[str] = []
     losses = [Loss('cannot read %s' % text) for text in lost]
-    for key, reason in store.damaged:
-        text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
-        # One copy of a document may be damaged by a crash; then the other one is used.
-        if key.rsplit('/', 1)[0] in store.unreadable or key.startswith(REQUESTS):
-            losses.append(Loss(text, key.split('/')[0]))
-        else:
-            noted.append(text)
-    if 'campaign' in store.unreadable:
-        losses.append(Loss(ADVICE, 'campaign'))
-    return noted + [loss.text for loss in losses], losses
+    losses += [Loss('%s: %s; set aside as %s%s' % (name, reason, ASIDE, name), name.split('/')[0])
+               for name, reason in store.damaged]
+    return losses + ([Loss(ADVICE, 'campaign')] if 'campaign' in store.unreadable else [])
 
 
 def found_earlier(store: Store) -> List[Loss]:

@@ -32,9 +32,9 @@ class Ownership:
         self._jobs.journal.load(now)
         self._publishing.events.load()
         self._jobs.load(now)
-        noted, losses = found(self._store, self._load_shared())
-        for text in noted:
-            self._publishing.note(Event('store', text))
+        losses = found(self._store, self._load_shared())
+        for loss in losses:
+            self._publishing.note(Event('store', loss.text))
         self._store.losses = losses + found_earlier(self._store)
         self._jobs.rebalance.resumed()
 

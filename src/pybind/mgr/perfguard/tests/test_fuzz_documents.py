@@ -7,7 +7,6 @@ import contextlib
 import copy
 import io
 import json
-import zlib
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfguard.errors import Refused
 from perfguard.offline import command
-from perfguard.store import Store
+from perfguard.store import VERSION, Store
 
 from .fakes import recording
 from .fakes.driver import Driver
@@ -65,19 +64,16 @@ def spoiled(document: Any) -> st.SearchStrategy:
 # ---- documents of the previous mgr
 
 def names(stored: Dict[str, str]) -> List[str]:
-    return sorted({key.rsplit('/', 2)[0] for key in stored if key.endswith('/head')})
+    return sorted(key[:-len('/head')] for key in stored if key.endswith('/head'))
 
 
 def document_of(stored: Dict[str, str], name: str) -> Any:
-    return json.loads(stored[name + '/a/head'].partition(', "document": ')[2][:-1])
+    return json.loads(stored[name + '/head'])['document']
 
 
 def with_document(stored: Dict[str, str], name: str, document: Any) -> Dict[str, str]:
-    """With other contents in both copies of a document, whose checksums are right."""
-    head, body = stored[name + '/a/head'].partition(', "document": ')[0], json.dumps(document)
-    head = json.dumps({**json.loads(head + '}'), 'crc': zlib.crc32(body.encode())})
-    return {**stored, **{'%s/%s/head' % (name, each): '%s, "document": %s}' % (head[:-1], body)
-                         for each in 'ab'}}
+    """With other contents of a document."""
+    return {**stored, name + '/head': json.dumps({'version': VERSION, 'document': document})}
 
 
 #: Story -> document, place and value with which each turn of the loop has failed.

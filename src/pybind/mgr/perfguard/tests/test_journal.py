@@ -151,7 +151,7 @@ def test_it_writes_no_campaign_and_no_pins_any_more(what: str) -> None:
     assert driver.loop.journal.fenced and records(driver) == before
     if what in ('rollback', 'shutdown'):
         assert waits.refused is not None and waits.refused.errno == errno.EAGAIN
-        assert 'shutdown/a/head' not in driver.kv.data
+        assert 'shutdown/head' not in driver.kv.data
 
 
 def test_it_forgets_no_drains_any_more() -> None:
@@ -331,7 +331,7 @@ def test_a_shutdown_whose_removal_was_lost_ends_no_later_campaign() -> None:
     driver.kv.losing = True
     driver.run_until(lambda: driver.loop.shutdown.done)
     driver.kv.losing = False
-    driver.kv.lost = {key: '{}' for key in ('shutdown/a/head', 'shutdown/b/head')}
+    driver.kv.lost = {'shutdown/head': '{}'}
     driver.run(1)
     assert not driver.kv.lost
     driver.to_releasing()

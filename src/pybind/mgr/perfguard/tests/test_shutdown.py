@@ -15,7 +15,7 @@ from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setti
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder
-from perfguard.store import REQUESTS, Store
+from perfguard.store import Store
 
 from .fakes.cluster import FakeCluster
 from .fakes.driver import Driver
@@ -218,7 +218,7 @@ def test_lost_state_names_what_may_be_left_with_its_command() -> None:
 def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     driver = Driver()
     driver.loop._store.put('shutdown', {'since': 1.0})
-    driver.loop._store.note(REQUESTS, encode(Request('prepare')))
+    driver.loop._store.note(Request.document, encode(Request('prepare')))
     driver.restart()
     driver.turn()
     assert driver.phase == 'IDLE' and driver.cluster.sent == []

@@ -210,7 +210,7 @@ def test_probes_are_compared_with_a_baseline_of_before(
                                                   'rescue'))
 def test_what_a_newer_version_has_left_is_kept_and_reported(version: str, story: str) -> None:
     """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
-    newer = {key: value.replace('"version": 2', '"version": %d' % (VERSION + 1), 1)
+    newer = {key: value.replace('"version": %d' % VERSION, '"version": %d' % (VERSION + 1), 1)
              for key, value in RECORDED[version][story]['store'].items()}
     RECORDED['newer'] = {story: {**RECORDED[version][story], 'store': newer}}
     try:

@@ -187,8 +187,8 @@ class CrashPlay:
 
     def _documents(self) -> List[str]:
         return sorted({key.split('/')[0] for key in self.driver.kv.data} - {
-            # Written now and then; a copy that a crash left half written is set aside.
-            'events', 'events_recent', 'baseline', 'watch', 'damaged'})
+            # Written now and then.
+            'events', 'events_recent', 'baseline', 'watch'})
 
 
 def unlike(story: CrashStory, quiet: Dict[str, Any], at: Optional[int],

@@ -526,17 +526,6 @@ def test_documents_of_a_wrong_shape(document: Any) -> None:
     assert driver.states()['primary affinity'] == 'idle'
 
 
-def test_one_damaged_copy() -> None:
-    driver = climbed()
-    for key in driver.kv.data:
-        if key.startswith('mitigation/b/'):
-            driver.kv.data[key] = 'x'
-    driver.restart()
-    driver.trouble(False)
-    driver.run(ALL_UNDONE_TURNS)
-    assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
-
-
 # ---- another mgr is active
 
 def test_an_mgr_that_is_not_active_any_more_writes_nothing() -> None:

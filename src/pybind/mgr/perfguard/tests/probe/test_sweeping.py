@@ -10,6 +10,7 @@ from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.probe.resources import CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
+from ..test_store import written_by_a_newer_version
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
 IN_POOL = RunOrder(words=WORDS, pool='rep')
@@ -198,8 +199,7 @@ def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict
             document.pop(key, None)
     driver.loop._store.put(name, document)
     if how == 'layout':
-        for key in ('%s/%s/head' % (name, copy) for copy in 'ab'):
-            driver.kv.data[key] = driver.kv.data[key].replace('"version": 2', '"version": 3', 1)
+        written_by_a_newer_version(driver.kv, name)
     return stored(driver, name)
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Sequence
+from unittest import mock
 
 import pytest
 
@@ -299,9 +300,10 @@ def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
 
 def test_what_is_counted_is_written_four_times_an_hour() -> None:
     driver = chronic()
-    before = json.loads(driver.kv.data['chronic/a/head'])['sequence']
-    intermittent(60, driver)
-    assert 3 <= json.loads(driver.kv.data['chronic/a/head'])['sequence'] - before <= 4
+    written: List[str] = []
+    with mock.patch.object(driver.kv, 'set_store', lambda key, _: written.append(key)):
+        intermittent(60, driver)
+    assert 3 <= written.count('chronic/head') <= 4
 
 
 def test_a_slow_pool_begins_and_ends() -> None:
@@ -378,16 +380,14 @@ def test_documents_of_a_wrong_shape(name: str, document: Any) -> None:
     json.dumps(driver.loop.status(), allow_nan=False)
 
 
-@pytest.mark.parametrize('keep', [0, 1])
-def test_damaged_documents(keep: int) -> None:
-    """Of the two copies one, or none, is whole."""
+def test_damaged_documents() -> None:
     driver = Watched()
     for key in list(driver.kv.data):
-        if key.startswith(('watch/', 'baseline/')) and ('/b/' in key or not keep):
+        if key.startswith(('watch/', 'baseline/')):
             driver.kv.data[key] = 'x' + driver.kv.data[key][:20]
     driver.restart()
     driver.turn(PERIOD)
-    assert driver.pool['read_baseline_ms'] == (1.0 if keep else None)
+    assert driver.pool['read_baseline_ms'] is None
     assert driver.events('store')
     driver.minutes(2)
     assert driver.pool['read_baseline_ms'] == 1.0
