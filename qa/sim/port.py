@@ -471,6 +471,9 @@ class SimCluster:
     def stored_options(self) -> Mapping[str, Mapping[str, str]]:
         return {who: dict(options) for who, options in self.config.items()}
 
+    def ordered_flags(self) -> FrozenSet[str]:
+        return frozenset()
+
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
                      for name, value in options.items())

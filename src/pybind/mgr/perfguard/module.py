@@ -31,7 +31,7 @@ LOOK_SECONDS = 5.0
 class Module(Commands, MgrModule):
     CLICommand = CLICommand
     MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
-    NOTIFY_TYPES = notify_types('osd_map')
+    NOTIFY_TYPES = notify_types('osd_map', 'clog')
     #: Of the module database, where the release has one.
     SCHEMA = SCHEMA
     SCHEMA_VERSIONED = [SCHEMA]
@@ -109,8 +109,12 @@ class Module(Commands, MgrModule):
         self._options.notify()
         self.loop.wake()
 
-    def notify(self, notify_type: Any, notify_id: str) -> None:
-        self.loop.wake_for_map()
+    def notify(self, notify_type: Any, notify_id: Any) -> None:
+        """`notify_id`: of "clog", the entry."""
+        if notify_type == 'clog':
+            self._cluster.hear(notify_id)
+        else:
+            self.loop.wake_for_map()
 
 
 # ---- "ceph mgr self-test module perfguard": it changes nothing

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The observation that all jobs share in one turn of the loop, as frozen data."""
 from dataclasses import dataclass, field
-from typing import (Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Set,
-                    Tuple)
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
+                    Optional, Set, Tuple)
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
@@ -37,6 +37,8 @@ class Settings:
     stored: Optional[Mapping[str, Mapping[str, str]]] = None
     #: The balancer was switched off, but a plan of its own may still change upmaps.
     balancer_busy: bool = False
+    #: Flags that others have ordered to set, perhaps while perfguard had them set.
+    ordered_flags: AbstractSet[str] = frozenset()
 
     @property
     def balancer_stored(self) -> Optional[str]:

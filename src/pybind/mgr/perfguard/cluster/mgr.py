@@ -15,6 +15,7 @@ from . import crush_preview, inventory
 from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
                     osdmap_from_dump, pool_counts)
+from .flag_orders import FlagOrders
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
@@ -40,6 +41,8 @@ MOST_PGS_AT_ONCE = 4096
 #: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
 UPMAP_MODES = ('upmap', 'upmap-read')
+#: Entries of the audit log from before this mgr became active; about 0.3 MB.
+AUDIT_ENTRIES = 1000
 
 
 class MapView:
@@ -92,6 +95,8 @@ class MgrCluster:
         self._asking = OsdCommands(mgr, time.monotonic)
         self._questions = OsdQuestions(self._asking, time.monotonic)
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
+        self._flag_orders = FlagOrders()
+        self._audit_read = False
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
 
@@ -207,6 +212,18 @@ class MgrCluster:
             log.warning('config dump: %s', reply.error or 'no answer')
             return None
         return config_entries(json.loads(reply.out))
+
+    def hear(self, entry: Mapping[str, Any]) -> None:
+        """For the mgr's thread: a new entry of the cluster log or the audit log."""
+        self._flag_orders.hear([entry])
+
+    def ordered_flags(self) -> FrozenSet[str]:
+        if not self._audit_read:
+            self._audit_read = True
+            found = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
+                                  'channel': 'audit', 'format': 'json'})
+            self._flag_orders.hear(json.loads(found or '[]'))
+        return self._flag_orders.standing()
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""

@@ -10,6 +10,7 @@ from ..cluster.types import OsdSet
 from ..mitigation.controller import with_mitigation
 from ..observation import Observation, Settings
 from ..options import Options
+from ..rebalance.holds import NOREBALANCE
 from ..rebalance.requests import Request
 from ..rebalance.throttle import FlightCap
 from .jobs import Jobs
@@ -47,7 +48,9 @@ class Observing:
         crush = self._cluster.crush(view.crush_version)
         return Observation(
             now=self._clock(), signals=signals,
-            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy),
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy,
+                              self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
+                              else frozenset()),
             placement=view.placement, crush=crush, evacuation=self._evacuated(view, crush),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),

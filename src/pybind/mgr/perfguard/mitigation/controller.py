@@ -203,6 +203,7 @@ class Mitigating:
                    if osd in osdmap.osds and osdmap.osds[osd].up},
             mixed=mixed_osds(observed, watched.slow_osds) if policy.affinity else frozenset(),
             in_flight=in_flight,
+            ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             paced=frozenset() if campaign is None or not campaign.open else frozenset(
                 name[len(OSD_OPTION):] for name in campaign.holds.mon
                 if name.startswith(OSD_OPTION)),

@@ -10,7 +10,7 @@ from typing import List, Optional, Set, Tuple
 
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..holds import Held, give_back, hold
+from ..holds import LEFT, Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
 from .evidence import CLEAR_INTERVALS, is_known, troubles
@@ -194,7 +194,7 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
     for setting in step.settings:
         known, value = present(setting, draft.seen)
         if known:
-            held = hold(_held(setting), value)
+            held = LEFT if _is_ordered(setting, draft) else hold(_held(setting), value)
             if held.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
             elif held.send:
@@ -218,6 +218,11 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
         draft.actions += actions
         moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
         draft.put(replace(step, settings=tuple(settings), pgs=moving))
+
+
+def _is_ordered(setting: Setting, draft: _Draft) -> bool:
+    """Whether others have set the flag as well: that changes nothing, but it is an order."""
+    return setting.kind is SettingKind.FLAG and setting.name in draft.seen.ordered_flags
 
 
 def _held(setting: Setting) -> Held:
@@ -244,7 +249,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
             if not known:
                 draft.needs.add(Need.CONFIG)
             else:
-                back = give_back(_held(setting), value)
+                back = LEFT if _is_ordered(setting, draft) else give_back(_held(setting), value)
                 if back.send:
                     draft.actions.append(Put(setting, setting.found))
                 elif back.theirs:

@@ -187,6 +187,8 @@ class LadderView:
     #: Slow OSDs whose clients would read from OSDs of another device class; see
     #: evidence.mixed_osds.
     mixed: FrozenSet[int] = frozenset()
+    #: Flags in force that others have ordered to set as well.
+    ordered_flags: FrozenSet[str] = frozenset()
 
 
 @dataclass(frozen=True)

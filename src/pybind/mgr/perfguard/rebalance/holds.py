@@ -52,7 +52,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds` is
     false when that is complete.
     """
-    flags = _flag(holds, settings.osdmap, norebalance)
+    flags = _flag(holds, settings, norebalance)
     options = _balancer(flags.holds, settings, quiet, begin)
     autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
                            begin)
@@ -84,8 +84,12 @@ def retaken(holds: Holds, name: str) -> Holds:
     return replace(holds, given_up=tuple(each for each in holds.given_up if each != name))
 
 
-def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
-    value = NOREBALANCE if NOREBALANCE in osdmap.flags else None
+def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
+    value = NOREBALANCE if NOREBALANCE in settings.osdmap.flags else None
+    if value and NOREBALANCE in settings.ordered_flags and NOREBALANCE in holds.flags:
+        # "ceph osd set" changes nothing then, but it is an order: an emergency stop.
+        return Reconciled(_with_flag(holds, None), (), (
+            'norebalance was set outside perfguard, too: perfguard leaves it set',))
     if not wanted:
         holds = retaken(holds, NOREBALANCE)
     if NOREBALANCE not in holds.flags:
@@ -100,7 +104,7 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         # changes by others: the flag would be given up, and stay set.
         step = give_back(held, value)
         holds = _with_flag(holds, step.held)
-        return _flag(holds, osdmap, wanted) if step.held is None \
+        return _flag(holds, settings, wanted) if step.held is None \
             else Reconciled(holds, (SetFlag(NOREBALANCE, False),))
     step = hold(held, value) if wanted else give_back(held, value)
     holds = _with_flag(holds, step.held)

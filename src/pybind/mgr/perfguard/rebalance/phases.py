@@ -168,8 +168,8 @@ def _report_evacuation(draft: Draft) -> Draft:
             % (pgs(number), osds))
     draft = draft.set(evacuation_held=0.0)
     return draft.because(
-        Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard keeps norebalance '
-        'cleared meanwhile' % (pgs_are(number), osds)) if leaving else draft
+        Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard does not set '
+        'norebalance meanwhile' % (pgs_are(number), osds)) if leaving else draft
 
 
 def _accept_own_crush(draft: Draft) -> Draft:

@@ -9,6 +9,8 @@ import pytest
 
 from perfguard.rebalance.joining import MAX_BURST_PINS
 
+from .test_flag_orders import entry
+
 pytestmark = pytest.mark.usefixtures('mgr_stub')
 
 
@@ -86,3 +88,12 @@ def test_mons_without_quorum_are_waited_for_once(stopping: bool, timeout: float)
     replies = mgr_cluster(Mons(answers=0), stopping).run(commands(200), timeout=timeout)
     assert [reply.retval for reply in replies] == [None] * 200
     assert time.monotonic() - begin < 30.0
+
+
+def test_flags_that_others_have_ordered_are_known_from_the_log_and_then_by_its_new_entries() -> None:
+    mons = Mons()
+    cluster = mgr_cluster(mons)
+    assert not cluster.ordered_flags() and not cluster.ordered_flags()
+    assert [command['prefix'] for command in mons.sent] == ['log last'], 'it is read once'
+    cluster.hear(entry(1, 'set'))
+    assert cluster.ordered_flags() == {'norebalance'}

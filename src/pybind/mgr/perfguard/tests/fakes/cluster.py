@@ -161,6 +161,8 @@ class FakeCluster:
     epoch: int = 100
     crush_version_: int = 1
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
+    #: Flags that others have ordered to set.
+    ordered: Set[str] = field(default_factory=set)
     ec_flags: FrozenSet[str] = frozenset()
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
@@ -827,7 +829,7 @@ class FakeCluster:
             return FakeReply(-22, error)
         try:
             {'osd set': lambda c: self.flags.add(c['key']),
-             'osd unset': lambda c: self.flags.discard(c['key']),
+             'osd unset': lambda c: self._unset(c['key']),
              'config set': self._config_set,
              'config rm': self._config_rm,
              'osd primary-affinity': lambda c: self.affinity.update({c['id']: c['weight']}),
@@ -845,6 +847,22 @@ class FakeCluster:
         except Refused:
             return FakeReply(-22, 'refused')
         return FakeReply(0)
+
+    def _unset(self, flag: str) -> None:
+        self.flags.discard(flag)
+        self.ordered.discard(flag)
+
+    def order_flag(self, flag: str, is_set: bool = True) -> None:
+        """By an operator."""
+        if is_set:
+            self.flags.add(flag)
+            self.ordered.add(flag)
+        else:
+            self._unset(flag)
+        self.epoch += 1
+
+    def ordered_flags(self) -> FrozenSet[str]:
+        return frozenset(self.ordered)
 
     def _config_set(self, command: Mapping[str, Any]) -> None:
         if command['who'] in ('mgr', 'mon'):

@@ -29,6 +29,8 @@ class World:
     policy: Policy = Policy('act', SECONDS)
     evidence: Evidence = BAD
     flags: Set[str] = field(default_factory=set)
+    #: Flags that others have ordered to set.
+    ordered: Set[str] = field(default_factory=set)
     config: Dict[Tuple[str, str], str] = field(default_factory=lambda: dict(FOUND))
     affinities: Dict[int, float] = field(default_factory=lambda: {i: 1.0 for i in range(20)})
     hosts: Dict[int, str] = field(default_factory=lambda: {i: 'h%d' % (i // 5) for i in range(20)})
@@ -54,7 +56,8 @@ class World:
             for pgid in self.in_flight}
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_flag,
-                          self.campaign_still, mixed=self.mixed)
+                          self.campaign_still, mixed=self.mixed,
+                          ordered_flags=frozenset(self.flags & self.ordered))
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
@@ -311,6 +314,24 @@ def test_clocks_that_jump_hold_nothing_for_ever(jump: float) -> None:
     world.evidence = CLEAR
     world.run(80)
     assert untouched(world)
+
+
+@pytest.mark.parametrize('undoing', [False, True])
+def test_norebalance_that_an_operator_has_ordered_as_well_stays(undoing: bool) -> None:
+    world = World()
+    world.run(15)
+    assert world.stages() == {'norebalance': 'held'}
+    if undoing:
+        world.campaign_still, world.evidence = True, CLEAR
+        world.run(40)
+        assert world.stages() == {'norebalance': 'undoing'}
+        world.campaign_still = False
+    world.ordered.add('norebalance')
+    world.evidence = CLEAR
+    world.run(60)
+    assert world.flags == {'norebalance'} and len(world.puts) == 1
+    assert not any(step.stage in (StepStage.HELD, StepStage.UNDOING)
+                   for step in world.state.steps)
 
 
 # ---- in vain

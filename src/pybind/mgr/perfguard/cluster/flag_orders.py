@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Flags that others have ordered, from the audit log of the mons.
+
+The OSDMap shows neither who has set a flag nor that it was set a second time, which changes
+nothing. The mons write each command that they receive to the audit log, with the entity that sent
+it, and pass new entries to the active mgr, within about a second. What was written before this mgr
+became active is read once: Pacific's mons report the last 50 entries only, so that an order from
+before may be missed there, and so may one whose entry is not there yet when the flag is cleared.
+"""
+import datetime
+import json
+import re
+import threading
+from typing import Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional
+
+#: A command that a mon has received: in brackets up to Reef.
+_COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
+#: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
+_MGR = 'mgr.'
+
+
+class FlagOrders:
+    """`hear` may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Flag -> when others have last ordered to set it, and when it was last ordered to clear
+        #: it, in seconds since the epoch.
+        self._set: Dict[str, float] = {}
+        self._cleared: Dict[str, float] = {}
+
+    def hear(self, entries: Iterable[Mapping[str, object]]) -> None:
+        """`entries`: as "log last" reports them, and as the mgr passes them to modules."""
+        for entry in entries:
+            order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
+            when = None if order is None else _seconds(str(entry.get('stamp')))
+            if order is None or when is None or order.sets and order.entity.startswith(_MGR):
+                continue
+            with self._lock:
+                times = self._set if order.sets else self._cleared
+                times[order.flag] = max(when, times.get(order.flag, 0.0))
+
+    def standing(self) -> FrozenSet[str]:
+        """Flags that others have ordered to set, and that were not ordered to be cleared since."""
+        with self._lock:
+            return frozenset(flag for flag, when in self._set.items()
+                             if when > self._cleared.get(flag, 0.0))
+
+
+class _Order(NamedTuple):
+    entity: str
+    flag: str
+    #: It sets the flag, or clears it.
+    sets: bool
+
+
+def _order(message: str) -> Optional[_Order]:
+    """None: another command."""
+    match = _COMMAND.search(message) if '"osd set"' in message or '"osd unset"' in message else None
+    if match is None:
+        return None
+    try:
+        command = json.loads(match['command'])
+        return _Order(match['entity'], str(command['key']), command['prefix'] == 'osd set')
+    except (LookupError, ValueError):
+        return None
+
+
+def _seconds(stamp: str) -> Optional[float]:
+    try:
+        return datetime.datetime.strptime(stamp, '%Y-%m-%dT%H:%M:%S.%f%z').timestamp()
+    except ValueError:
+        return None

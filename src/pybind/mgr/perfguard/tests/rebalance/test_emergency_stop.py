@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Flags by which operators stop all movement without perfguard: it never clears them."""
+from typing import Callable
+
+import pytest
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver, codes
+
+
+def releasing() -> Driver:
+    driver = Driver(FakeCluster(pgs=48, hosts=12, backfill_seconds=30.0))
+    driver.to_releasing()
+    return driver
+
+
+def paused(driver: Driver) -> None:
+    driver.ask('pause', until=driver.cluster.now + 20.0)
+    driver.run_until(lambda: 'norebalance' in driver.cluster.flags)
+    driver.run(3)
+
+
+def stopped(driver: Driver, flag: str) -> None:
+    """Nothing moves, and nothing is released, until the operator clears the flag."""
+    cluster = driver.cluster
+    released = driver.status['released'] + driver.status['in_flight']
+    for _ in range(120):
+        driver.turn()
+        assert flag in cluster.flags
+    assert 'FOREIGN_FLAG' in codes(driver.status) and driver.phase == 'HOLDING'
+    assert driver.status['released'] + driver.status['in_flight'] == released
+    cluster.order_flag(flag, False)
+    cluster.backfill_seconds = 1.0
+    driver.run_to('DONE', 1000)
+    assert not cluster.flags - {'noscrub'}
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_nobackfill_stops_releases_and_stays(failover: bool) -> None:
+    driver = releasing()
+    driver.cluster.order_flag('nobackfill')
+    if failover:
+        driver.restart()
+        driver.turn()
+    stopped(driver, 'nobackfill')
+
+
+@pytest.mark.parametrize('failover', [False, True])
+def test_norebalance_that_is_set_a_second_time_stays(failover: bool) -> None:
+    """The command changes nothing, and says: "norebalance is set"."""
+    driver = releasing()
+    paused(driver)
+    driver.cluster.order_flag('norebalance')
+    if failover:
+        driver.restart()
+        driver.turn()
+    stopped(driver, 'norebalance')
+    assert any('set outside perfguard, too' in event['what']
+               for event in driver.loop.published.events)
+
+
+def test_norebalance_that_returns_after_it_was_cleared_stays() -> None:
+    """The OSDMap that perfguard sees next has the flag, as if the command had had no effect."""
+    driver = releasing()
+    cluster = driver.cluster
+    paused(driver)
+    driver.run_until(lambda: bool(cluster.sent) and cluster.sent[-1] == {
+        'prefix': 'osd unset', 'key': 'norebalance'})
+    assert 'norebalance' not in cluster.flags
+    cluster.order_flag('norebalance')
+    stopped(driver, 'norebalance')
+
+
+def prepared(driver: Driver) -> None:
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+
+
+def pinned(driver: Driver) -> None:
+    driver.to_pinned()
+
+
+@pytest.mark.parametrize('to', [prepared, pinned])
+def test_the_end_of_a_campaign_does_not_clear_it(to: Callable[[Driver], None]) -> None:
+    driver = Driver()
+    to(driver)
+    driver.cluster.order_flag('norebalance')
+    driver.run(3)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    assert 'norebalance' in driver.cluster.flags
+
+
+def test_once_the_operator_clears_it_the_campaign_sets_it_again() -> None:
+    driver = Driver()
+    prepared(driver)
+    driver.cluster.order_flag('norebalance')
+    driver.run(3)
+    driver.cluster.order_flag('norebalance', False)
+    driver.run(3)
+    assert 'norebalance' in driver.cluster.flags
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert 'norebalance' not in driver.cluster.flags
