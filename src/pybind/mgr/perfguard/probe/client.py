@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import PerfguardError
 from .child import Child
-from .jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
+from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of,
+                   remarks)
 from .limits import Budget, budget_of, limit_seconds, over_quota
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
@@ -232,6 +233,8 @@ def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
     words = {word: getattr(args, word) for word in WORDS if getattr(args, word) is not None}
     job_file = _read(args.job_file) if args.job_file else None
     jobs = parse_jobs(args.profile, words, job_file)
+    for text in remarks(job_file):
+        say(text)
     if jobs[0].ioengine == RBD:
         raise BadArguments(NO_IMAGES)
     profile = profile_of(args.profile, words, job_file)

@@ -4,6 +4,7 @@ and the steps of a run of these jobs."""
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..tables import listed
 from .types import AGAIN, ALONE, RADOS, RBD, TOGETHER, BadJob, Job, JobStep, Stream, Target
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -135,12 +136,26 @@ def values(words: Mapping[str, str]) -> Dict[str, Any]:
 GLOBAL = 'global'
 #: Keys with an effect.
 SUPPORTED: Tuple[str, ...] = tuple(WORDS)
+#: fio's other names of keys, as "fio --cmdhelp" lists them.
+ALIASES: Mapping[str, str] = {
+    'readwrite': 'rw', 'blocksize': 'bs', 'nr_files': 'nrfiles', 'timeout': 'runtime',
+    'io_limit': 'io_size', 'wait_for_previous': 'stonewall'}
+#: The complement of rwmixread. fio uses the one that is given last.
+RWMIXWRITE = 'rwmixwrite'
 #: Keys without effect, and their allowed values ('' stands for the key alone): jobs always run one
 #: after the other, for their runtime, and each stream is reported separately.
 IMPLIED: Mapping[str, Tuple[str, ...]] = {
-    'time_based': ('', '1'), 'stonewall': ('', '1'),
-    'wait_for_previous': ('', '1'), 'group_reporting': ('', '0', '1'), 'thread': ('', '0', '1'),
-    'direct': ('', '0', '1')}
+    'time_based': ('', '1'), 'stonewall': ('', '0', '1'), 'group_reporting': ('', '0', '1'),
+    'thread': ('', '0', '1'), 'direct': ('', '0', '1')}
+#: Keys of fio's engines rados and rbd that say how to reach the cluster.
+REACH = ('pool', 'rbdname', 'clientname', 'clustername', 'conf', 'busy_poll', 'touch_objects')
+#: Keys that have no effect on objects: on names, logs, reports, files, and the order of blocks.
+NO_EFFECT = (
+    'name', 'description', 'write_bw_log', 'write_lat_log', 'write_iops_log', 'write_hist_log',
+    'log_avg_msec', 'log_hist_msec', 'per_job_logs', 'bwavgtime', 'iopsavgtime', 'disk_util',
+    'clat_percentiles', 'lat_percentiles', 'slat_percentiles', 'percentile_list', 'invalidate',
+    'fallocate', 'fadvise_hint', 'overwrite', 'unlink', 'create_serialize', 'create_on_open',
+    'openfiles', 'norandommap', 'randrepeat', 'allrandrepeat', 'randseed')
 MAX_NAME = 64
 _COMMENT = re.compile('[#;].*')
 MAX_LINES = 2000
@@ -149,7 +164,7 @@ Section = Tuple[str, Dict[str, str]]
 
 
 def sections(text: str) -> List[Section]:
-    """Name and options of each job of a file; BadJob, with the line, for a syntax error."""
+    """Name and keys of each job of a file; BadJob, with the line, for a syntax error."""
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
@@ -188,22 +203,45 @@ def _name(line: str, number: int) -> str:
 
 
 def _setting(line: str, section: str, number: int) -> Dict[str, str]:
-    """The option of a line; nothing for a key without effect."""
+    """The key and the value of a line."""
     key, _, value = (part.strip() for part in line.partition('='))
+    key = ALIASES.get(key, key)
     where = 'line %d of the job file, [%s]' % (number, section)
+    if key in REACH or key in NO_EFFECT:
+        return {key: value}
     if key in IMPLIED:
         if value.lower() not in IMPLIED[key]:
             raise BadJob('%s: %s=%s: must be %s' % (where, key, value, ' or '.join(
                 '%s=%s' % (key, each) if each else key for each in IMPLIED[key])))
-        return {}
-    if key not in WORDS:
+        return {key: value}
+    if key not in WORDS and key != RWMIXWRITE:
         raise BadJob('%s: unknown key %s; must be one of %s (%s are accepted without effect)' % (
             where, key[:80], ', '.join(SUPPORTED), ', '.join(IMPLIED)))
     try:
+        if key == RWMIXWRITE:
+            return {'rwmixread': str(100 - WORDS['rwmixread'].parse(key, value))}
         WORDS[key].parse(key, value)
     except BadJob as error:
         raise BadJob('%s: %s' % (where, error)) from None
     return {key: value}
+
+
+def remarks(job_file: Optional[str]) -> Tuple[str, ...]:
+    """What fio would do differently with a valid file."""
+    jobs = [] if job_file is None else sections(job_file)
+    found = []
+    for keys, text in (
+            (REACH, 'options of the command, not of the job file, determine the pool and the '
+                    'access to the cluster; ignored: %s'),
+            (NO_EFFECT, 'without effect on objects: %s')):
+        given = [key for key in keys if any(key in settings for _, settings in jobs)]
+        if given:
+            found.append(text % ', '.join(given))
+    together = [name for name, settings in jobs[1:] if settings.get('stonewall', '0') == '0']
+    if together:
+        found.append('all jobs run one after the other; fio would start those without stonewall '
+                     'together with the job before: %s' % listed(together))
+    return tuple(found)
 
 
 # ---- Profiles: 4 KiB at depth 1 (latency), 4 KiB at depth 128 (operations), 4 MiB (throughput)
@@ -284,8 +322,9 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
     if name and name not in PROFILES:
         raise BadJob('unknown profile %r: must be one of %s' % (name, ', '.join(PROFILES)))
     if job_file is not None:
-        jobs = [job_of(section, {**DEFAULTS, **keys, **words})
-                for section, keys in sections(job_file)]
+        jobs = [job_of(section, {
+            **DEFAULTS, **{key: value for key, value in settings.items() if key in WORDS},
+            **words}) for section, settings in sections(job_file)]
     elif name:
         jobs = _of_profile(name, words)
     else:

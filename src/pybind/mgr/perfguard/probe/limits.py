@@ -161,15 +161,15 @@ def over_quota(budget: Budget, left_bytes: Optional[int], left_objects: Optional
 
 
 def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budget,
-                 refused: Sequence[str]) -> Json:
-    """What a run would do, and why it is refused."""
+                 refused: Sequence[str], remarks: Sequence[str] = ()) -> Json:
+    """What a run would do, why it is refused, and remarks on its job file."""
     jobs = target.jobs(jobs)
     return {'target': target.key, 'jobs': [job_options(job) for job in dict.fromkeys(jobs)],
             'steps': step_count(jobs, target, repeat), 'repeat': repeat,
             'seconds': budget.seconds, 'limit_seconds': limit_seconds(budget),
             'objects': budget.objects, 'prefill_bytes': budget.prefill_bytes,
             'stored_bytes': budget.stored_bytes, 'transfer_bytes': budget.transfer_bytes,
-            'refusals': list(refused)}
+            'remarks': list(remarks), 'refusals': list(refused)}
 
 
 def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],

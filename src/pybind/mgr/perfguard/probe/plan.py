@@ -16,7 +16,8 @@ from ..options import Options
 from ..tables import plural
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets
-from .jobs import MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of
+from .jobs import (MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of,
+                   remarks)
 from .limits import Budget, blocked_io, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
@@ -230,7 +231,7 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
     if pool is not None and not refusals:
         # Last, because it considers each PG of the pool; raises BadJob.
         _naming(0, jobs, target, pool, view)
-    preview = budgets.preview_json(target, jobs, repeat, spent, refusals)
+    preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
     return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
 
 

@@ -128,14 +128,15 @@ def preview(data: Json) -> str:
             plural(data['objects'], 'object'), bytes_text(data['prefill_bytes']),
             bytes_text(data['stored_bytes'])),
         'reads and writes %s' % transfer]
-    return '\n'.join([*lines, *('refused: ' + text for text in data['refusals'])])
+    return '\n'.join([*lines, *data['remarks'],
+                      *('refused: ' + text for text in data['refusals'])])
 
 
 def started(data: Json) -> str:
     if data['dry_run']:
         return preview(data)
-    return 'probe %d has begun; see "perfguard probe show %d"' % (
-        data['id'], data['id'])
+    return '\n'.join(['probe %d has begun; see "perfguard probe show %d"' % (
+        data['id'], data['id']), *data['remarks']])
 
 
 def message(data: Json) -> str:

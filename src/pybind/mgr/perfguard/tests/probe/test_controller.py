@@ -11,7 +11,7 @@ import pytest
 
 from perfguard.cluster.types import ANSWER_SECONDS
 from perfguard.errors import Refused
-from perfguard.probe import controller, plan
+from perfguard.probe import controller, plan, tables
 from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
@@ -99,6 +99,14 @@ def test_orders_about_a_run_that_has_ended() -> None:
     driver.turn()
     assert not driver.listed
     assert ran(driver) == 2  # no id twice
+
+
+@pytest.mark.parametrize('dry_run', [True, False])
+def test_the_answer_says_what_fio_would_do_differently(dry_run: bool) -> None:
+    answer = ProbeDriver().give(replace(IN_POOL, profile=None, dry_run=dry_run, words={},
+                                        job_file='[a]\nrw=read\npool=x\n[b]\nrw=read\n'))
+    assert [text.split()[-1] for text in answer['remarks']] == ['pool', 'b']
+    assert all(text in tables.started(answer).splitlines() for text in answer['remarks'])
 
 
 def test_what_is_refused_is_not_begun() -> None:

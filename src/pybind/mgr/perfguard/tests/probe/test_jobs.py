@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Jobs from profiles, words and job files."""
+import re
+import shutil
+import subprocess
 from typing import Dict, Optional
 
 import pytest
 
-from perfguard.probe.jobs import (PROFILES, WORDS, default_repeat, parse_jobs, parse_seconds,
-                                  parse_size, profile_of, size_text)
+from perfguard.probe.fio_json import job_options
+from perfguard.probe.jobs import (ALIASES, IMPLIED, PROFILES, WORDS, default_repeat, parse_jobs,
+                                  parse_seconds, parse_size, profile_of, remarks, size_text)
 from perfguard.probe.types import BadJob, Job
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -199,7 +203,8 @@ def test_job_file_a_second_global_section_is_for_what_follows() -> None:
     ('rw=read', 'line 1 of the job file: rw=read is not in a [section]'),
     ('[a]\nrw=read\nfsync=1', 'line 3 of the job file, [a]: unknown key '
      'fsync; must be one of rw, bs'),
-    ('[global]\npool=rbd\n[a]', 'line 2 of the job file, [global]: unknown key pool'),
+    ('[a]\nrw=rw\nrwmixwrite=101', 'line 3 of the job file, [a]: rwmixwrite=101: must be from 0'),
+    ('[a]\nblocksize=1', 'line 2 of the job file, [a]: bs=1: must be from 512'),
     ('[a\nrw=read', 'line 1 of the job file: [a is not a [section]'),
     ('[]\nrw=read', 'is not a [section]'),
     ('[%s]' % ('a' * 65), 'is not a [section]'),
@@ -215,6 +220,84 @@ def test_job_file_a_second_global_section_is_for_what_follows() -> None:
     (''.join('[%d]\nrw=read\n' % number for number in range(33)), '33 jobs (limit 32)')])
 def test_job_file_refused(text: str, part: str) -> None:
     assert part in refused(job_file=text)
+
+
+#: In the manner of the examples of fio for its engines rados and rbd.
+RADOS_FILE = '''[global]
+ioengine=rados
+clientname=admin
+pool=bench
+busy_poll=0
+rw=randwrite
+bs=4k
+[deep]
+iodepth=32
+size=128m
+nr_files=32
+'''
+RBD_FILE = '''[global]
+ioengine=rbd
+clientname=admin
+pool=rbd
+rbdname=bench
+invalidate=0\t# required
+rw=randwrite
+bs=4k
+[deep]
+iodepth=32
+'''
+
+
+def test_files_that_name_a_cluster_are_read_with_a_remark() -> None:
+    job, = parse_jobs(None, {}, RADOS_FILE)
+    assert job == Job('deep', 'randwrite', 4 * KIB, 32, 128 * MIB, 32, 10.0, 1.0)
+    assert parse_jobs(None, {}, RBD_FILE)[0].ioengine == 'rbd'
+    text, = remarks(RADOS_FILE)
+    assert text.endswith('ignored: pool, clientname, busy_poll')
+    access, effect = remarks(RBD_FILE)
+    assert 'rbdname' in access and effect == 'without effect on objects: invalidate'
+    assert remarks(None) == remarks(JOB_FILE.replace('[mixed]', '[mixed]\nstonewall')) == ()
+
+
+def test_fio_s_other_names_of_keys() -> None:
+    job, = parse_jobs(None, {}, '[a]\nreadwrite=rw\nblocksize=8k\nnr_files=8\ntimeout=5\n'
+                      'io_limit=1g\nrwmixread=10\nrwmixwrite=70\n')
+    assert (job.rw, job.bs, job.nrfiles, job.runtime, job.io_size, job.rwmixread) == (
+        'rw', 8 * KIB, 8, 5.0, 1 << 30, 30)
+
+
+@pytest.mark.skipif(shutil.which('fio') is None, reason='fio is not installed')
+def test_all_other_names_that_fio_has() -> None:
+    found = {}
+    for key in (*WORDS, *IMPLIED):
+        shown = subprocess.run(['fio', '--cmdhelp=' + key], capture_output=True, text=True,
+                               check=True).stdout
+        found.update({alias: key for alias in re.findall(r'^ *alias: (\w+)$', shown, re.M)})
+    assert found == ALIASES
+
+
+@pytest.mark.parametrize('words', [
+    {}, {'rw': 'randrw', 'rwmixread': '30', 'numjobs': '2', 'rate_iops': '100'},
+    {'rw': 'read', 'bs': '1m', 'io_size': '1g', 'runtime': '500ms', 'ramp_time': '0'},
+    {'ioengine': 'rbd'}])
+def test_the_job_options_of_results_are_a_job_file(words: Dict[str, str]) -> None:
+    job = one(**words)
+    text = '[%s]\n%s' % (job.name, '\n'.join('%s=%s' % row for row in job_options(job).items()))
+    assert parse_jobs(None, {}, text) == (job,)
+
+
+@pytest.mark.parametrize('settings, names', [
+    ({}, 'b, c'), ({'c': 'stonewall'}, 'b'), ({'b': 'wait_for_previous', 'c': 'stonewall=1'}, ''),
+    ({'b': 'stonewall=0', 'c': 'stonewall'}, 'b'), ({'global': 'stonewall'}, ''),
+    ({'global': 'stonewall', 'c': 'stonewall=0'}, 'c')])
+def test_a_remark_names_jobs_that_fio_would_run_together(
+        settings: Dict[str, str], names: str) -> None:
+    text = ''.join('[%s]\n%s\n%s\n' % (
+        name, '' if name == 'global' else 'rw=read', settings.get(name, ''))
+        for name in ('global', 'a', 'b', 'c'))
+    found = remarks(text)
+    assert len(found) == bool(names) and all(
+        each.endswith('together with the job before: ' + names) for each in found)
 
 
 def test_every_word_has_its_help_and_its_field() -> None:
