@@ -130,6 +130,7 @@ class Code:
     CAP_PGS = 'CAP_PGS'
     CAP_BYTES = 'CAP_BYTES'
     PG_LIMIT = 'PG_LIMIT'
+    PIN_LIMIT = 'PIN_LIMIT'
     NO_LIMIT = 'NO_LIMIT'
     OTHER = 'OTHER'
     # Why one PG does not move, or one OSD is slow.

@@ -166,9 +166,9 @@ class RebalanceCommands(Handlers):
                          'soon as "rebalance status" shows PREPARED')
 
     @writes('perfguard rebalance pin', accepted)
-    def rebalance_pin(self) -> Json:
+    def rebalance_pin(self, force: bool = False) -> Json:
         """Pin every remapped PG where its data is"""
-        return self._ask(Request('pin'), 'pinning; run "rebalance start" as soon as '
+        return self._ask(Request('pin', force=force), 'pinning; run "rebalance start" as soon as '
                          '"rebalance status" shows PINNED')
 
     @writes('perfguard rebalance start', accepted)

@@ -23,6 +23,7 @@ from ..cluster.types import (Balancing, Document, Items, Json, Osd, OsdMap, OsdS
                              Space, UpmapEntry, pool_of)
 from ..errors import Refused
 from ..observation import Observation
+from ..options import Options
 from ..upmap.balance import PlacedPg, balance
 from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, with_down_osds
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason
@@ -30,6 +31,7 @@ from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
 from .pool_change import refuse_full
+from .tranches import too_many
 from .types import TINY_WEIGHT, PinRecord
 
 #: Maximum deviation, in PGs, of an OSD that has its share.
@@ -292,8 +294,10 @@ class Imported:
     #: PGs whose pairs are in force already.
     in_force: int = 0
 
-    def refuse_unfit(self, seen: Observation, space: Mapping[int, Space], force: bool) -> None:
-        """Raise Refused if nothing or not everything would move, or if OSDs would be too full."""
+    def refuse_unfit(self, seen: Observation, space: Mapping[int, Space], force: bool,
+                     options: Options) -> None:
+        """Raise Refused if nothing or not everything would move, if OSDs would be too full, or for
+        more upmaps than the mons should check."""
         if self.left and not force:
             pgid, reason = min(self.left.items())
             raise Refused(errno.EPERM, 'the mappings of %s cannot be carried out, such as those of '
@@ -305,6 +309,10 @@ class Imported:
                 if self.in_force else 'no mapping can be carried out'))
         if not force:
             refuse_full(self.moves, space, seen.osdmap.nearfull_ratio)
+            beyond = too_many(len(self.pins), options, seen.osdmap)
+            if beyond:
+                raise Refused(errno.E2BIG, beyond + ': import fewer mappings at a time, or '
+                              'override with --force')
 
     def still_there(self, osdmap: OsdMap) -> 'Imported':
         """The import if no entry has changed meanwhile; raises Refused otherwise."""

@@ -20,6 +20,7 @@ from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
+from .tranches import too_many
 from .draft import has_own_crush
 from .types import Campaign, Change, ChangeStage, Phase
 
@@ -99,6 +100,7 @@ class CampaignOrders:
         if prepared.moves_first:
             # PGs end where the new rule or pgp_num places them.
             campaign = replace(campaign, target='crush')
+        campaign = self._accepting_pins(campaign, len(prepared.planned.pins), seen)
         self._campaigns.put(accepting(campaign, prepared.undersized))
         return {**prepared.as_json(order, campaign.id), **costs(seen, self._options())}
 
@@ -129,7 +131,7 @@ class CampaignOrders:
 
         def refuse(found: Imported) -> None:
             if not order.dry_run:
-                found.refuse_unfit(seen, space, order.force)
+                found.refuse_unfit(seen, space, order.force, self._options())
 
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
@@ -139,6 +141,13 @@ class CampaignOrders:
 
         return self._begin_with(waiting, seen, lambda: work, refuse,
                                 lambda campaign: replace(campaign, target='crush'))
+
+    def _accepting_pins(self, campaign: Campaign, pins: int, seen: Observation) -> Campaign:
+        """The campaign of an order that was not refused for its number of pins."""
+        if not too_many(pins, self._options(), seen.osdmap):
+            return campaign
+        return replace(campaign, acknowledged=tuple(dict.fromkeys(
+            (*campaign.acknowledged, Code.PIN_LIMIT))))
 
     def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], seen: Observation,
                      pool_up: PoolUp) -> Raws:
@@ -170,6 +179,8 @@ class CampaignOrders:
         kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
         campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb)
+        # An adoption takes over upmaps that exist; an import of too many was forced.
+        campaign = self._accepting_pins(campaign, len(kept.pins), seen)
         self._campaigns.put(adjust(campaign))
         self._campaigns.pins.note(kept.pins)
         return kept.as_json(campaign.id)
@@ -183,7 +194,7 @@ class CampaignOrders:
         if prepared is None:
             return None
         try:
-            prepared.refuse_unfit_rollback(order, self._options())
+            prepared.refuse_unfit_rollback(order, seen, self._options())
         except Refused as refused:
             if not order.dry_run:
                 raise
@@ -194,8 +205,9 @@ class CampaignOrders:
         self.reopen()
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
-        self._campaigns.put(accepting(begin_rollback(campaign, prepared.change, seen.now),
-                                      prepared.undersized))
+        campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, seen.now),
+                                        len(prepared.planned.pins), seen)
+        self._campaigns.put(accepting(campaign, prepared.undersized))
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,

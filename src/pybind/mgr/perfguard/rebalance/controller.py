@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign's controller: connects orders, the cluster and the store."""
+import errno
 import logging
 import statistics
 from collections import deque
@@ -33,6 +34,7 @@ from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
 from .settings import overridden
 from .throttle import ignored_targets
+from .tranches import too_many
 from .turn_inputs import PinGoals, TurnInputs
 from .types import Action, Campaign, Phase, SetEntry
 
@@ -170,6 +172,8 @@ class RebalanceController:
                   unfit(seen.osdmap), self._loose(seen))
             if request.verb == 'prepare':
                 self._context.reopen()
+            if request.verb == 'pin' and not request.force:
+                self._refuse_pins(seen.osdmap)
         except Refused as refused:
             if not again:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
@@ -184,6 +188,15 @@ class RebalanceController:
                 # After an abort, operators do not expect the next campaign to begin.
                 self.withdraw_plans('the previous campaign was ended by "rebalance finish --keep"')
         return None
+
+    def _refuse_pins(self, osdmap: OsdMap) -> None:
+        """Raise Refused if more PGs are remapped than the campaign may pin: those without a pin
+        would move with the first release."""
+        pins = len(osdmap.pg_temp.keys() | self.pins.keys())
+        why = too_many(pins, self.overridden(self._context.options()), osdmap, len(self.pins))
+        if why:
+            raise Refused(errno.E2BIG, why + ': revert the CRUSH change and make it in several '
+                          'steps, or override with --force')
 
     def apply(self, request: Request, now: float) -> None:
         """Apply a request that `check` has accepted (except prepare)."""

@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Pool, UpmapEntry
+from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
+from ..watch.stop_conditions import is_waived
 from .draft import Draft
 from .holds import NOREBALANCE, gives_way
+from .tranches import pin_limit, too_many
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
 #: Each OSD of the acting set has a degraded PG, which may be this one. The pin is retried in every
@@ -199,6 +202,7 @@ def pin_remapped(draft: Draft) -> Draft:
     """
     campaign = draft.campaign
     room, other_crush = _pinning_room(draft), draft.seen.crush_version != campaign.refused_crush
+    allowed = _pins_allowed(draft)
     unpinnable: Dict[str, str] = {}
     plans: List[PgPlan] = []
     later = 0
@@ -208,7 +212,7 @@ def pin_remapped(draft: Draft) -> Draft:
             continue
         if _is_final(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.unpinnable[pgid]
-        elif len(plans) >= room:
+        elif len(plans) >= min(room, allowed):
             later += 1
         else:
             plan = plan_pin_of(draft, pgid)
@@ -217,6 +221,12 @@ def pin_remapped(draft: Draft) -> Draft:
             elif plan.action is not None:
                 plans.append(plan)
     draft = _note_unpinnable(draft, unpinnable)
+    if later and allowed <= min(room, len(plans)):
+        draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "rebalance acknowledge '
+                              'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
+                                  pgs_are(draft.pin_count), pgs_are(later), too_many(
+                                      draft.pin_count + len(plans) + later, draft.options,
+                                      draft.seen.osdmap, draft.pin_count)))
     if other_crush:
         draft = draft.set(refused_crush=draft.seen.crush_version)
     # A PG that arrives before norebalance is in force would move back to its pin.
@@ -248,6 +258,16 @@ def _carried_out(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
     return draft.note_pins({plan.pgid: plan.pin for plan in plans if plan.pin is not None}) \
         .forget_pins([plan.pgid for plan in plans if plan.forgets]) \
         .send(*[plan.action for plan in plans if plan.action is not None])
+
+
+def _pins_allowed(draft: Draft) -> int:
+    """How many more PGs may be pinned. PGs that others remap meanwhile may double the pins of the
+    campaign; an abort pins all of them."""
+    reason = Reason(Code.PIN_LIMIT, '')
+    if draft.campaign.phase is Phase.ABORTING or is_waived(reason, draft.campaign.acknowledged):
+        return len(draft.seen.osdmap.pg_temp)
+    most = 2 * pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    return max(0, most - draft.pin_count)
 
 
 def is_still(draft: Draft) -> bool:

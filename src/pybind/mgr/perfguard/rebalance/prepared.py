@@ -29,6 +29,7 @@ from .pool_change import NewPgNum, NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
+from .tranches import too_many
 from .types import Campaign, Change, Holds, Phase
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
@@ -177,6 +178,13 @@ def costs(seen: Observation, options: Options) -> Document:
 
 # ---- The effects of an order
 
+#: How to do with fewer pins, by verb.
+_FEWER_PINS = {
+    'apply': 'apply the change in several steps',
+    'rule': 'a rule cannot be changed for a part of the PGs',
+    'pg_num': 'change pg_num in several steps',
+    'rollback': '"rebalance abort", then undo the change in several steps'}
+
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED = 50
 
@@ -262,14 +270,16 @@ class Prepared:
         self.refuse_incomplete(order)
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
+        self.refuse_pins(order, seen, options)
         self.refuse_weaker(order)
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
             self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
 
-    def refuse_unfit_rollback(self, order: Order, options: Options) -> None:
+    def refuse_unfit_rollback(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a rollback that would remap many PGs, unless it is forced. Only a whole
         CRUSH map does: weights are restored in bursts."""
+        self.refuse_pins(order, seen, options)
         if self.crush_map is not None:
             self.refuse_unpinnable(order, options)
             self.refuse_storm(order)
@@ -307,6 +317,13 @@ class Prepared:
                           'the same epoch: %s, or override with --force, which pins up to %s one '
                           'epoch later: they peer twice, and client I/O to them stalls' % (
                               what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)))
+
+    def refuse_pins(self, order: Order, seen: Observation, options: Options) -> None:
+        """Raise Refused for a change with more pins than the mons should check."""
+        why = too_many(len(self.planned.pins), options, seen.osdmap)
+        if why and not order.force:
+            raise Refused(errno.E2BIG, '%s: %s, or override with --force' % (
+                why, _FEWER_PINS.get(order.verb, 'change fewer OSDs at a time')))
 
     def refuse_weaker(self, order: Order) -> None:
         """Raise Refused for an intermediate rule with a smaller failure domain than the rules

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Container, Dict, FrozenSet, Optional, Sequence
 
 from ..cluster.types import OsdMap
-from ..errors import Reason, Refused, texts
+from ..errors import Code, Reason, Refused, texts
 from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
@@ -210,7 +210,8 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         campaign = replace(campaign, accepted_unpinnable=len(campaign.unpinnable))
     elif verb == 'pin':
         # The operator requests pins again: unpinnable PGs are tried again.
-        campaign = replace(campaign, unpinnable=campaign.incomplete)
+        campaign = replace(campaign, unpinnable=campaign.incomplete, acknowledged=tuple(
+            dict.fromkeys((*campaign.acknowledged, *((Code.PIN_LIMIT,) if request.force else ())))))
     return replace(campaign, phase=phase, phase_since=now, paused=False, paused_until=0.0,
                    held=False, left=0)
 

@@ -47,7 +47,7 @@ def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str
 #: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
 #: during the campaign, and the rest are not about campaigns.
 SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_targets', 'stall_share',
-            'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
+            'max_pins', 'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
             'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',
             'max_backfills_domain', 'max_transition_ratio', 'fast_peering', 'begin_time',
             'end_time', 'begin_weekday', 'end_weekday')

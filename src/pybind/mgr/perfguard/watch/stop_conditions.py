@@ -34,7 +34,8 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
 #: Stop conditions that `rebalance acknowledge` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
-            Code.PG_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL, Code.UNTRIMMED_CEILING)
+            Code.PG_LIMIT, Code.PIN_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL,
+            Code.UNTRIMMED_CEILING)
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('campaign', INTEGER, 'ID of the campaign', required=True)),
     _post('/rebalance/prepare', 'rebalance_prepare',
           'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
-    _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is'),
+    _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is', _FORCE),
     _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs in batches'),
     _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept',
           Field('duration', TEXT, 'Such as 2h; default: until resume')),

@@ -154,6 +154,7 @@ _WORDS = {
     Code.TARGET_FULL: 'target OSDs were too full',
     Code.TARGET_DOWN: 'target OSDs were down',
     Code.CAP_BYTES: 'as many bytes as max_bytes_in_flight were in flight',
+    Code.PIN_LIMIT: 'as many PGs as max_pins were pinned',
     Code.PG_LIMIT: 'target OSDs were at their limit of PGs (mon_max_pg_per_osd)',
     Code.OTHER: 'other reasons',
     Code.NO_LIMIT: 'nothing limited the releases',

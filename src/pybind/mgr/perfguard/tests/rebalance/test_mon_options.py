@@ -201,8 +201,9 @@ def test_what_an_epoch_costs() -> None:
     assert found['mon_cpu_ms'] == 98.3
     assert found['text'] == (
         'paxos_propose_interval of the mons is 0.25 s while PGs are released: an OSDMap epoch '
-        'costs a mon about 98 ms of CPU (8192 PGs) and each OSD a write of '
+        'costs a mon about 98 ms of CPU (8192 PGs, 0 upmaps) and each OSD a write of '
         'about 439.8 KiB (1000 OSDs)')
     small, off = (str(forecast(osdmap_of(3, 64), mode)['text']) for mode in ('auto', 'off'))
-    assert 'about 0.8 ms of CPU (64 PGs) and each OSD a write of about 1.7 KiB (3 OSDs)' in small
+    assert 'about 0.8 ms of CPU (64 PGs, 0 upmaps) and each OSD a write of about 1.7 KiB (3 OSDs)' \
+        in small
     assert 'remains unchanged (fast_peering is off)' in off

@@ -67,7 +67,7 @@ def test_arguments(handler: str, given: Dict[str, Any], expected: Dict[str, Any]
 
 @pytest.mark.parametrize('handler, given, named', [
     ('rebalance_prepare', {'force': 'yes'}, 'force'), ('rebalance_prepare', {'force': 1}, 'force'),
-    ('rebalance_prepare', {'farce': True}, 'farce'), ('rebalance_pin', {'force': True}, 'force'),
+    ('rebalance_prepare', {'farce': True}, 'farce'), ('rebalance_start', {'force': True}, 'force'),
     ('drain', {}, 'what'), ('drain', {'what': None}, 'what'), ('drain', {'what': ''}, 'what'),
     ('drain', {'what': []}, 'what'), ('expand', {'what': []}, 'what'),
     ('drain', {'what': {'a': 1}}, 'what'), ('drain', {'what': [['a']]}, 'what'),
