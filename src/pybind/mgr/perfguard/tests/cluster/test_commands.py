@@ -90,7 +90,7 @@ def test_mons_without_quorum_are_waited_for_once(stopping: bool, timeout: float)
     assert time.monotonic() - begin < 30.0
 
 
-def test_flags_that_others_have_ordered_are_known_from_the_log_and_then_by_its_new_entries() -> None:
+def test_flags_that_others_have_ordered_are_known_from_the_log_and_its_new_entries() -> None:
     mons = Mons()
     cluster = mgr_cluster(mons)
     assert not cluster.ordered_flags() and not cluster.ordered_flags()

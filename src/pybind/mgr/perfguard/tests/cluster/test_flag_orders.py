@@ -12,11 +12,11 @@ FORMS = {
     'tentacle': "from='client.? 127.0.0.1:0/2559357048' entity='{}' cmd={} : dispatch"}
 
 
-def entry(second: int, verb: str, entity: str = 'client.admin', flag: str = 'norebalance',
-          form: str = 'pacific', **more: Any) -> Dict[str, Any]:
+def entry(second: int, verb: str, entity: str = 'client.admin', flag: str = 'norebalance', *,
+          form: str = 'pacific') -> Dict[str, Any]:
     command = json.dumps({'prefix': 'osd ' + verb, 'format': 'json', 'key': flag})
     return {'channel': 'audit', 'stamp': '2026-11-27T01:17:%02d.002169+0000' % second,
-            'message': FORMS[form].format(entity, command), **more}
+            'message': FORMS[form].format(entity, command)}
 
 
 @pytest.mark.parametrize('form', FORMS)
