@@ -150,6 +150,7 @@ class Code:
     SNAPTRIM = 'SNAPTRIM'
     NO_ANSWER = 'NO_ANSWER'
     NOT_SLOW = 'NOT_SLOW'
+    WAITS_FOR_OSD = 'WAITS_FOR_OSD'
     SLOW_AGAIN = 'SLOW_AGAIN'
     # Other reasons.
     EVACUATING = 'EVACUATING'

@@ -164,6 +164,8 @@ def _trouble(row: Json) -> str:
 def _remarks(row: Json) -> str:
     chronic = row['chronic']['why'] if row.get('chronic') else ''
     now = row['why'] if row['slow'] else ''
+    if not now and row.get('waits_for') is not None:
+        now = 'waits for osd.%d' % row['waits_for']
     return '; '.join(text for text in (now, chronic) if text) or _trouble(row)
 
 

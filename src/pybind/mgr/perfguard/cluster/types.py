@@ -404,6 +404,10 @@ class OsdPlace(NamedTuple):
     #: Rack, which does not determine peers; '' if it is in none.
     rack: str = ''
 
+    @property
+    def kind(self) -> Tuple[str, str]:
+        return self.root, self.device_class
+
 
 class UnreadablePg(NamedTuple):
     """A PG with client operations that wait because its read lease has expired."""

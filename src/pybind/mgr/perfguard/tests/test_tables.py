@@ -116,6 +116,8 @@ def test_osds() -> None:
                                '-']
     assert text[2].endswith('7.75  store commits 3.1 ms')
     assert text[3].endswith('2 laggy, 1 degraded')
+    assert tables.osds({'osds': [osd_row(score=9.0, waits_for=4)]}).endswith(
+        '9.00  waits for osd.4')
     assert text[4].endswith('  slow 9.0% of the time')
 
 

@@ -19,7 +19,7 @@ from ..cluster.types import OsdPlace
 from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, ScoreBaseline,
-                    median, without_waiting_primaries)
+                    excuse_waiting, median)
 from .types import Chronic, Flow, OsdReading
 
 #: Slowdown from which an interval is slow.
@@ -195,7 +195,7 @@ class ChronicOsds:
             self._turn_back(now)
         self._now = now
         intervals = _intervals(reading, findings, windows, baselines)
-        slow = _worst({osd: over for osd, (_, over) in intervals.items() if over})
+        slow = _worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)
         crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
         for osd, (seconds, _) in intervals.items():
             if osd not in crowd:
@@ -243,10 +243,10 @@ class ChronicOsds:
 
     def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
         """Whether its peers are slow for a much smaller share of the time."""
-        kind = _class(places[osd])
+        kind = places[osd].kind
         shares = sorted(count.share for other, count in self._counts.items()
                         if other != osd and count.evidence >= self._scale * PEERS_SECONDS
-                        and _class(places[other]) == kind)
+                        and places[other].kind == kind)
         return (len(shares) >= MIN_PEERS
                 and self._counts[osd].share >= PEERS_SHARES * median(shares))
 
@@ -310,10 +310,11 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
     return found
 
 
-def _worst(over: Findings) -> Dict[int, PeerFinding]:
+def _worst(over: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
     """The slowest operations of each OSD that does not only wait for another one."""
+    excused = excuse_waiting(over, RATIO, reading.places, reading.partners)
     return {osd: max(found, key=lambda each: each.score)
-            for osd, found in without_waiting_primaries(over, RATIO).items() if found}
+            for osd, found in excused.findings.items() if found}
 
 
 def _own_allowance(baseline: ScoreBaseline) -> float:
@@ -337,23 +338,16 @@ def _instant(finding: PeerFinding, own: float, flow: Flow, seconds: float,
     return [found] if found.over(RATIO) else []
 
 
-Class = Tuple[str, str]
-
-
-def _class(place: OsdPlace) -> Class:
-    return place.root, place.device_class
-
-
 def _crowd(slow: Collection[int], known: Collection[int],
            places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
-    members: Dict[Class, int] = {}
+    members: Dict[Tuple[str, str], int] = {}
     for osd in known:
         if osd in places:
-            key = _class(places[osd])
+            key = places[osd].kind
             members[key] = members.get(key, 0) + 1
-    found: Dict[Class, Set[int]] = {}
+    found: Dict[Tuple[str, str], Set[int]] = {}
     for osd in slow:
-        found.setdefault(_class(places[osd]), set()).add(osd)
+        found.setdefault(places[osd].kind, set()).add(osd)
     return {osd for key, osds in found.items()
             if len(osds) > max(1.0, CROWD_PART * members.get(key, 0)) for osd in osds}

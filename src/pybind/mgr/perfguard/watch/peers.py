@@ -7,7 +7,8 @@ All latencies and loads are logarithms, because slowness is a factor. All averag
 that slow OSDs among the peers do not shift the expectation.
 """
 import math
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
@@ -442,22 +443,59 @@ _WAITING = frozenset({READS, WRITES})
 FACTOR = 2.0
 
 
-def without_waiting_primaries(findings: Findings, ratio: float) -> Findings:
-    """The findings without those of primaries that only wait for a slow replica."""
-    causes: Dict[int, float] = {}
-    for osd, found in findings.items():
-        for each in found:
-            if each.channel in (COMMITS, REPLICATED) and each.over(ratio):
-                causes[osd] = max(causes.get(osd, 0.0), _excess_ms(each))
-    if not causes:
-        return findings
+#: OSD -> the OSDs with which it shares a PG, of OSDs of which that is known.
+Partners = Mapping[int, AbstractSet[int]]
+
+
+class Excused(NamedTuple):
+    """Findings without those of OSDs that only wait for a slow replica."""
+    findings: Findings
+    #: OSD that is slow for no other reason -> the slow replica.
+    waits_for: Mapping[int, int]
+    #: The slow replicas, whether an OSD waits for them or not.
+    replicas: AbstractSet[int]
+
+
+def excuse_waiting(findings: Findings, ratio: float, places: Mapping[int, OsdPlace],
+                   partners: Partners) -> Excused:
+    excess_ms: Dict[int, float] = {}
+    for osd, compared in findings.items():
+        for finding in compared:
+            if finding.channel in (COMMITS, REPLICATED) and finding.over(ratio):
+                excess_ms[osd] = max(excess_ms.get(osd, 0.0), _excess_ms(finding))
+    if not excess_ms:
+        return Excused(findings, {}, frozenset())
+    replica_of = _slowest_replicas(excess_ms, findings, places, partners)
     kept: Dict[int, List[PeerFinding]] = {}
-    for osd, found in findings.items():
-        most = max((excess for cause, excess in causes.items() if cause != osd), default=0.0)
-        own = any(each.channel not in _WAITING and each.over(ratio) for each in found)
-        kept[osd] = [each for each in found if own or each.channel not in _WAITING
-                     or _excess_ms(each) > FACTOR * most]
-    return kept
+    waits_for: Dict[int, int] = {}
+    for osd, compared in findings.items():
+        slow = [finding for finding in compared if finding.over(ratio)]
+        itself = any(finding.channel not in _WAITING for finding in slow)
+        longest_ms = FACTOR * excess_ms[replica_of[osd]] if osd in replica_of else -math.inf
+        kept[osd] = [finding for finding in compared if itself or finding.channel not in _WAITING
+                     or _excess_ms(finding) > longest_ms]
+        if slow and not any(finding in kept[osd] for finding in slow):
+            waits_for[osd] = replica_of[osd]
+    return Excused(kept, waits_for, excess_ms.keys())
+
+
+def _slowest_replicas(excess_ms: Mapping[int, float], osds: Iterable[int],
+                      places: Mapping[int, OsdPlace], partners: Partners) -> Dict[int, int]:
+    """OSD -> the slowest of the slow replicas with which it shares PGs. A replica whose partners
+    are not known may share PGs with any OSD of its root and device class."""
+    members: Dict[Tuple[str, str], List[int]] = {}
+    for osd in osds:
+        members.setdefault(places[osd].kind, []).append(osd)
+    replica_of: Dict[int, int] = {}
+    for replica in sorted(excess_ms, key=lambda osd: -excess_ms[osd]):
+        kind = places[replica].kind
+        for osd in partners[replica] if replica in partners else members[kind]:
+            if osd != replica:
+                replica_of.setdefault(osd, replica)
+        if replica not in partners:
+            # Its class is covered, except for the replica itself.
+            members[kind] = [osd for osd in members[kind] if osd not in replica_of]
+    return replica_of
 
 
 def _excess_ms(finding: PeerFinding) -> float:

@@ -110,6 +110,8 @@ class OsdRow(NamedTuple):
     pgs: Mapping[str, int] = _NO_PGS
     #: '' if it is in none.
     rack: str = ''
+    #: The slow replica that alone explains the slowdown of an OSD that is not slow itself.
+    waits_for: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,8 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
         write_p99_ms=rounded(tail.write_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
         silent_seconds=rounded(watch.silent.get(osd), 1),
-        pgs=trouble(watch.osd_counts.get(osd, _NO_COUNTS)), rack=place.rack)
+        pgs=trouble(watch.osd_counts.get(osd, _NO_COUNTS)), rack=place.rack,
+        waits_for=verdict.waits_for)
 
 
 def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:

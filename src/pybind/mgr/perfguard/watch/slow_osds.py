@@ -13,7 +13,8 @@ from ..cluster.types import OsdPlace
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, OsdWindow
-from .peers import SURE, PeerFinding, ScoreBaseline, judge, median, without_waiting_primaries, worst
+from .peers import (SURE, Excused, Findings, PeerFinding, ScoreBaseline, excuse_waiting, judge,
+                    median, worst)
 from .types import OsdReading, OsdVerdict, SlowHost
 
 #: Loads within this factor are reported as the same.
@@ -53,7 +54,7 @@ def by_host(osds: Iterable[int],
     found: Dict[Class, Dict[str, Set[int]]] = {}
     for osd in osds:
         place = places[osd]
-        hosts = found.setdefault((place.root, place.device_class), {})
+        hosts = found.setdefault(place.kind, {})
         hosts.setdefault(place.host, set()).add(osd)
     return found
 
@@ -172,6 +173,8 @@ class SlowOsds:
         #: Since when all PGs have been active and clean.
         self._settled_since = math.inf
         self.chronic = ChronicOsds()
+        #: OSDs whose commits or replicated writes are slow.
+        self.slow_replicas: AbstractSet[int] = frozenset()
 
     @property
     def verdicts(self) -> Dict[int, OsdVerdict]:
@@ -220,23 +223,19 @@ class SlowOsds:
                 each for each in reading.samples if each.osd in windows]),
                 judged, windows, {osd: self._states[osd].usual for osd in windows},
                 settings.memory_seconds)
-        findings = without_waiting_primaries(judged, settings.ratio)
+        excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
+        self.slow_replicas = excused.replicas
         self._settled_since = (min(self._settled_since, now) if reading.settled
                                else math.inf)
         quick = now - self._settled_since >= QUICK_SECONDS
-        chosen: Dict[int, PeerFinding] = {}
-        scores: Dict[int, float] = {}
         for osd, state in self._states.items():
             if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
-                _count_time(state, findings[osd], now, passed, settings,
+                _count_time(state, excused.findings[osd], now, passed, settings,
                             reading.learning, quick)
             else:
                 _forget(state, now, settings)
-            best, score = worst(findings.get(osd, ()), settings.ratio)
-            if best is not None:
-                chosen[osd], scores[osd] = best, score
-        self._raise(findings.keys(), places, settings)
-        self._conclude(now, chosen, scores, places)
+        self._raise(judged.keys(), places, settings)
+        self._conclude(now, judged, excused, places, settings)
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
@@ -284,18 +283,23 @@ class SlowOsds:
                 state.evidence = self._now
                 state.over_seconds = settings.seconds
 
-    def _conclude(self, now: float, chosen: Mapping[int, PeerFinding],
-                  scores: Mapping[int, float], places: Mapping[int, OsdPlace]) -> None:
+    def _conclude(self, now: float, judged: Findings, excused: Excused,
+                  places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
         """Update the verdicts."""
         slow: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
+            # The score says how slow an OSD is, also if another one is the cause.
+            score = worst(judged.get(osd, ()), settings.ratio)[1]
+            verdict = OsdVerdict(osd, score if osd in judged else None,
+                                 waits_for=excused.waits_for.get(osd))
             if not state.slow:
-                state.verdict = OsdVerdict(osd, scores.get(osd))
+                state.verdict = verdict
                 continue
-            if osd in chosen:
-                state.why = describe(chosen[osd], now - state.since)
-            slow[osd] = OsdVerdict(osd, scores.get(osd), True, state.since, state.why)
-        self._hosts = hosts_of(slow, chosen.keys(), places)
+            best = worst(excused.findings.get(osd, ()), settings.ratio)[0]
+            if best is not None:
+                state.why = describe(best, now - state.since)
+            slow[osd] = verdict._replace(slow=True, since=state.since, why=state.why)
+        self._hosts = hosts_of(slow, judged.keys(), places)
         of_host = {osd: host for host in self._hosts for osd in host.osds}
         for osd, verdict in slow.items():
             if osd in of_host:

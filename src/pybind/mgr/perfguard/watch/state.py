@@ -14,6 +14,7 @@ from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, 
                      heavy_clients, higher_load)
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
+from .partners import PgPartners
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
@@ -100,6 +101,7 @@ class WatchState:
         #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
+        self._partners = PgPartners()
         #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
         #: a slow OSD.
         self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
@@ -174,9 +176,11 @@ class WatchState:
             OsdReading(
                 context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
                 not context.probing, self._settled(context),
-                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity}),
+                {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
+                self._partners.known),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
                          memory_seconds=options.slow_osd_memory))
+        self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_ratio
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:

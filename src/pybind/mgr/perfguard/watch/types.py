@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Types of the watch: flows of operations, verdicts, and alarms."""
-from dataclasses import dataclass
-from typing import Collection, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import AbstractSet, Collection, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 
@@ -60,6 +60,8 @@ class OsdReading:
     settled: bool = True
     #: OSDs with a primary affinity of 0.
     replicas_only: Collection[int] = ()
+    #: OSD -> the OSDs with which it shares a PG, of slow OSDs of which that is known.
+    partners: Mapping[int, AbstractSet[int]] = field(default_factory=dict)
 
 
 class OsdVerdict(NamedTuple):
@@ -73,6 +75,8 @@ class OsdVerdict(NamedTuple):
     since: float = 0.0
     #: "writes 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"
     why: str = ''
+    #: The slow replica that alone explains the score, if there is one.
+    waits_for: Optional[int] = None
 
 
 class Chronic(NamedTuple):

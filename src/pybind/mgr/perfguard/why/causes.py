@@ -275,6 +275,10 @@ def _of_row(row: OsdRow) -> List[Cause]:
         # The likely causes first; the slowdown follows them.
         found += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
         found.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
+    elif row.waits_for is not None:
+        found.append(Cause(
+            Code.WAITS_FOR_OSD, 'osd.%d waits for osd.%d, a slow replica of its PGs' % (
+                row.osd, row.waits_for), {**_figures(row), 'waits_for': row.waits_for}))
     if row.chronic is not None:
         found.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
     return found

@@ -8,8 +8,9 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
-from perfguard.watch.peers import (LoadPoint, PeerComparison, PeerFinding, Peers, compare,
-                                   groups_of, loads_of, queue_allowance, without_waiting_primaries)
+from perfguard.watch.peers import (Excused, LoadPoint, Partners, PeerComparison, PeerFinding,
+                                   Peers, compare, excuse_waiting, groups_of, loads_of,
+                                   queue_allowance)
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
@@ -113,15 +114,24 @@ def finding(channel: int, ms: float, expected_ms: float = 1.0) -> PeerFinding:
     return PeerFinding(channel, PeerComparison(ms, ms, expected_ms, 0.1, 20.0, 0.1, 1.0, 9), 1.0)
 
 
+#: OSDs below 100 are of one class, the others of another one.
+PLACES = {osd: OsdPlace(osd, 'h', 'default', 'ssd' if osd < 100 else 'hdd') for osd in range(200)}
+
+
+def excused(findings: Dict[int, List[PeerFinding]], partners: Partners = {}) -> Excused:
+    found = excuse_waiting(findings, RATIO, PLACES, partners)
+    assert found.findings.keys() == findings.keys(), 'who has no finding left is still judged'
+    return found
+
+
 def left(findings: Dict[int, List[PeerFinding]]) -> Dict[int, List[int]]:
-    kept = without_waiting_primaries(findings, RATIO)
-    assert kept.keys() == findings.keys(), 'who has no finding left is still judged'
-    return {osd: [each.channel for each in found] for osd, found in kept.items()}
+    return {osd: [each.channel for each in found]
+            for osd, found in excused(findings).findings.items()}
 
 
 def test_without_a_cause_everything_stays() -> None:
     findings = {1: [finding(READS, 5.0)], 2: [finding(WRITES, 9.0)], 3: [finding(COMMITS, 1.1)]}
-    assert without_waiting_primaries(findings, RATIO) is findings
+    assert excused(findings) == (findings, {}, frozenset())
 
 
 def test_what_waits_for_a_replica_is_explained_by_it() -> None:
@@ -147,4 +157,17 @@ def test_two_causes_are_both_named() -> None:
 
 def test_what_is_not_over_the_ratio_is_no_cause() -> None:
     findings = {1: [finding(READS, 5.0)], 3: [finding(REPLICATED, 1.3)]}
-    assert without_waiting_primaries(findings, RATIO) is findings
+    assert excused(findings) == (findings, {}, frozenset())
+
+
+def test_an_osd_waits_for_the_slowest_replica_only_if_it_may_share_pgs_with_it() -> None:
+    findings = {1: [finding(READS, 5.0)], 2: [finding(READS, 5.0)], 101: [finding(READS, 5.0)],
+                3: [finding(COMMITS, 9.0)], 4: [finding(COMMITS, 7.0), finding(READS, 4.0)],
+                102: [finding(READS, 1.0)]}
+    found = excused(findings)
+    assert found.waits_for == {1: 3, 2: 3} and found.replicas == {3, 4}
+    assert found.findings[101] and not found.findings[1]
+    # Known partners may be of another class: rules may place primaries on flash, replicas on disks.
+    assert excused(findings, {3: {1, 3, 101}}).waits_for == {1: 3, 2: 4, 101: 3}
+    assert excused(findings, {3: {2, 3}, 4: {2, 4}}).waits_for == {2: 3}
+    assert not excused(findings, {3: set(), 4: set()}).waits_for

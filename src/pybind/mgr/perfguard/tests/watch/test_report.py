@@ -56,6 +56,8 @@ class Osds:
         self.counters = {osd: NO_COUNTERS for osd in range(osds)}
         #: OSD -> times as slow as the others.
         self.slow: Dict[int, float] = {}
+        #: The same of reads alone.
+        self.slow_reads: Dict[int, float] = {}
         #: They hang: they do not report.
         self.hang: Sequence[int] = ()
         self.down: Sequence[int] = ()
@@ -97,7 +99,8 @@ class Osds:
         def grown(ops: Ops, ms: float) -> Ops:
             return Ops(ops.sum_ns + int(number * ms * MS), ops.number + number)
         self.counters[osd] = OsdCounters(
-            self.now, grown(old.read, own), grown(old.write, 2 * own),
+            self.now, grown(old.read, own * self.slow_reads.get(osd, 1.0)),
+            grown(old.write, 2 * own),
             grown(old.write_process, 1.8 * own), grown(old.write_prepare, 0.1 * own),
             grown(old.commit, own), grown(old.store_read, own / 2), 10)
         return ClientOps(1, osd, Ops(int(number * own * MS), number),
@@ -294,6 +297,18 @@ def test_a_slow_osd_is_the_only_one_named() -> None:
     cluster.run(900)
     assert cluster.checks == {}
     assert cluster.told[1:] == [('slow-osd', 'osd.13 is no longer slow')]
+
+
+def test_only_osds_that_share_pgs_with_a_slow_osd_are_excused_by_it() -> None:
+    """All PGs are on the OSDs 1, 2 and 3."""
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow, cluster.slow_reads = {2: 8.0}, {1: 6.0, 7: 6.0}
+    cluster.run(300)
+    rows = {row['osd']: row for row in shown_osds(cluster.watch, cluster.context())}
+    assert [osd for osd, row in rows.items() if row['slow']] == [2, 7]
+    assert rows[1]['score'] > 4.0 and rows[1]['waits_for'] == 2
+    assert rows[7]['waits_for'] is None
 
 
 def test_a_slow_host_is_named_once() -> None:

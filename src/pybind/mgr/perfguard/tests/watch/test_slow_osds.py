@@ -42,6 +42,7 @@ class Clock:
         self.busy: Dict[int, str] = {}
         self.learning = True
         self.settled = True
+        self.partners: Dict[int, Set[int]] = {}
 
     def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
              beat: float = BEAT) -> Set[int]:
@@ -50,7 +51,7 @@ class Clock:
             self.now += beat
             self.detector.update(OsdReading(
                 self.now, [make(osd) for osd in self.places], self.places, self.busy,
-                self.learning, self.settled), SETTINGS)
+                self.learning, self.settled, partners=self.partners), SETTINGS)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -156,6 +157,35 @@ def test_an_osd_is_cleared_once_a_slow_replica_explains_it() -> None:
     assert clock.slow() == {7}
     assert clock.play(240, waiting_for(2, 7, seen=True)) == {2}
     assert not clock.play(180)
+
+
+def test_a_slow_disk_hides_no_slow_flash_which_shares_no_pg_with_it() -> None:
+    where = {**places(6), **{osd: OsdPlace(osd, 'd%d' % (osd // 4), 'archive', 'hdd')
+                             for osd in range(100, 124)}}
+
+    def make(osd: int) -> OsdSample:
+        if osd < 100:
+            return sample(osd, cpu=600.0 if osd == 7 and starved else 1.0)
+        return sample(osd, read=20.0, write=100.0 if osd == 110 else 20.0)
+
+    starved = False
+    clock = Clock(where)
+    assert clock.play(900, make) == {110}
+    starved = True
+    assert clock.play(300, make) == {7, 110}
+
+
+def test_what_an_osd_waits_for_is_shown_with_its_own_score() -> None:
+    clock = Clock()
+    clock.play(600, waiting_for(2, 7, seen=True))
+    verdict = clock.detector.verdicts[7]
+    assert (verdict.slow, verdict.waits_for) == (False, 2)
+    assert verdict.score is not None and verdict.score > 5
+    assert clock.detector.verdicts[2].waits_for is None
+    # It has no PG on the slow replica.
+    clock.partners = {2: {1, 2, 3}}
+    assert clock.play(120, waiting_for(2, 7, seen=True)) == {2, 7}
+    assert clock.detector.verdicts[7].waits_for is None
 
 
 def test_time_before_an_explanation_does_not_count_after_it() -> None:

@@ -36,6 +36,7 @@ def counts(**more: Any) -> OsdCase:
     (row(silent_seconds=40.0), Code.NO_ANSWER),
     (row(slow=True, why='commits take 9 ms'), 'PERFGUARD_SLOW_OSD'),
     (row(slow=True, why='commits take 9 ms', causes=(NETWORK,)), 'network'),
+    (row(score=9.0, waits_for=4), Code.WAITS_FOR_OSD),
     (row(chronic=Chronic(3, 1.0, 2.0, 3.0, 0.04, 2, 5.0, 'slow for 4 % of the time')),
      Code.SLOW_AGAIN),
     (replace(CALM, suspect=Suspect(3, 1.0, 'in all')), 'PERFGUARD_LAGGY_PGS'),
