@@ -116,11 +116,11 @@ class Answering:
             rebalance.shown_reasons(seen), self._jobs.watching.watched))
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,
-               options: Options) -> Document:
+               options: Options) -> Optional[Document]:
         order = pending.order
         if isinstance(order, RunOrder) and not order.dry_run:
             self._jobs.shutdown.reopen()
-        return self._jobs.probing.carry_out(order, seen, view, options,
+        return self._jobs.probing.carry_out(pending, seen, view, options,
                                             self._jobs.rebalance.active)
 
     def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Document:

@@ -4,13 +4,13 @@ import errno
 import logging
 import math
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple, Union
 
 from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import ToolThread
-from ..cluster.types import Json, OsdPlace
+from ..cluster.tool_thread import AnyJob, ToolThread
+from ..cluster.types import Document, Json, OsdPlace
 from ..errors import HealthChecks, Refused
 from ..events import Event
 from ..holds import Row
@@ -57,6 +57,19 @@ STEADY_SECONDS = 86400.0
 LEFT_SECONDS = 60.0
 
 
+class WaitingProbe(Protocol):
+    """An order whose command waits, and its job."""
+    order: Any
+    job: Optional[AnyJob]
+
+
+@dataclass
+class ScheduledOrder:
+    """The order of a schedule that is about to begin, and its job."""
+    order: RunOrder = RunOrder()
+    job: Optional[AnyJob] = None
+
+
 class Probing:
     """Runs probes, one at a time: from an order of an operator or a schedule until nothing of the
     probe is left on the cluster.
@@ -97,6 +110,7 @@ class Probing:
         #: When the last run ended.
         self._ended = float('-inf')
         self._attempts = Attempts()
+        self._scheduled = ScheduledOrder()
         self._steady = Steady()
         #: Epoch and CRUSH version of the following: the place of each OSD, the OSDs of each pool.
         self._placed = (-1, -1)
@@ -191,16 +205,19 @@ class Probing:
 
     # ---- orders
 
-    def carry_out(self, order: Order, seen: Observation, view: View, options: Options,
-                  moving: bool) -> Json:
-        """Called by the loop; raises Refused."""
+    def carry_out(self, waiting: WaitingProbe, seen: Observation, view: View, options: Options,
+                  moving: bool) -> Optional[Document]:
+        """Called by the loop; None while a job of the order is running. Raises Refused."""
+        order = waiting.order
         if isinstance(order, RunOrder):
             given = self._drafted(order, seen, view, options, moving)
+            if not self._is_placed(waiting, given, view):
+                return None
             if order.dry_run:
                 return {**given.preview, 'dry_run': True}
             return self._begin(given, seen, options)
         if isinstance(order, NewSchedule):
-            return self._add_schedule(order, seen, view, options, moving)
+            return self._add_schedule(waiting, order, seen, view, options, moving)
         if isinstance(order, ImportedRun):
             return self._import(order.text)
         if isinstance(order, DroppedSchedule):
@@ -215,6 +232,24 @@ class Probing:
             'probe abandon': lambda record: self._abandon(record, seen.now),
             'probe baseline set': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
+
+    def _is_placed(self, waiting: WaitingProbe, given: ProbeDraft, view: View) -> bool:
+        """Whether the chosen OSDs are known to lead enough PGs. Raises Refused if they do not."""
+        placing = given.placing(view)
+        if placing is None:
+            return True
+        if waiting.job is None:
+            waiting.job = self._tools.submit(placing)
+            if waiting.job is None:
+                raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '
+                              'a moment')
+        if not waiting.job.done:
+            return False
+        try:
+            waiting.job.result()
+        except BadJob as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        return True
 
     def _known(self, run: int) -> RunRecord:
         if self._record is not None and self._record.id == run:
@@ -351,15 +386,17 @@ class Probing:
         self._settings.set_baseline(record)
         return 'later probes with the same jobs and OSDs or pool are compared with it'
 
-    def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
-                      moving: bool) -> Json:
+    def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, seen: Observation,
+                      view: View, options: Options, moving: bool) -> Optional[Document]:
         self._settings.check()
         try:
             made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         # An invalid order is refused; one that only cannot begin now is not.
-        draft(order.run, self._cluster, seen, view, options, moving)
+        given = draft(order.run, self._cluster, seen, view, options, moving)
+        if not self._is_placed(waiting, given, view):
+            return None
         self._settings.add_schedule(made)
         self._attempts.forget(made.name)
         return {**schedule_to_json(made), 'message': 'scheduled'}
@@ -393,9 +430,16 @@ class Probing:
             if not self._may_write():
                 return
             words = next(each.words for each in settings.schedules if each.name == name)
+            order = order_of_words(dict(words), name)
+            waiting = ScheduledOrder(order) if self._scheduled.order != order else self._scheduled
+            self._scheduled = ScheduledOrder()
             try:
-                order = order_of_words(dict(words), name)
-                self._begin(self._drafted(order, seen, view, options, moving), seen, options)
+                given = self._drafted(order, seen, view, options, moving)
+                if not self._is_placed(waiting, given, view):
+                    self._scheduled = waiting
+                    self._attempts.again(name)
+                    return
+                self._begin(given, seen, options)
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:

@@ -6,6 +6,7 @@ Nothing is created yet.
 import errno
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Reader, View
@@ -183,6 +184,13 @@ class ProbeDraft:
         return sorted(osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
             self.pool is None or seen.crush.weight_of(self.pool.crush_rule, osd) > 0.0))
 
+    def placing(self, view: View) -> Optional[Callable[[], Naming]]:
+        """A function for the tool thread, because it considers each PG of the pool: BadJob if a
+        chosen OSD leads too few of them. None: that need not be known."""
+        if self.pool is None or not self.target.osds or self.refusals:
+            return None
+        return partial(_naming, 0, self.jobs, self.target, self.pool, view)
+
     def naming(self, run: int) -> Callable[[Pool, View], Naming]:
         """For ProbeRun's Plan."""
         return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
@@ -228,9 +236,6 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
     refusals = (*_blocked(order, seen, moving, pool, jobs),
                 *_no_room(cluster, options, pool, spent),
                 *_crowded(cluster, seen, target, pool, osds, spent))
-    if pool is not None and not refusals:
-        # Last, because it considers each PG of the pool; raises BadJob.
-        _naming(0, jobs, target, pool, view)
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
     return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
 

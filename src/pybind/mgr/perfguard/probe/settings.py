@@ -129,6 +129,10 @@ class Attempts:
                 self._tried[name] = now
                 yield name
 
+    def again(self, name: str) -> None:
+        """Its attempt is not over."""
+        self._tried.pop(name, None)
+
     def refused(self, name: str, why: str) -> bool:
         """Whether to report the refusal: once per window, because the reason may last for hours
         with changing numbers."""

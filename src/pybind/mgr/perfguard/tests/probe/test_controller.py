@@ -5,7 +5,7 @@ import errno
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 import pytest
 
@@ -22,6 +22,7 @@ from perfguard.store import Store
 from perfguard.version import VERSION
 
 from ..fakes import probe_runs
+from ..fakes.cluster import FakeView
 from ..fakes.driver import OPTIONS, codes
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
 from ..test_journal import records, two
@@ -107,6 +108,49 @@ def test_the_answer_says_what_fio_would_do_differently(dry_run: bool) -> None:
                                         job_file='[a]\nrw=read\npool=x\n[b]\nrw=read\n'))
     assert [text.split()[-1] for text in answer['remarks']] == ['pool', 'b']
     assert all(text in tables.started(answer).splitlines() for text in answer['remarks'])
+
+
+@pytest.fixture
+def mapped(monkeypatch: Any) -> List[int]:
+    """The pools whose PGs are mapped."""
+    pools: List[int] = []
+    leads = FakeView.leads
+
+    def counted(view: FakeView, pool_id: int) -> Mapping[str, int]:
+        pools.append(pool_id)
+        return leads(view, pool_id)
+
+    monkeypatch.setattr(FakeView, 'leads', counted)
+    return pools
+
+
+@pytest.mark.parametrize('order', [
+    replace(IN_POOL, osd='all', dry_run=True), replace(IN_POOL, osd='all'),
+    NewSchedule('nightly', replace(IN_POOL, osd='all', words={}), {'begin_time': '0200'})])
+def test_the_pgs_of_a_pool_are_mapped_beside_the_loop(order: Any, mapped: List[int]) -> None:
+    """It takes some 20 us a PG, and readers may ask for it."""
+    driver = ProbeDriver()
+    driver.tools.late = True
+    waiting = driver.loop.requests.submit(order)
+    driver.run(2)
+    assert waiting.answer is None and not mapped and len(driver.tools.jobs) == 1
+    driver.tools.work()
+    driver.turn()
+    assert waiting.answer is not None and mapped == [1]
+
+
+def test_a_scheduled_probe_begins_once_the_pgs_are_mapped(mapped: List[int]) -> None:
+    driver = ProbeDriver(ProbeCluster(now=SUNDAY))
+    driver.give(NewSchedule('nightly', replace(IN_POOL, osd='all', words={}),
+                            {'begin_time': '0200'}))
+    driver.tools.late = True
+    mapped.clear()
+    go_to(driver, SUNDAY + 2 * HOUR)
+    assert not mapped and not driver.busy and len(driver.tools.jobs) == 1
+    driver.tools.late = False
+    driver.tools.work()
+    driver.turn()
+    assert driver.busy
 
 
 def test_what_is_refused_is_not_begun() -> None:

@@ -228,8 +228,12 @@ def test_an_osd_that_leads_nothing_of_the_pool() -> None:
     cluster = ProbeCluster(pgs=2)
     led = {pg.up[0] for pgid, pg in cluster.pg.items() if pgid.startswith('1.')}
     idle = next(osd for osd in cluster.toys if osd not in led)
-    with pytest.raises(Refused, match='osd.%d: it is primary of none' % idle):
-        drafted(replace(IN_POOL, osd=str(idle)), cluster)
+    driver = ProbeDriver(cluster)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match='osd.%d: it is primary of none' % idle) as refused:
+            driver.give(replace(IN_POOL, osd=str(idle), dry_run=dry_run))
+        assert refused.value.errno == errno.EINVAL
+    assert not driver.listed
 
 
 def test_what_is_told_before() -> None:
