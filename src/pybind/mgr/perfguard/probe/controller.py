@@ -44,8 +44,6 @@ Run = Union[ProbeRun, StoreRun]
 #: Documents in the store: the active run with its resources; schedules and baselines.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
-#: Version of the layout of the journal.
-JOURNAL_VERSION = 1
 #: Report periods after a run in which the OSDs still report its operations.
 EFFECT_PERIODS = 3.0
 #: Seconds that the archive has when the module stops.
@@ -164,8 +162,6 @@ class Probing:
         document = self._store.get(JOURNAL)
         if document is None:
             return
-        if int(document.get('version', 1)) > JOURNAL_VERSION:
-            raise ValueError('written by a newer version of perfguard')
         self._take_over(now, record_from_json(document['record']), document['site'])
 
     def _take_over(self, now: float, record: RunRecord, resources: Any) -> None:
@@ -199,7 +195,7 @@ class Probing:
         if not self._may_write():
             return False
         self._store.put(JOURNAL, {
-            'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
+            'record': record_to_json(self._record),
             'site': None if resources is None else resources_to_json(resources)})
         return self._kept()
 

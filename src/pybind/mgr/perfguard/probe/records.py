@@ -53,7 +53,7 @@ class RunRecord:
     messages: Tuple[str, ...] = ()
     #: By the counters of the OSDs that were probed.
     counted: Tuple[Counted, ...] = ()
-    #: Other conditions that affect results (setting_of); empty: recorded by an earlier version.
+    #: Other conditions that affect results (setting_of).
     setting: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -128,12 +128,12 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
     return RunRecord(
         int(raw['id']), str(raw['state']), str(raw['profile']),
         Target(str(target['kind']), str(target['pool']), tuple(map(int, target['osds'])),
-               int(target['replicas']), tuple(map(int, target.get('hosts', ())))),
+               int(target['replicas']), tuple(map(int, target['hosts']))),
         float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
         steps, tuple(map(step_result_from_json, raw['results'])),
         tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])),
         tuple(Counted(*map(int, row)) for row in raw['counted']),
-        {str(key): str(value) for key, value in raw.get('setting', {}).items()})
+        {str(key): str(value) for key, value in raw['setting'].items()})
 
 
 # ---- Which runs are kept
@@ -254,9 +254,6 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
     both = READ in ours and READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both and key.startswith(OPTION)]
-    # Earlier versions recorded more options.
-    keys = [key for key in keys if not key.startswith(OPTION)
-            or _affects_speed(key.rsplit('/', 1)[-1])]
     found = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
              for key in keys if ours.get(key) != theirs.get(key)]
     return found if len(found) <= MOST_NAMED else [

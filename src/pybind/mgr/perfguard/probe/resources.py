@@ -51,8 +51,7 @@ class RunResources:
     worker_ends: float = 0.0
     #: Of the pool, which may be renamed; -1: no worker was started yet.
     pool_id: int = -1
-    #: Of the objects in an operator's pool; None: there are none yet, or another version began the
-    #: run.
+    #: Of the objects in an operator's pool; None: there are none yet.
     naming: Optional[Naming] = None
     #: How far the removal of remaining objects has come (see Sweeps).
     cursor: int = 0
@@ -61,7 +60,7 @@ class RunResources:
     #: The run measures an image in its own pool.
     image: bool = False
     #: target_size_bytes of the pool that the run creates, a random number: distinguishes it
-    #: from a pool of this name that others create. 0: none, as in earlier versions.
+    #: from a pool of this name that others create. 0: none.
     mark: int = 0
 
     @property
@@ -80,14 +79,14 @@ def resources_to_json(resources: RunResources) -> Json:
 
 def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
     """Raises KeyError, TypeError, ValueError or zlib.error if the data is invalid."""
-    naming = raw.get('naming')
+    naming = raw['naming']
     return RunResources(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
                         bool(raw['user']), {str(key): None if value is None else str(value)
                                             for key, value in raw['allowed'].items()},
-                        float(raw['worker_ends']), int(raw.get('pool_id', -1)),
+                        float(raw['worker_ends']), int(raw['pool_id']),
                         None if naming is None else naming_from_json(naming),
-                        int(raw.get('cursor', 0)), bool(raw.get('abandoned', False)),
-                        bool(raw.get('image', False)), int(raw.get('mark', 0)))
+                        int(raw['cursor']), bool(raw['abandoned']), bool(raw['image']),
+                        int(raw['mark']))
 
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:

@@ -139,7 +139,7 @@ class SavedPlan:
     approved: float = 0.0
     #: Why it was refused when the campaign before it had ended.
     refused: str = ''
-    #: Differs from that of any other plan of its name; '': an earlier version saved it.
+    #: Differs from that of any other plan of its name.
     token: str = ''
 
     def refuse_saved_again(self, token: str) -> None:
@@ -147,7 +147,7 @@ class SavedPlan:
         if token and token != self.token:
             raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
                           'and is "%s" now, with %s: see "rebalance plan show %s"' % (
-                              self.name, self.token or '-', token, self.command,
+                              self.name, self.token, token, self.command,
                               pgs(self.pgs), self.name))
 
     @property

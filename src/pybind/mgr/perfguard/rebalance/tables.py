@@ -178,8 +178,7 @@ def _effects(data: Json) -> List[Tuple[str, str]]:
         fullest = max(filled, key=lambda row: row['fill_after'])
         rows.append(('fullest OSD', 'osd.%d: %.0f %% (before %.0f %%)' % (
             fullest['osd'], 100 * fullest['fill_after'], 100 * fullest['fill_before'])))
-    # A plan that an earlier version saved does not have it.
-    if data.get('clone_bytes'):
+    if data['clone_bytes']:
         rows.append(('shared by clones of snapshots', 'up to %s more are stored after the moves' %
                      bytes_text(data['clone_bytes'])))
     return [*rows, ('estimated time', '%s (speed: %s)' % (eta_text(data), data['eta_basis'])),
@@ -289,8 +288,7 @@ def order(data: Json) -> str:
                                          bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
-    # A plan that an earlier version saved does not have it.
-    if data.get('bursts', 1) > 1:
+    if data['bursts'] > 1:
         rows.append(('OSDMap epochs of the change', '%d or more' % data['bursts']))
     rows += _effects(data)
     if data.get('pins_removed'):

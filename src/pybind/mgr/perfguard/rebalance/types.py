@@ -76,7 +76,7 @@ class Change:
     pg_num: int = 0
     found_pg_num: int = 0
     #: The targets of the pool when they were sent; once the mons have accepted the step, its own.
-    #: None: not sent, or by an earlier version.
+    #: None: not sent.
     replaces: Optional[PoolPgs] = None
     #: The preview of the order was not available: if it still is not, the change is made without
     #: pins in the same epoch.

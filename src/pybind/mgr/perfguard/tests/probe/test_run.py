@@ -94,7 +94,7 @@ def test_a_crash_before_any_step_leaves_nothing(name: str, lag: int) -> None:
     at = 0
     while _crashed(ORDERS[name], at, lag):
         at += 1
-    assert at > 15
+    assert at > 8
 
 
 def _crashed(order: RunOrder, at: int, lag: int) -> bool:

@@ -9,7 +9,7 @@ from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.probe.resources import CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
 
-from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
+from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children
 from ..test_store import written_by_a_newer_version
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
@@ -98,18 +98,6 @@ def test_nothing_is_listed_where_the_names_are_known() -> None:
     assert driver.cluster.is_untouched() and not driver.cluster.listed
 
 
-def test_a_journal_of_an_earlier_version_is_listed_for_slice_by_slice() -> None:
-    driver = orphaned(naming=None)
-    driver.run_until(lambda: len(driver.cluster.listed) == 2)
-    driver.turn()
-    # The next mgr does not start over.
-    driver.restart()
-    driver.turn()
-    driver.finish()
-    assert driver.cluster.listed[:SLICES] == [0, 1, 2, 3]
-    assert driver.cluster.is_untouched() and driver.state(1) == 'failed'
-
-
 def test_a_run_that_no_worker_was_started_for_is_not_swept_after() -> None:
     driver = orphaned(worker_ends=0.0)
     driver.turn()
@@ -192,9 +180,7 @@ def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict
     """The document as the next mgr finds it in the store."""
     document = driver.loop._store.get(name)
     assert document is not None
-    if how == 'version':
-        document['version'] = 2
-    elif how == 'fields':
+    if how == 'fields':
         for key in ('record', 'baselines'):
             document.pop(key, None)
     driver.loop._store.put(name, document)
@@ -207,7 +193,7 @@ def stored(driver: ProbeDriver, name: str) -> Dict[str, str]:
     return {key: value for key, value in driver.kv.data.items() if key.startswith(name + '/')}
 
 
-@pytest.mark.parametrize('how', ['version', 'fields', 'layout'])
+@pytest.mark.parametrize('how', ['fields', 'layout'])
 def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> None:
     driver = begun()
     driver.run_until(lambda: driver.state(1) == 'running')

@@ -92,7 +92,7 @@ def test_history_and_one_campaign(moving: Driver) -> None:
 
 
 ANSWER: Dict[str, Any] = {
-    'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
+    'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5}, 'bursts': 1,
     'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
     'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
     'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'},
