@@ -455,8 +455,10 @@ class Probing:
                 interval: float) -> None:
         assert self._record is not None
         own_pool, displaced = -1, ''
-        if isinstance(run, ProbeRun) and run.resources.own and not self._order.during_campaign:
-            own_pool, displaced = run.resources.pool_id, run.displaced(view)
+        if isinstance(run, ProbeRun):
+            displaced = run.displaced(view)
+            if run.resources.own and not self._order.during_campaign:
+                own_pool = run.resources.pool_id
         against = reasons(seen, self._order.during_campaign, own_pool)
         if displaced:
             against.append(displaced)

@@ -66,8 +66,14 @@ class ProbeRun:
         self._cluster = cluster
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
-        #: PG of the probed OSDs -> its primary, on which the run has placed objects.
+        #: PG of the probed OSDs -> its primary, on which the run has placed objects; and pg_num.
         self._leads: Mapping[str, int] = {}
+        self._pg_num = 0
+        #: What determined primaries when they were last read, the job that reads them again, and a
+        #: PG that has another one.
+        self._placed_by: object = None
+        self._leading: Optional[ToolJob[Mapping[str, int]]] = None
+        self._moved = ''
         self._manager = ResourceManager(cluster, keep, resources)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
@@ -134,17 +140,34 @@ class ProbeRun:
             self._try_to_clean_up(seconds, view)
 
     def displaced(self, view: View) -> str:
-        """Text on a PG that an upmap has given another primary than the probed OSD; '': there is
-        none. Its objects are on another OSD now."""
-        osdmap = view.osdmap
-        for pgids in (osdmap.upmap_items, osdmap.upmap_vectors, osdmap.upmap_primaries,
-                      osdmap.pg_temp):
-            for pgid in self._leads.keys() & pgids.keys():
-                place = view.placement(pgid)
-                if place is not None and place.acting[:1] != (self._leads[pgid],):
-                    return 'PG %s of the pool is no longer led by osd.%d' % (
-                        pgid, self._leads[pgid])
-        return ''
+        """Text on a PG that has another primary than the probed OSD, so that its objects are on
+        another OSD now; '': none is known.
+
+        In a replicated pool, the first OSD of a PG leads it, so PGs with an override in the OSDMap
+        are compared at once. All PGs are compared outside the loop, when anything has changed that
+        determines primaries."""
+        osdmap, pool = view.osdmap, view.osdmap.pools.get(self.resources.pool_id)
+        if pool is None or not self._leads:
+            return ''
+        if pool.pg_num != self._pg_num:
+            return 'pg_num of pool %s has changed' % pool.name
+        overrides = frozenset((pgid, pgids[pgid]) for pgids in (
+            osdmap.upmap_items, osdmap.upmap_vectors, osdmap.upmap_primaries, osdmap.pg_temp)
+            for pgid in self._leads.keys() & pgids.keys())
+        for pgid, _ in () if pool.erasure else overrides:
+            place = view.placement(pgid)
+            if place is not None and place.acting[:1] != (self._leads[pgid],):
+                self._moved = pgid
+        basis = view.crush_version, osdmap.osds, pool, overrides
+        if self._leading is None and basis != self._placed_by:
+            self._placed_by = basis
+            self._leading = self._tools.submit(partial(view.leads, pool.id), first=True)
+        if self._leading is not None and self._leading.done:
+            leads, self._leading = self._leading.result(), None
+            self._moved = next((pgid for pgid, osd in self._leads.items()
+                                if leads.get(pgid) != osd), self._moved)
+        return 'PG %s of the pool is no longer led by osd.%d' % (
+            self._moved, self._leads[self._moved]) if self._moved else ''
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """With growing pauses while something prevents the clean-up."""
@@ -205,6 +228,7 @@ class ProbeRun:
             self._fail(str(error))
             return
         self.steps = self._plan.steps
+        self._pg_num = naming.pg_num
         self._leads = {'%d.%x' % (naming.pool_id, pg): osd
                        for osd, pgs in naming.leads for pg in pgs}
         limit = self._plan.limit_seconds

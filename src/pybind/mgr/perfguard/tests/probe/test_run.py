@@ -9,7 +9,7 @@ from perfguard.errors import Refused
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.probe.resources import CHECK, own_pool
 
-from ..fakes.cluster import Crash
+from ..fakes.cluster import Crash, FakeView
 from ..fakes.probe_cluster import (COMMANDS, FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster,
                                    ProbeDriver, fake_children)
 
@@ -259,6 +259,75 @@ def test_a_pg_that_a_probed_osd_no_longer_leads_ends_it(order: RunOrder, seed: i
     driver.finish(60)
     assert driver.state(1) == ('aborted' if ends else 'done') and driver.cluster.is_untouched()
     assert ('is no longer led by osd.%d' % seed in driver.listed[1]['message']) == ends
+
+
+def lower_affinity(cluster: ProbeCluster, osd: int) -> None:
+    """The next OSD of each PG becomes its primary; erasure-coded pools keep their shards."""
+    cluster.affinity[osd] = 0.0
+    cluster.epoch += 1
+    for pgid, pg in cluster.pg.items():
+        if pgid.startswith('1.') and pg.up[0] == osd:
+            pg.up = pg.data = (*pg.up[1:], osd)
+
+
+@pytest.mark.parametrize('during_campaign', [False, True])
+@pytest.mark.parametrize('osd, ends', [(1, True), (4, False)])
+def test_a_primary_that_moves_is_noticed_in_an_operators_pool(osd: int, ends: bool,
+                                                              during_campaign: bool) -> None:
+    """No upmap and no pg_temp tells of a primary affinity."""
+    driver = begun(RunOrder(words=WORDS, pool='rep', osd='1', during_campaign=during_campaign))
+    driver.run_until(lambda: driver.state(1) == 'running')
+    lower_affinity(driver.cluster, osd)
+    driver.finish(60)
+    assert driver.state(1) == ('aborted' if ends else 'done') and driver.cluster.is_untouched()
+    assert ('is no longer led by osd.1' in driver.listed[1]['message']) == ends
+
+
+def test_primaries_are_read_again_beside_the_loop_and_only_after_changes() -> None:
+    driver = begun(RunOrder(words={**WORDS, 'runtime': '60'}, pool='rep', osd='1'), 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.run(3)
+    read = driver.tools.submitted
+    driver.cluster.epoch += 1
+    driver.run(3)
+    assert driver.tools.submitted == read
+    driver.tools.late = True
+    for osd in (4, 7):
+        lower_affinity(driver.cluster, osd)
+        driver.run(3)
+    assert driver.tools.submitted == read + 1, 'one at a time'
+    lower_affinity(driver.cluster, 1)
+    driver.tools.work()
+    driver.run(2)
+    assert driver.tools.submitted == read + 2 and 'stopping' not in driver.listed[1]['message']
+    driver.tools.work()
+    driver.finish(60)
+    assert driver.state(1) == 'aborted'
+
+
+def test_the_first_shard_of_an_erasure_coded_pg_need_not_lead_it(monkeypatch: Any) -> None:
+    leads = {'2.0': 3, '2.4': 3, '2.8': 3}
+    monkeypatch.setattr(FakeView, 'leads', lambda view, pool: leads)
+    driver = begun(RunOrder(words={**WORDS, 'runtime': '60'}, pool='ec', osd='3'), 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.add_upmap('2.0', 4, 7)
+    driver.run(5)
+    assert driver.state(1) == 'running' and 'stopping' not in driver.listed[1]['message']
+    leads['2.4'] = 2
+    driver.cluster.affinity[3] = 0.0
+    driver.cluster.epoch += 1
+    driver.finish(60)
+    assert 'PG 2.4 of the pool is no longer led by osd.3' in driver.listed[1]['message']
+
+
+def test_pgs_that_split_end_it() -> None:
+    driver = begun(RunOrder(words=WORDS, pool='rep', osd='1'))
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.pgs = 24
+    driver.cluster.epoch += 1
+    driver.finish(60)
+    assert driver.state(1) == 'aborted'
+    assert driver.listed[1]['message'] == 'pg_num of pool rep has changed'
 
 
 def test_who_leads_which_pg_is_worked_out_beside_the_loop() -> None:
