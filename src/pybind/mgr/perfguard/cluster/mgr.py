@@ -154,6 +154,9 @@ class MgrCluster:
     def read_loads(self, seconds: float) -> None:
         self._sensors.read_loads(seconds)
 
+    def read_without_probes(self, seconds: float) -> None:
+        self._sensors.read_without_probes(seconds)
+
     def close(self) -> None:
         """Remove the performance queries of the OSDs."""
         self._sensors.close()

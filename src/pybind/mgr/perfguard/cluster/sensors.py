@@ -15,9 +15,9 @@ from .dumps import PgSummary, count_states
 from .inventory import drive_model
 from .osd_commands import HistogramSampler, OsdCommands, PingTimes
 from .ports import View
-from .types import (LONGEST_OP_SECONDS, ClientLoad, ClientOps, KvBytes, ObjectLoad, Ops,
-                    OsdCounters, OsdPlace, PgCounts, PgWrites, Placement, Readings, Signals,
-                    UnreadablePg)
+from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
+                    ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites, Placement, Readings,
+                    Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +82,16 @@ class Sensors:
         self._ops_asked: Dict[int, float] = {}
         #: Until when loads are read without a health check.
         self._loads_until = -math.inf
+        #: Until when client operations are read without those of probes.
+        self._without_probes_until = -math.inf
 
     def read_loads(self, seconds: float) -> None:
         """For so long, readings contain the load by client and by object."""
         self._loads_until = self._clock() + seconds
+
+    def read_without_probes(self, seconds: float) -> None:
+        """For so long, the client operations in readings contain none of probes."""
+        self._without_probes_until = self._clock() + seconds
 
     def close(self) -> None:
         self._queries.close()
@@ -105,7 +111,8 @@ class Sensors:
         loads = self._queries.loads(explain)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
-            seconds=seconds, counters=counters, clients=self._queries.clients(),
+            seconds=seconds, counters=counters,
+            clients=self._queries.clients(now < self._without_probes_until),
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             client_loads=loads.clients, object_loads=loads.objects,
             kv_bytes=self._kv_bytes(alive) if explain else {},
@@ -315,11 +322,16 @@ def untrimmed_epochs(out: str) -> Optional[int]:
 # ---- OSD performance queries: client operations by pool and OSD, by client, by object and by PG.
 # Each reading contains the operations since the last one.
 
+_BY_POOL_AND_OSD = ({'type': 'pool_id', 'regex': '^(.*)$'}, {'type': 'osd_id', 'regex': '^(.*)$'})
 #: By pool and primary OSD.
-CLIENT_QUERY = {
-    'key_descriptor': [{'type': 'pool_id', 'regex': '^(.*)$'},
-                       {'type': 'osd_id', 'regex': '^(.*)$'}],
+CLIENT_QUERY: Dict[str, Any] = {
+    'key_descriptor': [*_BY_POOL_AND_OSD],
     'performance_counter_descriptors': ['read_latency', 'write_latency']}
+#: The same without operations in the namespace of probes. It costs OSDs another 0.8 us of CPU time
+#: for each operation (measured with GCC 12), so it replaces the other one only while it is needed.
+CLIENT_QUERY_WITHOUT_PROBES = {
+    **CLIENT_QUERY, 'key_descriptor': [
+        *_BY_POOL_AND_OSD, {'type': 'namespace', 'regex': '^(?!%s$)()' % PROBE_NAMESPACE}]}
 #: The busiest clients of each OSD. It costs the OSD some microseconds per operation.
 LOAD_QUERY = {
     'key_descriptor': [{'type': kind, 'regex': '^(.*)$'}
@@ -351,6 +363,7 @@ class PerfQueries:
     def __init__(self, mgr: MgrModule) -> None:
         self._mgr = mgr
         self._client_query: Optional[int] = None
+        self._without_probes = False
         self._pg_query: Optional[int] = None
         #: By client and by object.
         self._load_queries: Optional[Tuple[int, int]] = None
@@ -366,14 +379,20 @@ class PerfQueries:
                 self._mgr.remove_osd_perf_query(query)
         self._client_query = self._pg_query = None
 
-    def clients(self) -> Tuple[ClientOps, ...]:
-        if self._client_query is None:
-            self._client_query = self._mgr.add_osd_perf_query(CLIENT_QUERY)
+    def clients(self, without_probes: bool = False) -> Tuple[ClientOps, ...]:
+        """Nothing when the query has just been replaced: the last reading of the other one contains
+        operations of probes, or lacks those of clients."""
+        if self._client_query is None or without_probes != self._without_probes:
+            replaced, self._without_probes = self._client_query, without_probes
+            self._client_query = self._mgr.add_osd_perf_query(
+                CLIENT_QUERY_WITHOUT_PROBES if without_probes else CLIENT_QUERY)
+            if replaced is not None:
+                self._mgr.remove_osd_perf_query(replaced)
             return ()
         found: List[ClientOps] = []
         for row in self._rows(self._client_query):
             try:
-                (pool,), (osd,) = row['k']
+                (pool,), (osd,) = row['k'][:2]
                 read, write = row['c']
                 found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
             except (LookupError, TypeError, ValueError) as error:

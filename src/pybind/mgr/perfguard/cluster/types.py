@@ -25,6 +25,8 @@ Pair = Tuple[int, int]
 Items = Tuple[Pair, ...]
 #: CEPH_STR_HASH_RJENKINS
 RJENKINS = 2
+#: RADOS namespace of all objects that probes write.
+PROBE_NAMESPACE = 'perfguard-probe'
 #: An ordered set of OSD ids; in an erasure-coded pool, the position is the shard.
 OsdSet = Tuple[int, ...]
 

@@ -80,7 +80,8 @@ class Observing:
     def watch(self, seen: Observation, view: View, options: Options) -> Observation:
         jobs, watching = self._jobs, self._jobs.watching
         watching.turn(seen.now, view, seen.signals, options, jobs.rebalance.in_flight,
-                      jobs.probing.affects_latency(seen.now, self._cluster.stats_period()))
+                      jobs.probing.affects_latency(seen.now, seen.stats_period),
+                      jobs.probing.loaded(seen.now, seen.stats_period))
         return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
                        removing=watching.removing, untrimmed_epochs=jobs.untrimmed_epochs)
 

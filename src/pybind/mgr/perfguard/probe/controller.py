@@ -18,10 +18,11 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..version import VERSION
+from ..watch.stop_conditions import NOTHING, Touched
 from .archive import Archive
 from .expectations import Layout, layout_of
-from .limits import Steady, limit_seconds
-from .osd_bench import StoreRun
+from .limits import Loaded, Steady, limit_seconds
+from .osd_bench import BENCH, StoreRun
 from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                    order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
@@ -46,6 +47,9 @@ JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
 #: Report periods after a run in which the OSDs still report its operations.
 EFFECT_PERIODS = 3.0
+#: Seconds for which client operations are read without those of probes, from each turn in which a
+#: probe uses a pool of clients.
+WITHOUT_PROBES_SECONDS = 15.0
 #: Seconds that the archive has when the module stops.
 CLOSE_SECONDS = 2.0
 #: Seconds for which the clock must not have been set back or ahead before records are removed for
@@ -107,6 +111,7 @@ class Probing:
         self._cleaning_since = 0.0
         #: When the last run ended.
         self._ended = float('-inf')
+        self._loaded = Loaded()
         self._attempts = Attempts()
         self._scheduled = ScheduledOrder()
         self._steady = Steady()
@@ -133,6 +138,10 @@ class Probing:
     def affects_latency(self, now: float, stats_period: float) -> bool:
         """Whether a probe may affect what the OSDs report now: reports are late."""
         return self.busy or 0.0 <= now - self._ended < EFFECT_PERIODS * stats_period
+
+    def loaded(self, now: float, stats_period: float) -> Touched:
+        """The OSDs and pools of which the present reports may contain operations of a probe."""
+        return self._loaded.lately(now, EFFECT_PERIODS * stats_period)
 
     # ---- life
 
@@ -170,6 +179,8 @@ class Probing:
             return
         self._record = record
         if resources is None:
+            # A bench continues without its mgr.
+            self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
         found = replace(resources_from_json(resources), stage=CLEANING)
@@ -414,8 +425,10 @@ class Probing:
             self._read_version(seen.now)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
-        if self._run is not None:
-            self._follow(self._run, seen, view, moving, options.campaign_interval)
+        run = self._run
+        if run is not None:
+            self._follow(run, seen, view, moving, options.campaign_interval)
+        self._note_loaded(run, seen)
         self._drop_outlived(options, seen.now)
         self._publish(seen)
 
@@ -477,6 +490,15 @@ class Probing:
         else:
             self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
                 self._record.id, run.text), run.share)
+
+    def _note_loaded(self, run: Optional[Run], seen: Observation) -> None:
+        """A bench that was not answered in time is still running."""
+        loaded = NOTHING
+        if isinstance(run, ProbeRun):
+            loaded = run.loads(seen)
+            if not run.resources.own and run.state != CLEANING:
+                self._cluster.read_without_probes(WITHOUT_PROBES_SECONDS)
+        self._loaded.note(seen.now, replace(loaded, osds=loaded.osds | self._cluster.asked(BENCH)))
 
     def _finish(self, run: Run, now: float, remark: str = '') -> None:
         assert self._record is not None

@@ -4,6 +4,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import Json, OsdMap, PgCounts, Pool, Signals, Space
 from ..tables import bytes_text, pgs_are, plural, seconds_text
+from ..watch.stop_conditions import Touched
 from .fio_json import job_options
 from .jobs import scale_counts, step_count
 from .placement import objects_wanted
@@ -263,3 +264,22 @@ def disturbances(signals: Signals) -> List[str]:
     if counts.backfilling or counts.recovering:
         found.append('recovery or backfill')
     return found
+
+
+# ---- What probes load
+
+class Loaded:
+    """When probes last loaded OSDs and pools."""
+
+    def __init__(self) -> None:
+        self._osds: Dict[int, float] = {}
+        self._pools: Dict[int, float] = {}
+
+    def note(self, now: float, loaded: Touched) -> None:
+        self._osds.update(dict.fromkeys(loaded.osds, now))
+        self._pools.update(dict.fromkeys(loaded.pools, now))
+
+    def lately(self, now: float, seconds: float) -> Touched:
+        """Those that were loaded in the last `seconds`."""
+        return Touched(*({number for number, when in times.items() if 0.0 <= now - when < seconds}
+                         for times in (self._osds, self._pools)))

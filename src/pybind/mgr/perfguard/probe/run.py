@@ -8,11 +8,14 @@ way.
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.ports import Cluster, Commander, View
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import Pool, Signals
+from ..cluster.types import NO_OSD, Pool, Signals
+from ..observation import Observation
+from ..watch.stop_conditions import NOTHING, Touched
 from .child import Child
 from .limits import Elapsed, disturbances
 from .placement import Naming
@@ -35,6 +38,8 @@ SWEEP_SECONDS = 20.0
 CANCEL_SECONDS = 20.0
 #: Pause after an attempt that the mons refuse: it doubles from the minimum to the maximum.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
+#: Number of OSDs that are loaded at a time, up to which their PGs are looked up one by one.
+FEW_OSDS = 3
 #: Seconds to wait for the counters of the OSDs.
 PATIENCE_SECONDS = 5.0
 TOPIC = 'probe counters'
@@ -99,6 +104,9 @@ class ProbeRun:
         self.steps: Tuple[JobStep, ...] = ()
         self.results: Dict[int, StepResult] = {}
         self.step, self.step_state = 0, ''
+        #: Steps that have begun since the last call of `loads`; its last result, with its basis.
+        self._begun: Set[int] = set()
+        self._loaded: Tuple[object, Touched] = (None, NOTHING)
         self.started: Optional[float] = None
         #: State and reason of a run that did not complete; '' otherwise.
         self.outcome, self.message = ('', '') if plan is not None else (
@@ -168,6 +176,32 @@ class ProbeRun:
                                 if leads.get(pgid) != osd), self._moved)
         return 'PG %s of the pool is no longer led by osd.%d' % (
             self._moved, self._leads[self._moved]) if self._moved else ''
+
+    def loads(self, seen: Observation) -> Touched:
+        """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
+        load in the next step: it does not wait for the loop between two steps."""
+        begun, self._begun = self._begun, set()
+        if self.resources.stage == RUNNING:
+            begun |= {self.step, self.step + 1}
+        pool = seen.osdmap.pools.get(self.resources.pool_id)
+        basis = begun, seen.osdmap.epoch
+        if not begun or pool is None:
+            return NOTHING
+        if self._loaded[0] != basis:
+            steps = [step for index, step in enumerate(self.steps) if index in begun]
+            self._loaded = basis, Touched(self._osds_of(steps, pool, seen), {pool.id})
+        return self._loaded[1]
+
+    def _osds_of(self, steps: Sequence[JobStep], pool: Pool, seen: Observation) -> AbstractSet[int]:
+        """The first repetition of a job writes the objects that it reads. Writes load all OSDs of a
+        PG, and so do reads of an erasure-coded pool."""
+        osds = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
+        shared = pool.erasure or any(step.job.writes or not step.repetition for step in steps)
+        if not osds or shared and len(osds) > FEW_OSDS:
+            return seen.osds_of([pool.id])[pool.id]
+        places = [seen.placement(pgid) for pgid, osd in self._leads.items()
+                  if osd in osds] if shared else []
+        return osds.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """With growing pauses while something prevents the clean-up."""
@@ -300,6 +334,7 @@ class ProbeRun:
         if kind == 'step':
             self._worked = True
             self.step, self.step_state = self._index(line), str(line['state'])
+            self._begun.add(self.step)
         elif kind == 'result':
             self._take_result(self._index(line), line)
         elif kind == 'end' and not self._worked and not self._sweeping:

@@ -7,10 +7,11 @@ one or more concurrent streams, each with its own objects and queue depth.
 from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..cluster.types import PROBE_NAMESPACE
 from ..errors import InvalidValue
 
-#: RADOS namespace of all objects that probes write; together with PREFIX it identifies them.
-NAMESPACE = 'perfguard-probe'
+#: Together with PREFIX it identifies the objects of probes.
+NAMESPACE = PROBE_NAMESPACE
 #: Prefix of the names of objects, cephx users ("client." + PREFIX + run) and pools of probes.
 PREFIX = 'perfguard-probe-'
 

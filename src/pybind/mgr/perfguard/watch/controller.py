@@ -17,6 +17,7 @@ from .pools import named_target, target_ms
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
+from .stop_conditions import NOTHING, Touched
 
 log = logging.getLogger(__name__)
 
@@ -139,17 +140,18 @@ class Watching:
         return self._watch.removing
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
-             in_flight: int, probing: bool) -> None:
+             in_flight: int, probing: bool, probed: Touched = NOTHING) -> None:
         """Run one turn, if a stats period has passed since the last one.
 
         `in_flight`: number of PGs that a campaign moves. `probing`: a probe affects client latency.
+        `probed`: as in WatchContext.
         """
         period = self._cluster.stats_period()
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
             return
         self._updated = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
-                               not (in_flight or probing), probing, in_flight)
+                               not (in_flight or probing), probing, in_flight, probed)
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)

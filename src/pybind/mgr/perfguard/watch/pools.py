@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency of each pool, and its baseline."""
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import (Any, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence,
@@ -10,8 +11,8 @@ from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
 from .peers import weighted_median
-from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, HistoryPoint, Series,
-                     are_amounts, mean_flow, recent)
+from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
+                     HistoryPoint, Series, are_amounts, mean_flow, recent)
 from .types import Alarm, Flow
 
 #: Points of a baseline that are kept (one quiet week with operations), and that are stored for a
@@ -93,6 +94,8 @@ class _Pool:
         #: The point that is not quiet, and by kind the lowest latency of these points, in ms.
         self._moving = Series(4, 1, baseline_seconds)
         self._lowest: Dict[str, float] = {}
+        #: When a probe of this module last affected its clients.
+        self.probed = -math.inf
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a quiet reading. Returns whether a point of the baseline is complete."""
@@ -158,11 +161,16 @@ class PoolWatch:
         self._seconds = 0.0
 
     def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
-               pools: Collection[int], quiet: bool, settings: PoolSettings) -> None:
-        """`quiet`: nothing moves and no problem exists, so baselines learn from the readings."""
+               pools: Collection[int], quiet: bool, settings: PoolSettings,
+               probed: Collection[int] = ()) -> None:
+        """`quiet`: nothing moves and no problem exists, so baselines learn from the readings.
+        `probed`: pools in which a probe of this module affects clients: they are not judged until
+        the last minute is without it."""
         self._forget_others(pools, settings)
         for pool_id, sums in _by_pool(clients, pools).items():
             pool = self._pool(pool_id, settings)
+            if pool_id in probed:
+                pool.probed = now
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
             self._judge(now, seconds, pool, settings)
@@ -191,7 +199,9 @@ class PoolWatch:
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
             holds = None
             clear_seconds = settings.clear_seconds
-            if usual is not None and ms is not None:
+            if 0.0 <= now - pool.probed < WINDOW_SECONDS:
+                pass  # an alarm stays as it is
+            elif usual is not None and ms is not None:
                 holds = ms > max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
             elif usual is not None:
                 # No operations: clients are idle, or no operation completes.

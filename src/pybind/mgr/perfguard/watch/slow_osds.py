@@ -212,24 +212,26 @@ class SlowOsds:
             self._turn_back(now)
         self._now = now
         for sample in reading.samples:
-            if sample.osd in places:
+            if sample.osd in places and sample.osd not in reading.probed:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
         windows = {osd: state.window for osd, state in self._states.items()
-                   if state.window.expire(now, settings.seconds)}
+                   if state.window.expire(now, settings.seconds) and osd not in reading.probed}
         kinds = self._kinds(now, reading.busy, settings)
         judged = judge(windows, places, kinds)
-        if reading.learning:
-            self.chronic.update(replace(reading, busy=kinds, samples=[
-                each for each in reading.samples if each.osd in windows]),
-                judged, windows, {osd: self._states[osd].usual for osd in windows},
-                settings.memory_seconds)
+        self.chronic.update(replace(reading, busy=kinds, samples=[
+            each for each in reading.samples if each.osd in windows]),
+            judged, windows, {osd: self._states[osd].usual for osd in windows},
+            settings.memory_seconds)
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         self.slow_replicas = excused.replicas
         self._settled_since = (min(self._settled_since, now) if reading.settled
                                else math.inf)
         quick = now - self._settled_since >= QUICK_SECONDS
         for osd, state in self._states.items():
-            if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
+            if osd in reading.probed:
+                # Nothing is known of it meanwhile, so nothing is forgotten.
+                state.evidence = now
+            elif any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
                 _count_time(state, excused.findings[osd], now, passed, settings,
                             reading.learning, quick)
             else:

@@ -19,6 +19,7 @@ from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
+from .stop_conditions import NOTHING, Touched
 from .types import Alarm, Flow, OsdReading, OsdSample
 
 Load = TypeVar('Load', ClientLoad, ObjectLoad)
@@ -54,6 +55,8 @@ class WatchContext:
     probing: bool = False
     #: PGs of a campaign that are in flight.
     in_flight: int = 0
+    #: OSDs and pools whose reports may contain operations of a probe. They are not judged.
+    probed: Touched = NOTHING
 
 
 @dataclass
@@ -102,6 +105,8 @@ class WatchState:
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
         self._partners = PgPartners()
+        #: OSDs that a probe has loaded since the last reading of writes by PG.
+        self._probed: Set[int] = set()
         #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
         #: a slow OSD.
         self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
@@ -137,7 +142,7 @@ class WatchState:
             if seconds:
                 quiet = self._quiet(context)
                 self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
-                                  quiet, pool_settings(options))
+                                  quiet, pool_settings(options), context.probed.pools)
                 self.norms.forget_others(context.osdmap.osds)
                 self.norms.take_places(readings.places)
                 if quiet:
@@ -165,10 +170,12 @@ class WatchState:
     def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
                     options: Options) -> None:
         erasure = {pool.id for pool in context.osdmap.pools.values() if pool.erasure}
+        self._probed |= context.probed.osds
         if readings.pg_writes is not None:
-            latest = replica_flows(readings.pg_writes, readings.pg_seconds)
+            latest = replica_flows([row for row in readings.pg_writes
+                                    if self._probed.isdisjoint(row.acting)], readings.pg_seconds)
             self._replicas = steady(self._last_replicas, latest)
-            self._last_replicas = latest
+            self._last_replicas, self._probed = latest, set()
         samples = [each._replace(replica=self._replicas[each.osd])
                    if each.osd in self._replicas else each
                    for each in without_erasure(samples, readings.clients, erasure)]
@@ -177,7 +184,7 @@ class WatchState:
                 context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
                 not context.probing, self._settled(context),
                 {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
-                self._partners.known),
+                self._partners.known, context.probed.osds),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
                          memory_seconds=options.slow_osd_memory))
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
@@ -209,12 +216,12 @@ class WatchState:
     def _settled(context: WatchContext) -> bool:
         """Whether no operation waits for a PG that peers, moves or recovers."""
         counts = context.signals.counts
-        return context.idle and counts.active_clean == counts.total
+        return not context.in_flight and counts.active_clean == counts.total
 
     def _quiet(self, context: WatchContext) -> bool:
         """Whether nothing moves and no problem exists."""
         counts = context.signals.counts
-        return (self._settled(context)
+        return (context.idle and self._settled(context)
                 and not counts.laggy + counts.wait and not context.signals.slow_ops
                 and not context.signals.recovery_bytes_per_second
                 and not self.laggy.raised

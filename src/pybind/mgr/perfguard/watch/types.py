@@ -62,6 +62,8 @@ class OsdReading:
     replicas_only: Collection[int] = ()
     #: OSD -> the OSDs with which it shares a PG, of slow OSDs of which that is known.
     partners: Mapping[int, AbstractSet[int]] = field(default_factory=dict)
+    #: OSDs whose samples may contain operations of a probe of this module: they are not judged.
+    probed: Collection[int] = ()
 
 
 class OsdVerdict(NamedTuple):

@@ -10,9 +10,10 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
-from perfguard.cluster.types import (ANSWER_SECONDS, ClientLoad, ClientOps, KvBytes, NO_OSD,
-                                     ObjectLoad, Ops, Osd, OsdCounters, OsdMap, OsdPlace, PgCounts,
-                                     PgWrites, Placement, Pool, Readings, Signals)
+from perfguard.cluster.types import (ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
+                                     KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
+                                     OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
+                                     Signals)
 
 from ..fakes.cluster import FakeView
 from ..fakes.mgr_module import CommandResult
@@ -329,6 +330,31 @@ def test_what_rocksdb_writes_is_read_while_something_is_to_be_explained() -> Non
     reader.mgr.counters[1]['bluefs.bytes_written_sst'] = [1e9, float('nan')]
     assert reader(slow).kv_bytes == {}
     assert reader().kv_bytes == {}
+
+
+def test_operations_of_probes_are_left_out_as_long_as_that_is_wanted() -> None:
+    reader = Reader()
+    plain, without = ('pool_id', 'osd_id'), ('pool_id', 'osd_id', 'namespace')
+    reader.mgr.answers[plain] = {'counters': [{'k': [['3'], ['1']], 'c': [[50, 5], [0, 0]]}]}
+    reader.mgr.answers[without] = {'counters': [{'k': [['3'], ['1'], ['']],
+                                                 'c': [[20, 2], [0, 0]]}]}
+    mixed, clients = ((ClientOps(3, 1, Ops(*ops), Ops()),) for ops in ((50, 5), (20, 2)))
+    assert [reader().clients for _ in range(2)] == [(), mixed]
+    reader.sensors.read_without_probes(12.0)
+    assert [reader().clients for _ in range(2)] == [(), clients]
+    assert plain not in reader.mgr.queries.values()
+    assert [reader().clients for _ in range(2)] == [(), mixed]
+    assert without not in reader.mgr.queries.values()
+
+
+def test_the_namespace_of_probes() -> None:
+    from perfguard.cluster.sensors import CLIENT_QUERY_WITHOUT_PROBES
+    pattern = re.compile(CLIENT_QUERY_WITHOUT_PROBES['key_descriptor'][-1]['regex'])
+    assert not pattern.search(PROBE_NAMESPACE)
+    for namespace in ('', 'perfguard', PROBE_NAMESPACE + '2', 'my-' + PROBE_NAMESPACE):
+        found = pattern.search(namespace)
+        # Without a group, an OSD counts nothing; each value of a group is a row of its own.
+        assert found is not None and found.groups() == ('',)
 
 
 def test_names_of_objects_that_ceph_mgr_cannot_hand_out_are_not_counted() -> None:

@@ -253,6 +253,7 @@ class FakeCluster:
                 self.pg['%d.%x' % (pool, seed)] = FakePg(ToyMon(self.toys, 3, raw), raw, raw)
         #: For how long the load by client and by object was asked for, each time.
         self.loads_wanted: List[float] = []
+        self.without_probes_until = 0.0
         #: PGs that perfguard has released and that have not arrived yet.
         self.released: Dict[str, Transfer] = {}
         #: PGs with a pg_upmap vector since CRUSH last changed: where it places them now is hidden
@@ -749,6 +750,9 @@ class FakeCluster:
 
     def read_loads(self, seconds: float) -> None:
         self.loads_wanted.append(seconds)
+
+    def read_without_probes(self, seconds: float) -> None:
+        self.without_probes_until = self.now + seconds
 
     def readings(self, view: object, signals: Signals) -> Readings:
         if not self.nearly_empty or self.read.osd_counts is not None:

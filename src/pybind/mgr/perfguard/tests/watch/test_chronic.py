@@ -37,6 +37,8 @@ class Clock:
         self.busy: Dict[int, str] = {}
         self.settings = SlowSettings()
         self.acute: Set[int] = set()
+        self.learning = True
+        self.probed: Set[int] = set()
         #: OSDs with a primary affinity of 0; and those without operations, as on memstore.
         self.replicas_only: Set[int] = set()
         self.idle: Set[int] = set()
@@ -53,8 +55,9 @@ class Clock:
             self.now += BEAT
             self.beat += 1
             samples = [self.sample(osd, pattern(osd, self.beat)) for osd in self.places]
-            self.detector.update(OsdReading(self.now, samples, self.places, self.busy,
-                                            replicas_only=self.replicas_only), self.settings)
+            self.detector.update(OsdReading(
+                self.now, samples, self.places, self.busy, self.learning,
+                replicas_only=self.replicas_only, probed=self.probed), self.settings)
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -92,6 +95,13 @@ def test_an_intermittent_osd_is_one_standing_finding() -> None:
     assert found.episodes == pytest.approx((clock.now - found.since) / 600, abs=1)
     assert found.why.startswith('slow 10% of the time since Sun 2001-09-09 02:55 UTC')
     assert ' episodes, 8.0 times its peers while slow, last in ' in found.why
+
+
+def test_a_probe_of_other_osds_delays_no_finding() -> None:
+    clock = Clock()
+    clock.play(HOUR)
+    clock.learning, clock.probed = False, {5}
+    assert clock.play(5 * HOUR, of_ten(3, 5)) == [3]
 
 
 def test_a_shorter_memory_finds_and_clears_sooner() -> None:

@@ -31,12 +31,13 @@ class Clients:
         self.settings = settings
         self.now = 1e9
         self.pools: Sequence[int] = (POOL,)
+        self.probed: Sequence[int] = ()
 
     def rows(self, seconds: float, rows: Sequence[ClientOps], quiet: bool = True) -> None:
         for _ in range(int(seconds / 5)):
             self.now += 5.0
             self.watch.update(self.now, 5.0, rows, {pool: None for pool in self.pools}, quiet,
-                              self.settings)
+                              self.settings, self.probed)
 
     def feel(self, seconds: float, read_ms: Optional[float] = None,
              write_ms: Optional[float] = None, quiet: bool = True, number: int = 100) -> None:
@@ -407,3 +408,47 @@ def test_an_alarm_of_the_future_began_now() -> None:
     clients = learned()
     clients.watch.load_alarms([[POOL, 'reads', clients.now + 1e6]], clients.now)
     assert clients.watch.slow() == [(POOL, 'reads', clients.now)]
+
+
+# ---- probes
+
+def test_a_pool_is_not_judged_while_a_probe_affects_its_clients() -> None:
+    clients = Clients()
+    clients.feel(300, read_ms=1.0)
+    clients.probed = (POOL,)
+    clients.feel(600, read_ms=30.0, quiet=False)
+    assert not clients.slow and clients.latency.read.ms == 30.0
+    clients.probed = ()
+    clients.feel(600, read_ms=1.0)
+    assert not clients.slow
+    clients.feel(300, read_ms=30.0)
+    assert clients.slow == ['reads']
+
+
+def test_nor_is_the_minute_after_a_probe() -> None:
+    """It still contains what the probe did; another pool is judged all the time."""
+    clients = Clients()
+    clients.pools = POOL, 8
+    slow, well = ([ClientOps(POOL, 1, ops(100, ms), Ops()), ClientOps(8, 1, ops(100, ms), Ops())]
+                  for ms in (30.0, 1.0))
+    clients.rows(300, well)
+    clients.probed = (POOL,)
+    clients.rows(50, slow, quiet=False)
+    clients.probed = ()
+    clients.rows(50, slow, quiet=False)
+    assert [pool for pool, _, _ in clients.watch.slow()] == [8]
+    clients.rows(600, well)
+    assert not clients.slow
+
+
+def test_an_alarm_outlasts_a_probe() -> None:
+    clients = Clients()
+    clients.feel(300, read_ms=1.0)
+    clients.feel(180, read_ms=30.0)
+    assert clients.slow == ['reads']
+    clients.probed = (POOL,)
+    clients.feel(900, quiet=False)
+    assert clients.slow == ['reads']
+    clients.probed = ()
+    clients.feel(300, read_ms=1.0)
+    assert not clients.slow

@@ -8,13 +8,14 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, ObjectLoad, Ops, Osd,
-                                     OsdCounters, OsdMap, OsdPlace, PgCounts, Placement, Pool,
-                                     Readings, Signals, UnreadablePg)
+                                     OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
+                                     Pool, Readings, Signals, UnreadablePg)
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
 from perfguard.watch.report import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import WatchContext, WatchState
+from perfguard.watch.stop_conditions import NOTHING, Touched
 from perfguard.watch.types import Chronic
 
 MS = 1000000
@@ -64,6 +65,7 @@ class Osds:
         self.signals = Signals(PGS)
         self.extra: Dict[str, Any] = {}
         self.idle = True
+        self.probed = NOTHING
 
     def run(self, seconds: float) -> None:
         for _ in range(int(seconds / 5)):
@@ -72,7 +74,8 @@ class Osds:
     def context(self) -> WatchContext:
         osdmap = OsdMap(9, frozenset(), self.pools, {osd: Osd(osd, osd not in self.down, 1.0)
                                                      for osd in self.places}, {}, {}, {})
-        return WatchContext(self.now, self.signals, osdmap, self._placement, 5.0, self.idle)
+        return WatchContext(self.now, self.signals, osdmap, self._placement, 5.0, self.idle,
+                            probed=self.probed)
 
     @staticmethod
     def _placement(pgid: str) -> Optional[Placement]:
@@ -630,3 +633,21 @@ def test_many_slow_pools_read_the_load_by_client_once() -> None:
     found = [watch.heavy_clients(pool) for pool in range(10)]
     assert [[each.client for each in clients] for clients in found] == [['client.1']] * 9 + [[]]
     assert Rows.read == 2
+
+
+# ---- probes
+
+@pytest.mark.parametrize('probed', [False, True])
+def test_a_replica_that_was_probed_within_half_a_minute_is_not_named(probed: bool) -> None:
+    """Writes by PG are read that often, and osd.5 delays those that it replicates."""
+    rows = tuple(PgWrites('1.%x' % (8 * osd + number), (osd, (osd + step) % 48), Ops(
+        (40 if (osd + step) % 48 == 5 else 1) * 100 * MS, 100))
+        for osd in range(48) for number, step in enumerate((1, 7, 13, 19, 29)))
+    cluster = Osds()
+    cluster.run(60)
+    for turn in range(60):
+        cluster.probed = Touched({5}, {1}) if probed and turn % 6 in (1, 2, 3) else NOTHING
+        cluster.turn({} if turn % 6 else {'pg_seconds': 30.0, 'pg_writes': rows})
+    assert (SLOW in cluster.checks) != probed
+    if not probed:
+        assert cluster.detail(SLOW).startswith('osd.5 on h1: replicated writes take ')

@@ -8,7 +8,7 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import FORGET_SECONDS, SlowOsds, SlowSettings
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
 
 BEAT = 5.0
@@ -43,6 +43,7 @@ class Clock:
         self.learning = True
         self.settled = True
         self.partners: Dict[int, Set[int]] = {}
+        self.probed: Set[int] = set()
 
     def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
              beat: float = BEAT) -> Set[int]:
@@ -51,7 +52,7 @@ class Clock:
             self.now += beat
             self.detector.update(OsdReading(
                 self.now, [make(osd) for osd in self.places], self.places, self.busy,
-                self.learning, self.settled, partners=self.partners), SETTINGS)
+                self.learning, self.settled, partners=self.partners, probed=self.probed), SETTINGS)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -85,6 +86,31 @@ def test_a_slow_osd_is_named_with_the_kind_of_operation(
                      'same load$', verdict.why)
     others = [v.score for osd, v in clock.detector.verdicts.items() if osd != 7]
     assert all(score is not None and 0.8 < score < 1.3 for score in others)
+
+
+def test_a_probed_osd_is_not_judged_and_the_others_are() -> None:
+    """Operations of 4 MiB at depth 16 look like a slow drive."""
+    clock = Clock()
+    clock.play(600)
+    clock.learning, clock.probed = False, {7, 8}
+    assert clock.play(300, slow_ones({7, 12}, read=40.0)) == {12}
+    assert clock.detector.verdicts[7].score is None
+    clock.learning, clock.probed = True, set()
+    assert clock.play(30) == {12} and clock.detector.verdicts[7].score is not None
+    assert not clock.play(300)
+    assert clock.play(300, slow_ones({7}, read=40.0)) == {7}, 'a drive that is slow without a probe'
+
+
+def test_an_osd_that_was_slow_before_a_probe_stays_so_until_after_it() -> None:
+    clock = Clock()
+    clock.play(300)
+    clock.play(120, slow_ones({7}, read=5.0))
+    before = clock.detector.verdicts[7]
+    clock.learning, clock.probed = False, set(clock.places)
+    assert clock.play(2 * FORGET_SECONDS) == {7}
+    assert clock.detector.verdicts[7].since == before.since
+    clock.learning, clock.probed = True, set()
+    assert not clock.play(300)
 
 
 def test_a_slow_replica_makes_no_suspects_of_its_primaries() -> None:

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a probe loads: it is not judged meanwhile."""
+from dataclasses import replace
+from typing import Any, List, Set
+
+import pytest
+
+from perfguard.probe.controller import EFFECT_PERIODS
+from perfguard.probe.plan import RunId, RunOrder
+from perfguard.watch.stop_conditions import Touched
+
+from ..fakes.driver import OPTIONS
+from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
+from ..watch.test_controller import LATENCY, PERIOD, SLOW, OsdCluster
+from .test_controller import STORE, Benching
+
+#: Long enough for the time limit of a worker that hangs.
+WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '600'}
+IN_POOL = RunOrder(words=WORDS, pool='rep')
+ON_OSDS = RunOrder(words=WORDS, pool='rep', osd='1,10', repeat='2')
+#: osd.1 leads three PGs of the pool, with osd.2 and osd.3.
+ON_OSD = replace(ON_OSDS, osd='1')
+
+
+class ProbedOsds(OsdCluster, ProbeCluster):
+    """OSDs under an even load of clients, and all that probes need."""
+
+
+class Probed(ProbeDriver):
+    """With baselines, and mitigations that come soon."""
+    cluster: ProbedOsds
+
+    def __init__(self) -> None:
+        super().__init__(ProbedOsds(hosts=12), replace(
+            OPTIONS, baseline_seconds=60.0, mitigation_mode='act', mitigation_affinity=True,
+            mitigation_seconds=10.0))
+        self.minutes(10)
+        self.cluster.behaviour = 'deaf'
+
+    def minutes(self, number: float) -> None:
+        for _ in range(int(number * 60 / PERIOD)):
+            self.turn(PERIOD)
+
+    def begin(self, order: RunOrder) -> int:
+        run = int(self.give(order)['id'])
+        self.run_until(lambda: self.state(run) == 'running')
+        return run
+
+    def loaded(self) -> Touched:
+        """In the last turn."""
+        return self.loop.probing.loaded(self.cluster.now - 1.0, 0.1)
+
+    @property
+    def lowered(self) -> List[int]:
+        return [command['id'] for command in self.cluster.sent
+                if command['prefix'] == 'osd primary-affinity']
+
+    @property
+    def slow(self) -> Set[int]:
+        return {row.osd for row in self.loop.published.watched.osds if row.slow}
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: Any) -> None:
+    fake_children(monkeypatch)
+
+
+# ---- what is judged
+
+def test_neither_osds_nor_pool_of_a_probe_are_judged() -> None:
+    """osd.7 is slow as well, and no probe loads it."""
+    driver = Probed()
+    driver.cluster.muted = {LATENCY}
+    driver.begin(ON_OSD)
+    driver.cluster.slow = {1: 40.0, 3: 40.0, 7: 6.0}
+    driver.minutes(6)
+    assert driver.slow == {7} and driver.lowered == [7]
+    assert set(driver.cluster.checks) == {SLOW}
+    driver.give(RunId('probe cancel', 1))
+    driver.cluster.slow = {}
+    driver.minutes(10)
+    assert driver.slow == set() and not driver.cluster.checks
+    assert driver.told('slow-osd') == ['osd.7 is slow', 'osd.7 is no longer slow']
+    assert not driver.told('latency')
+    driver.cluster.slow = {1: 40.0}
+    driver.minutes(6)
+    assert driver.slow == {1}
+
+
+def test_a_probe_of_a_pool_raises_nothing() -> None:
+    driver = Probed()
+    driver.cluster.muted = {LATENCY}
+    driver.begin(IN_POOL)
+    driver.cluster.slow, driver.cluster.factor = {1: 40.0}, 20.0
+    driver.minutes(10)
+    assert not driver.cluster.checks and not driver.lowered
+    assert driver.loop.published.watched.late == ()
+
+
+# ---- what a probe loads
+
+def loads(order: RunOrder) -> List[Set[int]]:
+    """The OSDs that it loads, turn by turn, one step in each."""
+    driver = Probed()
+    driver.cluster.behaviour = 'good'
+    driver.give(order)
+    found: List[Set[int]] = []
+    while driver.busy:
+        osds = set(driver.loaded().osds)
+        if osds and found[-1:] != [osds]:
+            found.append(osds)
+        driver.turn()
+    return found
+
+
+def test_the_first_repetition_writes_what_the_others_read() -> None:
+    assert loads(ON_OSDS) == [{1, 2, 3, 10, 0}, {1, 10}, {10}]
+
+
+def test_writes_load_all_osds_of_a_pg() -> None:
+    words = {**WORDS, 'rw': 'randwrite'}
+    assert loads(replace(ON_OSDS, words=words)) == [{1, 2, 3, 10, 0}, {0, 2, 10}]
+
+
+def test_reads_of_an_erasure_coded_pool_do_so_as_well() -> None:
+    found = loads(replace(ON_OSDS, pool='ec', osd='2'))
+    assert found == [{2, 3, 4}]
+
+
+@pytest.mark.parametrize('order', [
+    IN_POOL, RunOrder(words=WORDS), replace(ON_OSDS, osd='all', scale=True, repeat='1')])
+def test_a_probe_of_many_osds_loads_all_of_the_pool(order: RunOrder) -> None:
+    order = order if order.osd is None else replace(order, osd='1,4,7,10')
+    assert loads(order)[-1] == set(range(12))
+
+
+def test_the_pools_of_a_probe() -> None:
+    driver = Probed()
+    driver.begin(IN_POOL)
+    assert driver.loaded().pools == {1}
+    # So that the latency of clients is not that of the probe.
+    assert driver.cluster.without_probes_until > driver.cluster.now
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    ended = driver.cluster.now
+    before = driver.cluster.without_probes_until
+    driver.run_until(lambda: not driver.loop.probing.loaded(driver.cluster.now, PERIOD).osds)
+    assert driver.cluster.now - ended <= EFFECT_PERIODS * PERIOD
+    driver.begin(RunOrder(words=WORDS))
+    assert driver.loaded().pools == {driver.cluster.made['perfguard-probe-2'].id}
+    assert driver.cluster.without_probes_until == before
+
+
+def test_a_bench_loads_its_osd_also_after_the_end_of_the_probe() -> None:
+    cluster = Benching()
+    cluster.silent[1] = True
+    driver = ProbeDriver(cluster)
+    driver.give(replace(STORE, osd='1,2'))
+    driver.finish(200)
+    driver.run(20)
+    assert driver.loop.probing.loaded(cluster.now, cluster.period) == Touched({1}, set())
+
+
+def test_a_bench_goes_on_when_its_mgr_is_gone() -> None:
+    driver = ProbeDriver(Benching())
+    driver.give(STORE)
+    driver.restart()
+    driver.turn()
+    assert driver.loop.probing.loaded(driver.cluster.now, driver.cluster.period).osds == {
+        0, 1, 2, 3, 4, 5}
