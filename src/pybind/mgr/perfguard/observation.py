@@ -140,6 +140,8 @@ class Observation:
     new_map: bool = True
     #: The latest latency of clients.
     clients: Clients = Clients()
+    #: OSDs that the watch reports as slow.
+    slow_osds: FrozenSet[int] = frozenset()
     #: From the mitigation: why nothing may be released, PGs in flight to pin back, and flags that
     #: it has set.
     stops: Tuple[Reason, ...] = ()

@@ -83,6 +83,7 @@ class Observing:
                       jobs.probing.affects_latency(seen.now, seen.stats_period),
                       jobs.probing.loaded(seen.now, seen.stats_period))
         return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
+                       slow_osds=frozenset(watching.watched.slow_osds),
                        removing=watching.removing, untrimmed_epochs=jobs.untrimmed_epochs)
 
     def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:

@@ -21,10 +21,10 @@ from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
 from .archive import Archive
 from .expectations import Layout, layout_of
-from .limits import Loaded, Steady, limit_seconds
+from .limits import AffectedClients, Loaded, Steady, limit_seconds
 from .osd_bench import BENCH, StoreRun
 from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
-                   order_of_words, reasons, words_of_order)
+                   ignores_clients, order_of_words, reasons, words_of_order)
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
                       RunRecord, imported_record, record_from_json, record_to_json, setting_of)
 from .report import ActiveProbe, Probed, Verdicts, unknown
@@ -112,6 +112,8 @@ class Probing:
         #: When the last run ended.
         self._ended = float('-inf')
         self._loaded = Loaded()
+        #: Of the active run.
+        self._clients = AffectedClients()
         self._attempts = Attempts()
         self._scheduled = ScheduledOrder()
         self._steady = Steady()
@@ -294,7 +296,7 @@ class Probing:
         if given.refusals:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
         run, now = self._archive.new_id(), seen.now
-        self._order = given.order
+        self._order, self._clients = given.order, AffectedClients()
         self._record = RunRecord(
             run, PREPARING, given.profile, given.target, now, trigger=given.order.trigger,
             setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
@@ -475,6 +477,9 @@ class Probing:
         against = reasons(seen, self._order.during_campaign, own_pool)
         if displaced:
             against.append(displaced)
+        self._clients.take(seen.clients, self.loaded(seen.now, seen.stats_period), seen.slow_osds)
+        if not ignores_clients(seen.signals):
+            against += self._clients.over_limit(seen.clients)
         if moving and not self._order.during_campaign:
             against.append('a campaign began')
         try:

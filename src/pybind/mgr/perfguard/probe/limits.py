@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The limits of a run: its budget, and reasons not to begin it and to end it."""
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from collections import deque
+from typing import (AbstractSet, Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
-from ..cluster.types import Json, OsdMap, PgCounts, Pool, Signals, Space
+from ..cluster.types import Json, Ops, OsdMap, PgCounts, Pool, Signals, Space
+from ..observation import Clients
 from ..tables import bytes_text, pgs_are, plural, seconds_text
+from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Touched
 from .fio_json import job_options
 from .jobs import scale_counts, step_count
@@ -266,7 +270,83 @@ def disturbances(signals: Signals) -> List[str]:
     return found
 
 
-# ---- What probes load
+# ---- Clients of the same pool and OSDs
+
+#: Number of readings of client latency that are judged together (half a minute), and how many of
+#: them there must be: a reading with PGs that peer has no effect on their median.
+LATENCY_READINGS, LEAST_READINGS = 6, 3
+#: Minimum number of their operations: the mean of 50 rarely reaches the limit by chance, which is
+#: 1.5 times the baseline or more.
+LEAST_OPS = 50
+
+#: Pool and "reads" or "writes".
+Kind = Tuple[int, str]
+
+
+def affected(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[Kind, Ops]:
+    """The operations that a probe affects in the last reading: those of its pools, and those on
+    OSDs that it loads. `slow`: OSDs that were slow before the probe, and may be probed for that."""
+    sums: Dict[Kind, Ops] = {}
+    for row in clients.rows:
+        if row.osd in slow or not (row.pool in loaded.pools or row.osd in loaded.osds):
+            continue
+        for kind, ops in (('reads', row.read), ('writes', row.write)):
+            before = sums.get((row.pool, kind), Ops())
+            if ops.sane and ops.number:
+                sums[row.pool, kind] = Ops(before.sum_ns + ops.sum_ns, before.number + ops.number)
+    return sums
+
+
+def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
+    """Clients that a probe would affect and whose latency is over its limit, as texts: both in the
+    last reading and in the last minute, so that neither a stall nor a slow OSD counts."""
+    found: Dict[Kind, float] = {}
+    for (number, kind), ops in affected(clients, loaded, slow).items():
+        pool = clients.pools.get(number)
+        if pool is not None and ops.number >= LEAST_OPS:
+            minute = pool.read_minute if kind == 'reads' else pool.write_minute
+            found[number, kind] = min(_mean_ms(ops), minute.median_ms)
+    return _over(clients, found)
+
+
+class AffectedClients:
+    """Latency of the clients that a probe affects, while it is active."""
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._readings: Deque[Dict[Kind, Ops]] = deque(maxlen=LATENCY_READINGS)
+
+    def take(self, clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> None:
+        """Take the last reading, if it is new."""
+        if clients.time != self._time:
+            self._time = clients.time
+            self._readings.append(affected(clients, loaded, slow))
+
+    def over_limit(self, clients: Clients) -> List[str]:
+        """Those whose latency is over its limit, as texts."""
+        found: Dict[Kind, float] = {}
+        for kind in {kind for reading in self._readings for kind in reading}:
+            known = [reading[kind] for reading in self._readings if kind in reading]
+            if len(known) >= LEAST_READINGS and sum(ops.number for ops in known) >= LEAST_OPS:
+                found[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in known)
+        return _over(clients, found)
+
+
+def _mean_ms(ops: Ops) -> float:
+    return ops.sum_ns / ops.number / 1e6
+
+
+def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
+    found = []
+    for (number, kind), ms in sorted(latency_ms.items()):
+        pool = clients.pools.get(number)
+        limit = None if pool is None else (
+            pool.read_target_ms if kind == 'reads' else pool.write_target_ms)
+        if pool is not None and limit is not None and ms > limit:
+            found.append('%s latency of clients of pool %s is %.2f ms (limit %.2f ms)' % (
+                kind[:-1], pool.name, ms, limit))
+    return found
+
 
 class Loaded:
     """When probes last loaded OSDs and pools."""

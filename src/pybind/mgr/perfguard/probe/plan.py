@@ -10,16 +10,16 @@ from functools import partial
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Reader, View
-from ..cluster.types import RJENKINS, Document, Pool
-from ..errors import Refused
+from ..cluster.types import RJENKINS, Document, Pool, Signals
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..tables import plural
-from ..watch.stop_conditions import stop_conditions
+from ..watch.stop_conditions import MUTED_BY, Touched, stop_conditions
 from . import limits as budgets
 from .jobs import (MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of,
                    remarks)
-from .limits import Budget, blocked_io, stop_reasons
+from .limits import Budget, blocked_io, over_limit, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
 from .resources import pg_num_for, pool_named, quoted
@@ -233,7 +233,8 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
         check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
-    refusals = (*_blocked(order, seen, moving, pool, jobs),
+    refusals = (*_blocked(order, seen, moving, pool, jobs, Touched(
+        frozenset(target.osds or osds), frozenset({pool.id} if pool is not None else ()))),
                 *_no_room(cluster, options, pool, spent),
                 *_crowded(cluster, seen, target, pool, osds, spent))
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
@@ -308,12 +309,14 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
 
 
 def _blocked(order: RunOrder, seen: Observation, moving: bool, pool: Optional[Pool],
-             jobs: Tuple[Job, ...]) -> List[str]:
-    """The state of the cluster that forbids a probe now."""
+             jobs: Tuple[Job, ...], loaded: Touched) -> List[str]:
+    """The state of the cluster that forbids a probe now. `loaded`: what it would load."""
     found = []
     if moving and not order.during_campaign:
         found.append('a campaign is active (override with --during-campaign)')
     found += reasons(seen, order.during_campaign)
+    if not ignores_clients(seen.signals):
+        found += over_limit(seen.clients, loaded, seen.slow_osds)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
     return found + blocked_io(seen.osdmap, pool, writing)
 
@@ -345,3 +348,8 @@ def reasons(seen: Observation, moving_allowed: bool, own_pool: int = -1) -> List
     """Why no probe may run now; also checked while a probe runs. The rest as in stop_reasons."""
     stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
     return stops + stop_reasons(seen.signals, moving_allowed, own_pool)
+
+
+def ignores_clients(signals: Signals) -> bool:
+    """Whether the operator has muted the alarm of client latency."""
+    return MUTED_BY[Code.SLOW_POOL] in signals.muted

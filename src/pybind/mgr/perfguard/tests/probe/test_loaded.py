@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a probe loads: it is not judged meanwhile."""
+"""What a probe loads: it is not judged meanwhile, and the clients there end the probe."""
 from dataclasses import replace
-from typing import Any, List, Set
+from typing import Any, FrozenSet, List, Set
 
 import pytest
 
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.errors import Refused
+from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.probe.controller import EFFECT_PERIODS
+from perfguard.probe.limits import LEAST_OPS, LEAST_READINGS, AffectedClients, over_limit
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.watch.stop_conditions import Touched
 
@@ -20,6 +24,7 @@ IN_POOL = RunOrder(words=WORDS, pool='rep')
 ON_OSDS = RunOrder(words=WORDS, pool='rep', osd='1,10', repeat='2')
 #: osd.1 leads three PGs of the pool, with osd.2 and osd.3.
 ON_OSD = replace(ON_OSDS, osd='1')
+MS = 1000000
 
 
 class ProbedOsds(OsdCluster, ProbeCluster):
@@ -168,3 +173,104 @@ def test_a_bench_goes_on_when_its_mgr_is_gone() -> None:
     driver.turn()
     assert driver.loop.probing.loaded(driver.cluster.now, driver.cluster.period).osds == {
         0, 1, 2, 3, 4, 5}
+
+
+# ---- clients
+
+def message(driver: Probed, run: int) -> str:
+    return str(driver.listed[run]['message'])
+
+
+def ends(driver: Probed, run: int) -> bool:
+    """Whether the worker was told to end, which a deaf one ignores for a while."""
+    return message(driver, run).startswith('stopping: ')
+
+
+@pytest.mark.parametrize('order', [IN_POOL, ON_OSD, RunOrder(words=WORDS)])
+def test_clients_over_their_limit_end_a_probe_within_half_a_minute(order: RunOrder) -> None:
+    driver = Probed()
+    run = driver.begin(order)
+    driver.cluster.factor = 1.4
+    driver.minutes(2)
+    assert driver.state(run) == 'running' and not ends(driver, run)
+    driver.cluster.factor = 2.5
+    driver.minutes(0.5)
+    assert ends(driver, run)
+    driver.finish()
+    assert driver.state(run) == 'aborted'
+    assert 'read latency of clients of pool rep is 2.50 ms (limit 1.50 ms)' in message(driver, run)
+    assert not driver.cluster.checks
+
+
+def test_clients_elsewhere_do_not_end_it() -> None:
+    driver = Probed()
+    run = driver.begin(replace(ON_OSD, pool='ec', osd='2'))
+    driver.cluster.slow = dict.fromkeys(set(range(12)) - {2, 3, 4}, 3.0)
+    driver.minutes(2)
+    assert driver.state(run) == 'running' and not ends(driver, run)
+    driver.cluster.slow[3] = 9.0
+    driver.finish()
+    assert driver.state(run) == 'aborted' and 'limit' in message(driver, run)
+
+
+def test_nor_do_those_of_an_osd_that_was_slow_before_it() -> None:
+    """It is probed for that reason."""
+    driver = Probed()
+    driver.cluster.slow = {1: 8.0}
+    driver.minutes(6)
+    assert driver.slow == {1}
+    run = driver.begin(ON_OSD)
+    driver.minutes(2)
+    assert driver.state(run) == 'running' and not ends(driver, run)
+
+
+def test_a_muted_alarm_lets_a_probe_go_on() -> None:
+    driver = Probed()
+    driver.cluster.factor = 2.5
+    driver.minutes(2)
+    with pytest.raises(Refused, match='limit 1.50 ms'):
+        driver.give(IN_POOL)
+    driver.cluster.muted = {LATENCY}
+    run = driver.begin(IN_POOL)
+    driver.minutes(2)
+    assert driver.state(run) == 'running' and not ends(driver, run)
+    driver.cluster.muted = set()
+    driver.finish()
+    assert driver.state(run) == 'aborted' and 'limit' in message(driver, run)
+
+
+def clients(time: float, ms: float, minute_ms: float = 9.0, number: int = LEAST_OPS,
+            osd: int = 1) -> Clients:
+    pools = {1: PoolClients('p', 8, 9.0, 2.0, 2.0, write_minute=Minute(900, minute_ms))}
+    return Clients(time, 5.0, (ClientOps(1, osd, Ops(), Ops(int(number * ms * MS), number)),),
+                   pools)
+
+
+ALL: FrozenSet[int] = frozenset({1})
+
+
+@pytest.mark.parametrize('found, over', [
+    (clients(5.0, 3.0), True), (clients(5.0, 1.9), False), (clients(5.0, 3.0, 1.9), False),
+    (clients(5.0, 3.0, number=LEAST_OPS - 1), False), (clients(5.0, 3.0, osd=2), False)])
+def test_before_a_probe_both_the_last_reading_and_the_last_minute_count(
+        found: Clients, over: bool) -> None:
+    assert bool(over_limit(found, Touched(ALL, frozenset()), frozenset())) == over
+    assert not over_limit(found, Touched(ALL, frozenset()), frozenset({1}))
+    in_pool = bool(over_limit(found, Touched(frozenset(), ALL), frozenset({1})))
+    assert in_pool == (found.rows[0].osd == 2), 'all of its OSDs'
+
+
+def test_a_reading_is_taken_once_and_one_that_is_slow_is_no_reason() -> None:
+    affected, loaded = AffectedClients(), Touched(ALL, ALL)
+    for _ in range(9):
+        affected.take(clients(5.0, 3.0), loaded, frozenset())
+    assert not affected.over_limit(clients(5.0, 3.0))
+    for time in (10.0, 15.0):
+        affected.take(clients(time, 3.0), loaded, frozenset())
+    assert affected.over_limit(clients(15.0, 3.0)) == [
+        'write latency of clients of pool p is 3.00 ms (limit 2.00 ms)']
+    affected = AffectedClients()
+    for number in range(LEAST_READINGS + 1):
+        affected.take(clients(number + 1.0, 99.0 if number == 1 else 1.0), loaded, frozenset())
+    assert not affected.over_limit(clients(9.0, 3.0))
+    assert not affected.over_limit(Clients(9.0)), 'the pool is gone'
