@@ -6,6 +6,7 @@ The tests of a release share one cluster with clients. Each test undoes what it 
 cluster; test_watch.py covers laggy PGs, and what must not raise an alarm.
 """
 import contextlib
+import errno
 import itertools
 import os
 import time
@@ -18,13 +19,15 @@ from perfguard.probe.types import NAMESPACE
 from qa.cluster import Cluster
 from qa.lib.faults import dispatch_delay, stall
 from qa.lib.guard import FAST_CONF, Guard, Json
-from qa.lib.probes import ENDED, Probes
+from qa.lib.probes import ENDED, PATIENT_CLIENTS, SHORT, Probes
 
 ClusterFactory = Callable[..., Cluster]
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 
 POOL = 'p'
+#: Reads per second, and as many writes.
+CLIENT_READS = 100
 #: An OSD that is slowed, and its primary affinity, which is not the default.
 VICTIM = 2
 AFFINITY = 0.75
@@ -58,7 +61,14 @@ ALARM_CHECKS = {'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUARD_LAGGY_
 LEFT_SECONDS = 150.0
 OPTIONS = {'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
            'baseline_seconds': '5', 'stalled_after': '%g' % STALLED_SECONDS,
-           'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR}
+           'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR,
+           **PATIENT_CLIENTS}
+#: Few writes that take long: much higher latency at nearly the same load.
+HEAVY = {'rw': 'write', 'bs': '32m', 'iodepth': '2', 'rate_iops': '4', 'size': '256m',
+         'nrfiles': '8', 'repeat': '1', 'ramp_time': '0'}
+#: Each longer than it takes to name a slow OSD, and a slow pool.
+HEAVY_OSDS = {'osd': '1,5', 'runtime': '25'}
+HEAVY_POOL = {'pool': POOL, 'runtime': '130'}
 
 
 @pytest.fixture(scope='module')
@@ -67,7 +77,7 @@ def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
     cluster.pool_create(POOL, 64)
     cluster.wait_clean(60)
     guard = Guard(cluster, OPTIONS)
-    cluster.load(POOL, rate=200, read_fraction=0.5, runtime=1800)
+    cluster.load(POOL, rate=2 * CLIENT_READS, read_fraction=0.5, runtime=1800)
     yield guard
     cluster.down()
 
@@ -368,6 +378,49 @@ def tidy(guard: Guard) -> None:
     cluster.mon('osd crush reweight', name='osd.5', weight=1.0)
     guard.remove_upmaps()
     cluster.wait_clean(60)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize('args, alarming', [
+    pytest.param(HEAVY_OSDS, RATIO, id='osds'),
+    pytest.param(HEAVY_POOL, ALARM_FACTOR, id='pool',
+                 marks=pytest.mark.releases('pacific', 'reef', 'tentacle', quick=()))])
+def test_a_probe_raises_no_alarm_and_causes_no_mitigation(
+        guard: Guard, args: Dict[str, str], alarming: float) -> None:
+    """OSDs become slower than others, or slower than the pool usually is."""
+    probes, last = Probes(guard), guard.last_event()
+    slowest, rates, usual_ms = 0.0, [0.0], pool_row(guard)['write_baseline_ms']
+    with acting_on_affinity(guard):
+        run = probes.begin(**HEAVY, **args)
+        while probes.state(run) not in ENDED:
+            stays_well(guard, 1.0)
+            write_ms = [row['write_ms'] or 0.0 for row in guard.osds().values()]
+            slowest = max(slowest, max(write_ms) / (usual_ms if 'pool' in args else min(write_ms)))
+            rates.append(pool_row(guard)['write_rate'])
+            assert not ALARM_CHECKS & set(guard.checks()), guard.checks()
+            assert not affinity_row(guard)
+        found = probes.details(run)
+        assert found['state'] == 'done', found['message']
+    probed = min(job['write']['iops'] for job in found['jobs'])
+    print('%.1f writes/s of the probe, up to %.0f of clients; they took up to %.1f times as long'
+          % (probed, max(rates), slowest))
+    assert slowest > 1.2 * alarming, 'no OSD looked slow, so this shows nothing'
+    assert not [kind for kind in ('slow-osd', 'latency', 'mitigation')
+                if guard.event_texts(kind, last)]
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_clients_over_their_limit_end_a_probe(guard: Guard) -> None:
+    probes = Probes(guard)
+    run = probes.begin(**HEAVY, **HEAVY_POOL)
+    guard.cluster.wait(lambda: ', run' in probes.row(run)['message'], 30, 'measurements')
+    guard.option('latency_targets', POOL + '=0.01')
+    try:
+        found = probes.wait_state(run, 'aborted')
+        assert 'latency of clients of pool %s is' % POOL in found['message'], found['message']
+        probes.refused('probe run', errno.EBUSY, '(limit 0.01 ms)', pool=POOL, **SHORT)
+    finally:
+        guard.unset('latency_targets')
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())

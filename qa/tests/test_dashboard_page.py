@@ -19,14 +19,15 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Guard
 from qa.lib.joins import crush_weights
-from qa.lib.probes import SHORT, Probes
+from qa.lib.probes import PATIENT_CLIENTS, SHORT, Probes
 from qa.lib.proxy import Proxy
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 PREFIX = '/ceph'
 #: A campaign that takes long enough to be looked at.
-OPTIONS = {'baseline_seconds': '5', 'max_pgs_in_flight': '4', 'campaign_interval': '1'}
+OPTIONS = {'baseline_seconds': '5', 'max_pgs_in_flight': '4', 'campaign_interval': '1',
+           **PATIENT_CLIENTS}
 HANGS = 3
 HOSTILE_POOL = '<img src=x onerror="window.hostile=1">'
 #: CRUSH takes no such name by command, but in a compiled map.

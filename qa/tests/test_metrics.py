@@ -14,7 +14,7 @@ from qa.cluster import Cluster
 from qa.cluster.ports import claim
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.probes import SHORT, Probes
+from qa.lib.probes import PATIENT_CLIENTS, SHORT, Probes
 from qa.lib.prometheus import LOOPBACK, Prometheus, fetch
 
 MONITORING = Path(__file__).resolve().parents[2] / 'monitoring'
@@ -81,7 +81,7 @@ def scraped(release: str, cluster_factory: ClusterFactory,
         cluster.mon('config set', who='mgr', name='mgr/' + name, value=value)
     cluster.mon('mgr module enable', module='prometheus')
     # Slowdowns are shown early, and name no OSD: these tests are about something else.
-    guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_ratio': '100'})
+    guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_ratio': '100', **PATIENT_CLIENTS})
     cluster.pool_create('rbd', 32)
     cluster.pool_create(HOSTILE, 8)
     # Longer than all tests take; the end of the cluster is that of its clients.

@@ -23,7 +23,8 @@ from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import CALM, FAST_CONF, Guard, Json
-from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, workers
+from qa.lib.probes import (ENDED, PATIENT_CLIENTS, Probes, objects, put_lookalikes,
+                           workers)
 from qa.lib.tiers import RELEASES
 from qa.lib.writer import Writer
 
@@ -149,7 +150,7 @@ def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> 
     cluster.pool_create(POOL, 16, size=3)
     cluster.fill(POOL, 300, 4096)
     put_lookalikes(cluster, POOL)
-    guard = Guard(cluster)
+    guard = Guard(cluster, PATIENT_CLIENTS)
     # The mgr creates a pool for the probe once it needs it.
     cluster.wait(lambda: len(cluster.osd_dump()['pools']) > 1, 60, "the mgr's own pool")
     cluster.wait_clean(60)
