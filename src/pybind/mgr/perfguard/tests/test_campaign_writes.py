@@ -87,7 +87,7 @@ def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something
     assert writes.save(later, sending=False) == []
     writes.driver.cluster.now += 5.0
     assert len(writes.save(later, sending=False)) == 1
-    assert len(writes.save(without(later, '1.3'), sending=True)) == 2
+    assert len(writes.save(without(later, '1.3'), sending=True)) == 1
 
 
 def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
