@@ -267,6 +267,7 @@ class Prepared:
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a harmful change, unless it is forced."""
+        self.refuse_blind(order)
         self.refuse_incomplete(order)
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
@@ -283,6 +284,13 @@ class Prepared:
         if self.crush_map is not None:
             self.refuse_unpinnable(order, options)
             self.refuse_storm(order)
+
+    def refuse_blind(self, order: Order) -> None:
+        """Raise Refused for a change without a preview: PGs are remapped before they are pinned."""
+        if self.ordinary and not order.force:
+            raise Refused(errno.EIO, 'cannot preview the CRUSH change: %s (try again; with --force '
+                          'all PGs that it remaps peer at once, and are pinned afterwards)'
+                          % self.ordinary)
 
     def refuse_incomplete(self, order: Order) -> None:
         """Raise Refused for a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs

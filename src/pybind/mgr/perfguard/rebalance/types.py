@@ -78,8 +78,8 @@ class Change:
     #: The targets of the pool when they were sent; once the mons have accepted the step, its own.
     #: None: not sent.
     replaces: Optional[PoolPgs] = None
-    #: The preview of the order was not available: if it still is not, the change is made without
-    #: pins in the same epoch.
+    #: The order was forced although its preview was not available: if it still is not, the change
+    #: is made without pins in the same epoch.
     ordinary: bool = False
     #: The end of a drain, or of a rollback that empties OSDs: weight 0 for OSDs that are empty. If
     #: it fails it is left out, and counts as landed without the weights that are not in force.

@@ -123,10 +123,24 @@ def test_a_dry_run_shows_and_changes_nothing() -> None:
     assert driver.cluster.sent == [] and driver.phase == 'IDLE'
 
 
-def test_without_tools_the_ordinary_way() -> None:
+@pytest.mark.parametrize('verb', ['expand', 'drain'])
+def test_no_order_is_carried_out_without_a_preview(verb: str) -> None:
+    """All PGs that it remaps would peer at once, before they can be pinned."""
+    driver = Driver(waiting())
+    driver.cluster.no_tools = 'osdmaptool ended with signal 9 (memory limit: 1024 MiB)'
+    order = {'expand': Order('expand', weight='1.0'), 'drain': Order('drain', ('osd.3',))}[verb]
+    assert driver.give(replace(order, dry_run=True))['reason'] == driver.cluster.no_tools
+    with pytest.raises(Refused) as refused:
+        driver.give(order)
+    assert refused.value.errno == errno.EIO and driver.cluster.no_tools in str(refused.value)
+    driver.run(5)
+    assert driver.cluster.sent == [] and driver.phase == 'IDLE'
+
+
+def test_a_forced_order_goes_the_ordinary_way_without_tools() -> None:
     driver = Driver(waiting())
     driver.cluster.no_tools = 'osdmaptool is not installed'
-    answer = driver.order('expand', weight='1.0')
+    answer = driver.order('expand', weight='1.0', force=True)
     assert not answer['one_epoch'] and answer['reason'] == driver.cluster.no_tools
     driver.run_to('PINNED')
     assert driver.cluster.most_unclean > 0 and not driver.cluster.moved
@@ -151,7 +165,7 @@ def test_a_preview_that_fails_for_a_moment_is_computed_again(failed: Set[int]) -
     driver = Driver(waiting())
     cluster, calls = driver.cluster, []  # type: FakeCluster, List[int]
     failing(cluster, calls, lambda number: number in failed)
-    assert driver.order('expand', weight='1.0')['one_epoch'] == (1 not in failed)
+    assert driver.order('expand', weight='1.0', force=True)['one_epoch'] == (1 not in failed)
     driver.run_until(lambda: len(calls) >= 2)
     began = cluster.now
     if 2 in failed:

@@ -177,7 +177,7 @@ def refusing(phase: str = 'PINNED') -> Driver:
     driver = Driver(waiting())
     driver.cluster.no_tools = 'osdmaptool is not installed'
     driver.cluster.refuse['osd pg-upmap-items'] = driver.cluster.refuse['osd pg-upmap'] = 'EINVAL'
-    driver.order('expand', weight='1.0')
+    driver.order('expand', weight='1.0', force=True)
     driver.run_to(phase)
     return driver
 
@@ -333,7 +333,7 @@ def test_a_few_pgs_that_cannot_be_pinned_hold_nothing() -> None:
 
     setattr(cluster, 'run', run_but_few)
     driver.cluster.no_tools = 'osdmaptool is not installed'
-    driver.order('expand', weight='1.0')
+    driver.order('expand', weight='1.0', force=True)
     driver.run_to('DONE')
     assert cluster.clean()
 
@@ -393,7 +393,7 @@ def loose(options: Options = OPTIONS) -> Driver:
 
     setattr(cluster, 'run', run_but_three)
     cluster.no_tools = 'osdmaptool is not installed'
-    driver.order('expand', weight='1.0')
+    driver.order('expand', weight='1.0', force=True)
     driver.run_to('PINNED')
     assert len(cluster.remapped()) == 3 and not cluster.moved
     return driver
