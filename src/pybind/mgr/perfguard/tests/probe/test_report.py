@@ -147,7 +147,8 @@ def test_a_bench_without_latencies() -> None:
 
 
 def test_what_was_ordered() -> None:
-    assert tables.started({'dry_run': False, 'id': 4}).startswith('probe 4 has begun')
+    assert tables.started({'dry_run': False, 'id': 4, 'remarks': []}) \
+        .startswith('probe 4 has begun')
     assert tables.message({'message': 'stopping'}) == 'stopping'
 
 

@@ -134,12 +134,6 @@ def test_the_user_of_an_image_has_all_of_the_own_pool_but_no_other() -> None:
     assert in_a_pool == 'allow rw pool=rbd namespace=perfguard-probe'
 
 
-def test_a_journal_without_the_key_of_an_image_is_readable() -> None:
-    raw = resources.resources_to_json(RESOURCES)
-    del raw['image']
-    assert resources.resources_from_json(raw) == RESOURCES
-
-
 @pytest.mark.parametrize('name', ['6" it\'s', 'a\nb', 'a\x00'])
 def test_a_name_that_capabilities_cannot_have(name: str) -> None:
     with pytest.raises(BadJob):
