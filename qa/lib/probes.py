@@ -22,7 +22,7 @@ RUN_SECONDS = 90.0
 #: A job that takes a second and a few objects.
 SHORT = {'bs': '4k', 'size': '1m', 'nrfiles': '16', 'runtime': '1', 'ramp_time': '0'}
 #: On a small machine, probes slow clients down beyond their limit, which would end the probe.
-PATIENT_CLIENTS = {'latency_factor': '100'}
+PATIENT_CLIENTS = {'latency_factor': '100', 'latency_alarm_factor': '100'}
 #: Foreign objects that look like those of a probe: (namespace, name).
 LOOKALIKES = ((NAMESPACE, 'mine'), ('', PREFIX + '1-65536-0'), ('other', PREFIX + '1-65536-0'))
 

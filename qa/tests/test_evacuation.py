@@ -51,7 +51,9 @@ def test_osds_become_empty_outside_the_time_window(release: str, guard: Guard) -
         guard.wait_code('EVACUATING')
         cluster.wait(lambda: not pgs_on(guard, 0), 60, 'an empty OSD')
         cluster.wait_clean(60)
-        assert len(before[5] - pgs_on(guard, 5)) > len(before[5]) / 3
+        # How many of its PGs CRUSH rejects differs from pool to pool, and those that a pin has led
+        # there stay.
+        assert len(before[5] - pgs_on(guard, 5)) > len(before[5]) / 6
         # Nothing else has moved, and the pins of other PGs are as before. The mons drop pairs that
         # replace OSDs which CRUSH no longer chooses; the rest of these PGs is pinned again.
         left, now = guard.upmaps(), without(guard, {0})
