@@ -59,10 +59,10 @@ ALARM_CHECKS = {'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUARD_LAGGY_
                 'PERFGUARD_LATENCY', 'PERFGUARD_STALLED', 'PERFGUARD_LOOP_FAILED'}
 #: A probe cleans up for a minute before its check is raised, in sweeps that end after 20 s.
 LEFT_SECONDS = 150.0
-OPTIONS = {'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
+OPTIONS = {**PATIENT_CLIENTS,
+           'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
            'baseline_seconds': '5', 'stalled_after': '%g' % STALLED_SECONDS,
-           'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR,
-           **PATIENT_CLIENTS}
+           'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR}
 #: Few writes that take long: much higher latency at nearly the same load.
 HEAVY = {'rw': 'write', 'bs': '32m', 'iodepth': '2', 'rate_iops': '4', 'size': '256m',
          'nrfiles': '8', 'repeat': '1', 'ramp_time': '0'}
@@ -351,6 +351,8 @@ def test_slow_clients(guard: Guard) -> None:
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_campaign_without_progress(guard: Guard) -> None:
     cluster = guard.cluster
+    # A campaign's limit must not exceed that of the alarm.
+    guard.option('latency_factor', '1.5')
     cluster.mon('osd set', key='nobackfill')
     try:
         guard.hold(lambda: cluster.mon('osd crush reweight', name='osd.5', weight=2.0))
@@ -367,6 +369,8 @@ def test_campaign_without_progress(guard: Guard) -> None:
     finally:
         cluster.mon('osd unset', key='nobackfill')
         tidy(guard)
+        guard.configure(PATIENT_CLIENTS)
+        guard.option('latency_alarm_factor', OPTIONS['latency_alarm_factor'])
 
 
 def tidy(guard: Guard) -> None:
