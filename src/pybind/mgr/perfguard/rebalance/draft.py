@@ -26,8 +26,6 @@ from .types import Action, Campaign, Phase, PinRecord
 #: others are peering. If it were peering as well, the OSDMap would already show its acting set.
 PEERING_PATIENCE_PERIODS = 6
 
-NO_PINS: Mapping[str, PinRecord] = {}
-
 
 @dataclass(frozen=True)
 class Situation:

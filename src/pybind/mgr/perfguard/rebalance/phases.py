@@ -319,8 +319,10 @@ def _releasing(draft: Draft) -> Draft:
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(draft.left or excess or draft.campaign.pinning or _flag_is_coming(draft))
-    draft = _set_speed(draft)
-    obstacles = _obstacles(draft)
+    before, draft = draft.campaign.pace, set_pace(draft)
+    degraded = others_degraded(draft)
+    draft = set_copying(draft, before, degraded)
+    obstacles = _obstacles(draft, degraded)
     draft = replace(draft, stops=obstacles.partial)
     still = (draft.campaign.paused or unguarded or draft.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
@@ -395,13 +397,8 @@ class _Obstacles(NamedTuple):
     shut: Tuple[Reason, ...]
 
 
-def _set_speed(draft: Draft) -> Draft:
-    """Set the pace of releases and of copying."""
-    before = draft.campaign.pace
-    return set_copying(set_pace(draft), before, others_degraded(draft))
-
-
-def _obstacles(draft: Draft) -> _Obstacles:
+def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
+    """`degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
     wide, partial = spread(stops_of(draft), flight_osds(draft))
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
@@ -409,7 +406,7 @@ def _obstacles(draft: Draft) -> _Obstacles:
     stops = [stop.reason for stop in wide if stop.reason not in full]
     stops += too_much(draft) + held_moves(draft, loose, partial) + _arriving(draft)
     # The mons do not trim OSDMaps while norebalance keeps PGs remapped.
-    trimming = [] if loose else full + maps_to_trim(draft, others_degraded(draft))
+    trimming = [] if loose else full + maps_to_trim(draft, degraded)
     return _Obstacles(loose, tuple(partial), tuple(stops),
                       (*out_of_hours(draft), *trimming))
 

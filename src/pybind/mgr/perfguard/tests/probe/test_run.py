@@ -274,7 +274,7 @@ def lower_affinity(cluster: ProbeCluster, osd: int) -> None:
 @pytest.mark.parametrize('osd, ends', [(1, True), (4, False)])
 def test_a_primary_that_moves_is_noticed_in_an_operators_pool(osd: int, ends: bool,
                                                               during_campaign: bool) -> None:
-    """No upmap and no pg_temp tells of a primary affinity."""
+    """Neither an upmap nor pg_temp shows a primary affinity."""
     driver = begun(RunOrder(words=WORDS, pool='rep', osd='1', during_campaign=during_campaign))
     driver.run_until(lambda: driver.state(1) == 'running')
     lower_affinity(driver.cluster, osd)

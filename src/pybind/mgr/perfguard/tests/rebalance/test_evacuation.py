@@ -212,7 +212,7 @@ def test_a_planned_weight_of_zero_is_a_change_of_the_campaign() -> None:
 
 
 def test_too_many_other_pgs_without_pins_keep_norebalance() -> None:
-    """They would all move at once, and nobody has accepted that."""
+    """They would all move at once, which the operator has not accepted."""
     driver = big(max_unpinnable_ratio=0.02)
     cluster = driver.cluster
     cluster.refuse = {'osd pg-upmap-items': 'EINVAL', 'osd pg-upmap': 'EINVAL'}
