@@ -148,10 +148,14 @@ class Mitigating:
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
-        found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
+        unmuted = {osd for check, osds in watched.reported_osds.items()
+                   if check not in signals.muted for osd in osds}
+        found = evidence(signals, watched.laggy_raised, watched.late,
+                         {osd: why for osd, why in watched.slow_osds.items() if osd in unmuted},
                          self._unknown(now, signals, watched),
                          untouched_pools(observed, {pool for _, pool in watched.late}),
-                         len(observed.evacuation))
+                         len(observed.evacuation),
+                         campaign.acknowledged if campaign is not None else ())
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
         if not osdmap.osds:

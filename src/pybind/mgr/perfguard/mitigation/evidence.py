@@ -6,17 +6,20 @@ from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..tables import pgs_are, plural
+from ..watch.stop_conditions import is_muted, is_waived
 from .types import Evidence, MitigationState, Trouble
 
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
              slow_osds: Mapping[int, str], unknown: bool,
-             untouched: AbstractSet[int] = frozenset(), evacuating: int = 0) -> Evidence:
+             untouched: AbstractSet[int] = frozenset(), evacuating: int = 0,
+             waived: Sequence[str] = ()) -> Evidence:
     """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
     `late`: operations that are slower than their baseline ("reads of pool rbd"), with the pool. A
     slow OSD is evidence for its primary affinity only: it may be slow for weeks, and a campaign
-    that drains it must not wait for that. `untouched`, `evacuating`: as in Evidence.
+    that drains it must not wait for that. `untouched`, `evacuating`: as in Evidence. `waived`:
+    codes that the operator has acknowledged. Like a muted health check, they are no evidence.
     """
     counts = signals.counts
     trouble: List[Reason] = []
@@ -35,6 +38,8 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[Tuple[str, int]],
                               number=len(slow_ops)))
     trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text,
                        frozenset({pool})) for text, pool in late]
+    trouble = [reason for reason in trouble
+               if not is_muted(reason, signals) and not is_waived(reason, waived)]
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     return Evidence(tuple(trouble), frozenset(untouched), _moves(counts), counts.rebalancing,
                     counts.degraded, blocked, dict(slow_osds), unknown, evacuating)

@@ -3,7 +3,8 @@
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Json, PgCounts, Signals
@@ -61,6 +62,8 @@ class Watched:
     laggy_raised: bool = False
     late: Tuple[Tuple[str, int], ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
+    #: Health check -> the slow OSDs that it reports.
+    reported_osds: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
 
@@ -253,7 +256,7 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
-        slow_osds=_slow_osds(watch),
+        slow_osds=_slow_osds(watch), reported_osds=report.reported_osds(watch, context.now),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),

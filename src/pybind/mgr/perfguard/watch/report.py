@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
@@ -329,6 +330,12 @@ def _slow(watch: WatchState, now: float) -> List[OsdVerdict]:
     standing = watch.slow.chronic.standing
     return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
             if verdict.slow and (osd not in standing or now - verdict.since >= LASTING_SECONDS)]
+
+
+def reported_osds(watch: WatchState, now: float) -> Dict[str, FrozenSet[int]]:
+    """Health check -> the slow OSDs that it reports."""
+    return {SLOW: frozenset(verdict.osd for verdict in _slow(watch, now)),
+            CHRONIC: frozenset(watch.slow.chronic.standing)}
 
 
 def _slow_summary(watch: WatchState, now: float) -> str:

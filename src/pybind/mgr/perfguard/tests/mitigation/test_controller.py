@@ -94,6 +94,31 @@ def test_up_and_down_without_a_campaign() -> None:
     assert [line for line in cluster.logged if line.startswith('norebalance is set')]
 
 
+def test_a_muted_check_drives_no_mitigation() -> None:
+    driver = climbed()
+    driver.cluster.muted = {'PERFGUARD_LAGGY_PGS'}
+    driver.run(ALL_UNDONE_TURNS)
+    assert set(driver.states().values()) == {'idle'}
+    assert 'norebalance' not in driver.cluster.flags and driver.cluster.osd_config == FOUND
+    driver.cluster.muted = {'SLOW_OPS'}
+    driver.wait('norebalance', 'held')
+
+
+def test_an_acknowledged_condition_drives_none_until_the_campaign_ends() -> None:
+    driver = Mitigated()
+    driver.cluster.backfill_seconds = 1e6
+    driver.to_releasing()
+    driver.ask('acknowledge', code='LAGGY')
+    driver.turn()
+    driver.trouble()
+    driver.run(60)
+    assert driver.phase == 'RELEASING' and set(driver.states().values()) == {'idle'}
+    driver.cluster.backfill_seconds = 4.0
+    driver.run_to('DONE')
+    driver.freeze()
+    driver.wait('norebalance', 'held')
+
+
 def test_observe_touches_nothing() -> None:
     driver = Mitigated(mitigation_mode='observe')
     driver.freeze()
@@ -349,6 +374,17 @@ def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
     driver.minutes(6)
     assert driver.osds.affinity == {}
     assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
+
+
+def test_a_muted_slow_osd_keeps_its_primary_affinity() -> None:
+    driver = lowered()
+    driver.osds.muted = {'PERFGUARD_OSD_CHRONIC'}
+    driver.minutes(3)
+    assert driver.osds.affinity == {7: 0.0}
+    driver.osds.muted = {'PERFGUARD_SLOW_OSD'}
+    driver.minutes(3)
+    assert driver.osds.affinity == {7: 0.75}
+    assert driver.checks == ['PERFGUARD_SLOW_OSD']
 
 
 @pytest.mark.parametrize('failure', ['readings', 'osdmap'])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What counts as trouble, and what as movement."""
-from typing import Mapping, Set, Tuple
+from typing import List, Mapping, Set, Tuple
 
 import pytest
 
@@ -39,6 +39,25 @@ def test_trouble(seen: Evidence, code: str, text: str) -> None:
 def test_no_trouble(seen: Evidence) -> None:
     """Leases that end after peering, mons, and movement as such."""
     assert seen.trouble == ()
+
+
+@pytest.mark.parametrize('check, left', [
+    ('PERFGUARD_LAGGY_PGS', ['SLOW_OPS', 'SLOW_POOL']), ('SLOW_OPS', ['LAGGY', 'SLOW_POOL']),
+    ('PERFGUARD_LATENCY', ['LAGGY', 'SLOW_OPS']), ('OSD_DOWN', ['LAGGY', 'SLOW_OPS', 'SLOW_POOL'])])
+def test_muted_checks_are_no_evidence(check: str, left: List[str]) -> None:
+    signals = Signals(PgCounts(laggy=1), slow_daemons={'osd.1': 3}, slow_ops=3,
+                      muted=frozenset({check}))
+    seen = evidence(signals, True, (('reads of pool rbd', 7),), {}, False)
+    assert [reason.code for reason in seen.trouble] == left
+
+
+def test_acknowledged_conditions_are_no_evidence() -> None:
+    signals = Signals(PgCounts(), slow_daemons={'osd.1': 3}, slow_ops=3)
+    for waived, left in (((), ['LAGGY_LATELY', 'SLOW_OPS', 'SLOW_POOL']),
+                         (('LAGGY', 'SLOW_OPS'), ['SLOW_POOL']),
+                         (('SLOW_POOL', 'DEGRADED'), ['LAGGY_LATELY', 'SLOW_OPS'])):
+        seen = evidence(signals, True, (('reads of pool rbd', 7),), {}, False, waived=waived)
+        assert [reason.code for reason in seen.trouble] == left
 
 
 @pytest.mark.parametrize('counts,moving,rebalancing', [
