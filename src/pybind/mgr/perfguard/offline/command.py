@@ -27,6 +27,7 @@ from ..rebalance.prepared import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
+from ..rebalance.tranches import too_many
 from ..rebalance.types import TINY_WEIGHT, Change
 from ..tables import listed, pgs_are, plural
 from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
@@ -132,9 +133,10 @@ def _parser() -> argparse.ArgumentParser:
     for each in (release, plan, expand, drain):
         each.add_argument('--mon-max-pg-per-osd', metavar='N', type=_positive, help='the value of '
                           'this option of Ceph (default: %d; --live reads it)' % DEFAULT_PG_LIMIT)
-    for each in (expand, drain):
+    for each in (pin, expand, drain):
         each.add_argument('--force', action='store_true', help='although the cluster is not '
-                          'healthy, or the change would do harm')
+                          'healthy, or the plan would do harm')
+    for each in (expand, drain):
         each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
         _add_osdmap(each, 'ceph osd getmap -o F')
     return parser
@@ -234,10 +236,18 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
     plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, APART)})
+    _refuse_many_pins(len(plan.entries), args, maps.osdmap)
     if args.format != 'json':
         _explain('stays remapped', plan.unpinnable)
     return _printed(args, maps, plan.as_json(),
                     Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
+
+
+def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap) -> None:
+    """Raise BadInput for more pins than the mons should check in each epoch."""
+    why = too_many(pins, DEFAULTS, osdmap)
+    if why and not args.force:
+        raise BadInput(why + ': override with --force')
 
 
 def _warn_of_balancer(source: Source) -> None:
@@ -359,6 +369,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     for text in (*(left_out_text(*row) for row in prepared.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
+    _refuse_many_pins(len(pins.entries), args, osdmap)
     caps = caps_of(DEFAULTS)
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))

@@ -16,6 +16,7 @@ from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import command
 from perfguard.offline.plans import plan_pins
+from perfguard.rebalance import tranches
 from perfguard.upmap.semantics import as_line, entry_commands
 
 MODULES = Path(__file__).resolve().parents[3]
@@ -591,6 +592,17 @@ def test_a_drain_is_refused_if_crush_would_find_too_few_osds(change, monkeypatch
     status, out, err = change('expand', '--format', 'json')
     assert status == 0 and 'too few OSDs for 1 PG' in err
     assert 'too few OSDs for 1 PG' in json.loads(out)['warnings'][0]
+
+
+def test_more_pins_than_the_mons_should_check_are_refused(change, files, monkeypatch, capsys):
+    monkeypatch.setattr(tranches, 'UPMAPS_SECONDS', 0.0)
+    monkeypatch.setattr(tranches, 'PINS_SECONDS', 0.0)
+    is_refused(change, '(limit 0 pins, max_pins)', 'drain', 'osd.3')
+    dumps = ['--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump', files['crush']]
+    assert command.main(['pin', *dumps]) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and '6 pins and 3 other upmaps' in err and '--force' in err
+    assert command.main(['pin', *dumps, '--force']) == 0
 
 
 def test_osds_that_an_expansion_leaves_out_are_named(change, tmp_path, monkeypatch):
