@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one file that knows that Ceph releases differ. It tests for features, never for versions."""
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import mgr_module
 from mgr_module import NotifyType
@@ -45,33 +45,3 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
     Where counters can have labels, the name that older releases use belongs to those that do.
     """
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
-
-
-class ModuleDatabase:
-    """The module's own sqlite database, in objects of the pool .mgr."""
-
-    def __init__(self, mgr: Any) -> None:
-        self._mgr = mgr
-
-    def run(self, statements: Sequence[Tuple[str, Sequence[Any]]]) -> List[Any]:
-        """In one transaction; the rows of the last statement.
-
-        Waits as long as PGs of its pool are inactive. Raises what MgrModule and sqlite3 raise
-        where there is no database, not yet, or no more.
-        """
-        # As the modules that are shipped with Ceph do it: there is no public name for the lock.
-        with self._mgr._db_lock, self._mgr.db as database:
-            database.execute('BEGIN')
-            rows: List[Any] = []
-            for sql, values in statements:
-                rows = database.execute(sql, values).fetchall()
-            return rows
-
-    def close(self) -> None:
-        """The next `run` opens it anew: a lost lock on the database stays lost."""
-        self._mgr.close_db()
-
-
-def module_database(mgr: Any) -> Optional[ModuleDatabase]:
-    """None before Reef."""
-    return ModuleDatabase(mgr) if hasattr(mgr, 'db_ready') else None

@@ -11,13 +11,12 @@ from mgr_module import MgrModule, MgrStandbyModule, Option
 from . import tables
 from .cli import Commands
 from .cluster.mgr import MgrCluster
-from .compat import CLICommand, module_database, notify_types
+from .compat import CLICommand, notify_types
 from .errors import PerfguardError, Tracebacks
 from .loop.loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
 from .options import OPTIONS, LiveOptions, installed_version
-from .probe.archive import SCHEMA
 from .status import Published, overview
 from .store import Store
 from .version import VERSION
@@ -32,9 +31,6 @@ class Module(Commands, MgrModule):
     CLICommand = CLICommand
     MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
     NOTIFY_TYPES = notify_types('osd_map', 'clog')
-    #: Of the module database, where the release has one.
-    SCHEMA = SCHEMA
-    SCHEMA_VERSIONED = [SCHEMA]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -45,9 +41,7 @@ class Module(Commands, MgrModule):
         self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
                                  lambda: place_of(self._options.localized))
         self._cluster = MgrCluster(self, self._stop.is_set)
-        self.loop = Loop(self._cluster, Store(self),
-                         self._options.read,
-                         database=module_database(self), remarks=self._remarks)
+        self.loop = Loop(self._cluster, Store(self), self._options.read, remarks=self._remarks)
 
     def serve(self) -> None:
         tracebacks = Tracebacks()

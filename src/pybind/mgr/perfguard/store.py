@@ -47,10 +47,10 @@ class Store:
 
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
-        #: Documents and notes that are no JSON, and were set aside since the module started: (name,
-        #: reason).
+        #: Documents and notes that were set aside since the module started, with the reason, but
+        #: for those that a caller has reported.
         self.damaged: List[Tuple[str, str]] = []
-        #: Documents that were set aside, with those that had wrong types.
+        #: All documents that were set aside since then.
         self.unreadable: Set[str] = set()
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
@@ -105,8 +105,7 @@ class Store:
                                 for number in range(head['parts'])]
             return json.loads(''.join(parts))  # TypeError where one is missing
         except (ValueError, LookupError, TypeError) as error:
-            self.refuse(name)
-            self.damaged.append((name, 'not readable: %s' % error))
+            self.refuse(name, 'not readable: %s' % error)
             return None
 
     def load(self, name: str, hint: Any, empty: T) -> Tuple[T, List[str]]:
@@ -150,11 +149,14 @@ class Store:
             self._kv.set_store(ASIDE + key, value)
             self._kv.set_store(key, None)
 
-    def refuse(self, name: str) -> None:
-        """Keep an intact document with invalid contents as damaged/..., and report it."""
+    def refuse(self, name: str, why: str = '') -> None:
+        """Keep a document that cannot be read as damaged/..., and report it; '': the caller reports
+        the reason."""
         self.set_aside(name)
         self.unreadable.add(name)
         self._mark_lost(name)
+        if why:
+            self.damaged.append((name, why))
 
     def get_entries(self, name: str) -> List[Dict[str, Any]]:
         """A document that is a list of entries with ids; other elements are ignored."""
@@ -274,7 +276,8 @@ class Store:
 
 #: Documents whose loss leaves nothing behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
-RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline'})
+RECORDS = frozenset({'history', 'events', 'events_recent', 'watch', 'baseline', 'chronic', 'usual',
+                     'probe', 'probe-ids', 'probe-settings', 'advise'})
 ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 

@@ -12,7 +12,7 @@ from ..holds import Row
 from ..mitigation.controller import Mitigating
 from ..mitigation.rescuing import Rescuing
 from ..options import Options
-from ..probe.archive import Archive, Database
+from ..probe.archive import Archive
 from ..probe.controller import Probing
 from ..probe.osd_bench import capacities
 from ..rebalance.campaigns import CampaignContext
@@ -38,8 +38,7 @@ class LoopContext:
 class Jobs:
     """Each controller journals its next actions, and calls `kept` before it executes them."""
 
-    def __init__(self, context: LoopContext, database: Optional[Database],
-                 note: Callable[[Event], None]) -> None:
+    def __init__(self, context: LoopContext, note: Callable[[Event], None]) -> None:
         cluster, store, tools = context.cluster, context.store, context.tools
         self._options = context.options
         self._note = note
@@ -54,7 +53,7 @@ class Jobs:
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
         self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
         self.explaining = Explaining(cluster)
-        self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept,
+        self.probing = Probing(cluster, store, Archive(store), note, tools, self.kept,
                                self.may_write)
         self.advising = Advising(cluster, store,
                                  lambda: capacities(self.probing.probed.records))

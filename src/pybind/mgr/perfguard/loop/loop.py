@@ -17,7 +17,6 @@ from ..errors import FailedTurns
 from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
-from ..probe.archive import Database
 from ..probe.report import Probed
 from ..rebalance.requests import Request
 from ..requests import AnsweredOrder, Promised, Requests
@@ -51,7 +50,6 @@ class Loop:
 
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
                  clock: Callable[[], float] = time.time,
-                 database: Optional[Database] = None,
                  remarks: Callable[[], Sequence[str]] = tuple,
                  tools: Optional[ToolThread] = None) -> None:
         """`remarks`: further reasons for `status`."""
@@ -66,7 +64,7 @@ class Loop:
         self.requests = Requests(store)
         context = LoopContext(cluster, store, options, clock, self._tools, self.requests)
         self._publishing = Publishing(context)
-        self.jobs = Jobs(context, database, self._publishing.note)
+        self.jobs = Jobs(context, self._publishing.note)
         self.journal, self.shutdown = self.jobs.journal, self.jobs.shutdown
         self.rebalance, self.probing = self.jobs.rebalance, self.jobs.probing
         self._ownership = Ownership(context, self.jobs, self._publishing)

@@ -25,8 +25,9 @@ from .limits import AffectedClients, Loaded, Steady, limit_seconds
 from .osd_bench import BENCH, StoreRun
 from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                    ignores_clients, order_of_words, reasons, words_of_order)
-from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, RunHistory,
-                      RunRecord, imported_record, record_from_json, record_to_json, setting_of)
+from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Retention,
+                      RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
+                      setting_of)
 from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
@@ -50,8 +51,6 @@ EFFECT_PERIODS = 3.0
 #: Seconds for which client operations are read without those of probes, from each turn in which a
 #: probe uses a pool of clients.
 WITHOUT_PROBES_SECONDS = 15.0
-#: Seconds that the archive has when the module stops.
-CLOSE_SECONDS = 2.0
 #: Seconds for which the clock must not have been set back or ahead before records are removed for
 #: their age: a wrong clock must not remove the history.
 STEADY_SECONDS = 86400.0
@@ -149,7 +148,8 @@ class Probing:
 
     def load(self, now: float) -> None:
         """Load what an earlier mgr left in the store."""
-        self._history.put_loaded(self._archive.load())
+        for record in self._archive.load():
+            self._history.put(record)
         self._settings.unreadable = self._try_to_load(
             SETTINGS, lambda: self._settings.load(self._store.get(SETTINGS)))
         # Separately: what is on the cluster must be removed even if the settings are unreadable.
@@ -199,7 +199,6 @@ class Probing:
         """The module is being stopped."""
         if self._run is not None:
             self._run.close()
-        self._archive.close(CLOSE_SECONDS)
 
     def _keep(self, resources: Optional[RunResources]) -> bool:
         """Journal what the active probe has created, or is about to create. Returns whether the
@@ -265,7 +264,7 @@ class Probing:
             return self._record
         record = self._history.get(run)
         if record is None:
-            raise unknown(run, self._archive.unread)
+            raise unknown(run)
         return record
 
     def _drafted(self, order: RunOrder, seen: Observation, view: View, options: Options,
@@ -420,7 +419,6 @@ class Probing:
     def turn(self, seen: Observation, view: View, options: Options, moving: bool,
              closing: bool = False) -> None:
         """`closing`: schedules begin no run."""
-        self._history.put_loaded(self._archive.collect())
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
         if not 0.0 <= seen.now - self._version_read < AGAIN_SECONDS:
@@ -525,7 +523,7 @@ class Probing:
         self._store.remove(JOURNAL)
 
     def _drop_outlived(self, options: Options, now: float) -> None:
-        retention = self._archive.retention(options.probe_history, options.probe_days)
+        retention = Retention(options.probe_history, options.probe_days)
         interval = max(options.loop_interval, options.campaign_interval)
         if self._steady.at(now, interval) < STEADY_SECONDS:
             retention = retention._replace(days=math.inf)
@@ -581,9 +579,7 @@ class Probing:
             records=tuple(self._history.all()), running=record,
             schedules=settings.schedules, refused=dict(self._attempts.reasons),
             baselines=settings.baselines, regressions=settings.regressions,
-            places=self._places, layouts=self._layouts, kept_in=self._archive.place,
-            unread=self._archive.unread,
-            verdicts=self._verdicts)
+            places=self._places, layouts=self._layouts, verdicts=self._verdicts)
 
     def _update_places(self, seen: Observation) -> None:
         """Only if the OSDMap or CRUSH has changed: this considers each OSD for each pool."""

@@ -142,8 +142,9 @@ class Retention(NamedTuple):
     """Limits on the ended runs that are kept; baselines are always kept."""
     runs: int
     days: float
-    #: Of all runs together: what the storage can hold.
-    steps: int
+    #: Of all runs together. A step takes about 1.2 kB of the mons' key/value store, and of the
+    #: memory of the mgr.
+    steps: int = 6000
 
 
 class RunHistory:
@@ -154,11 +155,6 @@ class RunHistory:
 
     def put(self, record: RunRecord) -> None:
         self._records[record.id] = slimmed(record)
-
-    def put_loaded(self, records: Iterable[RunRecord]) -> None:
-        """Records from an archive; those that are already known are newer."""
-        for record in records:
-            self._records.setdefault(record.id, record)
 
     def remove(self, run_id: int) -> None:
         self._records.pop(run_id, None)

@@ -47,10 +47,8 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
     return 'no expectation'
 
 
-def unknown(run: int, unread: str) -> Refused:
-    """For a run without a record; `unread`: why the record may still be loaded."""
-    if unread:
-        return Refused(errno.EAGAIN, '%s: try again in a few seconds' % unread)
+def unknown(run: int) -> Refused:
+    """For a run without a record."""
     return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
 
 
@@ -77,10 +75,6 @@ class Probed:
     places: Mapping[int, OsdPlace] = field(default_factory=dict)
     #: Pool -> how its I/O is distributed.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
-    #: Where records are kept, as a text.
-    kept_in: str = ''
-    #: Why some records are not loaded yet; '': all are.
-    unread: str = ''
     #: Shared by the states of all turns.
     verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
 
@@ -89,7 +83,7 @@ class Probed:
         for record in self._all():
             if record.id == run:
                 return record
-        raise unknown(run, self.unread)
+        raise unknown(run)
 
     def _all(self) -> List[RunRecord]:
         return [*self.records, *([self.running] if self.running is not None else [])]
@@ -101,8 +95,7 @@ class Probed:
         records = self._all()
         first = 0 if last is None else len(records) - last
         return {'probes': [self._summary(record) for number, record in enumerate(records)
-                           if number >= first or record.id in self.baselines.ids],
-                'kept_in': self.kept_in}
+                           if number >= first or record.id in self.baselines.ids]}
 
     def _summary(self, record: RunRecord) -> Json:
         return {'id': record.id, 'state': record.state, 'profile': record.profile,

@@ -213,8 +213,7 @@ class ProbeSettings:
     schedules: Tuple[Schedule, ...] = ()
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
-    #: When each schedule last began a probe. The records do not suffice: they may be removed, or
-    #: not be loaded from the database yet.
+    #: When each schedule last began a probe. The records do not suffice: they may be removed.
     begun: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -25,7 +25,7 @@ STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.campaign_
                     'rebalance.campaigns', 'rebalance.crush_orders', 'rebalance.plans',
                     'rebalance.replacing'})
 #: Modules of jobs that may start threads or processes, beside controllers.
-THREADS = frozenset({'probe.archive', 'probe.child'})
+THREADS = frozenset({'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',
                 'tempfile', 'threading', 'urllib'})
 #: The process that does the I/O of probes, and perfguard-probe, are no part of the mgr.

@@ -136,11 +136,8 @@ def test_what_is_under_way_is_never_removed() -> None:
     assert history.outlived(Retention(1, 1, 5), frozenset(), 90 * DAY) == [3]
 
 
-def test_loaded_records_are_older_than_known_ones() -> None:
-    history = of(ended(2, 5.0, state='failed'))
-    history.put_loaded([ended(1, 1.0), ended(2, 1.0)])
-    second = history.get(2)
-    assert kept(history) == [1, 2] and second is not None and second.state == 'failed'
+def test_a_record_that_is_removed_is_gone() -> None:
+    history = of(ended(1, 1.0), ended(2, 1.0))
     history.remove(1)
     history.remove(9)
     assert kept(history) == [2] and history.get(1) is None

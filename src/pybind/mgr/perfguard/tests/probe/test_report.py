@@ -45,13 +45,13 @@ PROBED = Probed(
     running=record(5, state='running', messages=('step 1 of 6',)),
     schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
     refused={'nightly': 'not now'}, baselines=Baselines().with_run(record(1, 2000)),
-    regressions=(SLOWER,), places=PLACES, layouts={'rbd': Layout(8, 3)}, kept_in='here')
+    regressions=(SLOWER,), places=PLACES, layouts={'rbd': Layout(8, 3)})
 
 
 def test_the_list() -> None:
     found = json.loads(json.dumps(PROBED.listing()))
     rows: Dict[int, Any] = {row['id']: row for row in found['probes']}
-    assert list(rows) == [1, 2, 3, 4, 5] and found['kept_in'] == 'here'
+    assert list(rows) == [1, 2, 3, 4, 5]
     assert [row['id'] for row in rows.values() if row['baseline']] == [1]
     assert rows[1]['verdict'] == 'as expected'
     assert rows[2]['verdict'] == 'slower than its baseline'
@@ -109,14 +109,6 @@ def test_a_run_that_is_not_known() -> None:
         PROBED.details(9)
 
 
-def test_a_run_that_is_not_read_yet() -> None:
-    with pytest.raises(Refused) as refused:
-        replace(PROBED, unread='perfguard is still reading the history of probes').details(9)
-    assert refused.value.errno == errno.EAGAIN and 'still reading' in str(refused.value)
-    assert replace(PROBED, unread='perfguard is still '
-                   'reading the history of probes').details(1)['id'] == 1
-
-
 def test_baselines() -> None:
     row, = PROBED.baselines_json()['baselines']
     assert row['id'] == 1 and row['slower'] == [{'probe': 2, 'why': ['latency read: slow']}]
@@ -162,7 +154,7 @@ def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.Monkey
     monkeypatch.setattr(probed_module, 'expect', counted)
     probed = replace(PROBED, verdicts=Verdicts())
     first = probed.listing()
-    assert probed.listing() == first and replace(probed, kept_in='there').listing()
+    assert probed.listing() == first
     assert sorted(worked_out) == [1, 3, 4, 5]
     # Other OSDs, or another active run, are judged anew.
     other = {osd: place._replace(device_class='hdd') for osd, place in PLACES.items()}

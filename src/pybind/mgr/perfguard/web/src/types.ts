@@ -244,7 +244,7 @@ export interface Overview {
     mitigation: Mitigation;
     laggy: Laggy;
     events: Event[];
-    probe: { probes: ProbeSummary[]; kept_in: string };
+    probe: { probes: ProbeSummary[] };
     schedules: Schedule[];
     series: { cluster: Table; pools: Record<string, PoolTable> };
 }

@@ -40,7 +40,6 @@ export function Probes({ store, overview, osds }: Props) {
         <section class="card" aria-labelledby="probes-title">
             <div class="section-head">
                 <h2 id="probes-title">Probes</h2>
-                <span class="muted">stored in {overview.probe.kept_in}</span>
                 <button type="button" class="button small right" data-test="probe-compare-button"
                     disabled={busy || marked.length !== 2}
                     onClick={(event) => void compare(event.currentTarget)}>

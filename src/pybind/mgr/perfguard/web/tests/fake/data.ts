@@ -397,7 +397,7 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
                     + `its PGs peer without it ${HOSTILE}` }] : [],
         },
         events: events(since, now),
-        probe: { probes: PROBES, kept_in: 'the module database' }, schedules: SCHEDULES,
+        probe: { probes: PROBES }, schedules: SCHEDULES,
         series: {
             cluster: clusterTable(scenario, known, now),
             pools: Object.fromEntries(charted.map(([id, pool, scale]) => [
