@@ -10,8 +10,6 @@ what is still uneven. Shards moved are given as multiples of the least that any 
 needs; times of the planner as multiples of osdmaptool's for placing all PGs, and for balancing.
 """
 import argparse
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +19,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from perfguard.cluster.types import Osd, OsdSet, Pool, UpmapEntry
 from perfguard.tests.fakes.crushmaps import Map, place
+from perfguard.tests.fakes.osdmaps import OsdMapFile
 from perfguard.upmap.balance import Balance, PlacedPg, balance
 from perfguard.upmap.semantics import apply_entry
 
@@ -28,8 +27,6 @@ from perfguard.upmap.semantics import apply_entry
 MOVED_GOAL, DEVIATION_GOAL = 1.05, 1.0
 #: The planner's seconds at most, as multiples of osdmaptool's for placing the same PGs.
 TIME_GOAL = 10.0
-_ROW = re.compile(r'^(\d+\.[0-9a-f]+) raw \(\[([\d,]*)\]', re.MULTILINE)
-_UPMAP = re.compile(r'^ceph osd pg-upmap-items (\S+) ([\d ]+)$', re.MULTILINE)
 
 
 class BalanceCase(NamedTuple):
@@ -43,13 +40,20 @@ class BalanceCase(NamedTuple):
     erasure: bool = False
     #: Whether the balancer completes it in reasonable time.
     stock: bool = True
+    #: Of the rule; (): one shard in each host.
+    steps: Sequence[str] = ()
 
+
+#: Two shards of a PG in each of four hosts.
+GROUPS = ('choose indep 4 type host', 'choose indep 2 type osd')
 
 CASES = (BalanceCase('8 -> 12 OSDs, 3 copies', 4, 2, 2, 3, 5),
          BalanceCase('100 -> 120 OSDs, 3 copies', 10, 2, 10, 3, 5),
          BalanceCase('100 -> 120 OSDs, 4+2', 10, 2, 10, 6, 4, erasure=True),
          BalanceCase('800 -> 1024 OSDs, 3 copies', 100, 28, 8, 3, 7, stock=False),
-         BalanceCase('800 -> 1024 OSDs, 4+2', 100, 28, 8, 6, 6, erasure=True, stock=False))
+         BalanceCase('800 -> 1024 OSDs, 4+2', 100, 28, 8, 6, 6, erasure=True, stock=False),
+         BalanceCase('200 -> 220 OSDs, 6+2 by twos', 20, 2, 10, 8, 4, True, False, GROUPS),
+         BalanceCase('800 -> 1024 OSDs, 6+2 by twos', 100, 28, 8, 8, 5, True, False, GROUPS))
 
 
 class Result(NamedTuple):
@@ -64,46 +68,6 @@ class Result(NamedTuple):
     seconds: float
     placing_seconds: float
     stock_seconds: float
-
-
-class OsdMapFile:
-    """A map of osdmaptool with one pool."""
-
-    def __init__(self, directory: Path, case: BalanceCase) -> None:
-        self._path = directory / 'osdmap'
-        self._directory = directory
-        osds = (case.hosts + case.added) * case.osds_per_host
-        self._tool('--createsimple', str(osds), '--with-default-pool', '--clobber', '--pg-bits',
-                   str(case.pg_bits), '--osd_pool_default_size=%d' % case.size)
-
-    def place(self, map_: Map) -> Tuple[Dict[str, OsdSet], float]:
-        """The raw sets under a CRUSH map, and how many seconds osdmaptool took."""
-        text, crush = self._directory / 'crush.txt', self._directory / 'crush'
-        text.write_text(map_.text())
-        subprocess.run(['crushtool', '-c', str(text), '-o', str(crush)], check=True)
-        self._tool('--import-crush', str(crush))
-        begin = time.perf_counter()
-        out = self._tool('--mark-up-in', '--test-map-pgs-dump-all')
-        seconds = time.perf_counter() - begin
-        return {pgid: tuple(map(int, osds.split(','))) for pgid, osds in _ROW.findall(out)}, seconds
-
-    def balance(self) -> Tuple[Dict[str, UpmapEntry], float]:
-        """The upmaps of the balancer, repeated until it finds no more."""
-        found = self._directory / 'upmaps'
-        begin = time.perf_counter()
-        self._tool('--mark-up-in', '--upmap', str(found), '--upmap-deviation', '1',
-                   '--upmap-max', '1000000')
-        seconds = time.perf_counter() - begin
-        entries = {}
-        for pgid, osds in _UPMAP.findall(found.read_text()):
-            ids = [int(osd) for osd in osds.split()]
-            entries[pgid] = UpmapEntry(tuple(zip(ids[::2], ids[1::2])))
-        return entries, seconds
-
-    def _tool(self, *argv: str) -> str:
-        return subprocess.run(['osdmaptool', str(self._path), *argv], check=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              universal_newlines=True).stdout
 
 
 def racks(case: BalanceCase, hosts: int) -> List[List[Dict[int, float]]]:
@@ -123,11 +87,15 @@ def deviation(sets: Sequence[OsdSet], result: Balance) -> float:
 
 
 def measure(case: BalanceCase, directory: Path) -> Result:
-    steps = ('chooseleaf indep 0 type host' if case.erasure else 'chooseleaf firstn 0 type host',)
+    steps = case.steps or (
+        'chooseleaf %s 0 type host' % ('indep' if case.erasure else 'firstn'),)
     new = Map(racks(case, case.hosts + case.added), steps)
-    osdmap = OsdMapFile(directory, case)
-    here, _ = osdmap.place(Map(racks(case, case.hosts), steps))
-    there, placing_seconds = osdmap.place(new)
+    osdmap = OsdMapFile(directory, (case.hosts + case.added) * case.osds_per_host, case.pg_bits,
+                        case.size)
+    here = osdmap.place(Map(racks(case, case.hosts), steps))
+    begin = time.perf_counter()
+    there = osdmap.place(new)
+    placing_seconds = time.perf_counter() - begin
     crush, _ = place(new, case.size, 1, directory)
     pool = Pool(1, 'p', case.erasure, case.size, 2, 0, len(here), len(here), len(here))
     osds = {osd: Osd(osd, True, 1.0) for osd in new.osds}
@@ -141,7 +109,9 @@ def measure(case: BalanceCase, directory: Path) -> Result:
     crush_moved = sum(shards(case, here[pgid], there[pgid]) for pgid in here)
     stock, stock_seconds = (0, 0.0), 0.0
     if case.stock:
-        entries, stock_seconds = osdmap.balance()
+        begin = time.perf_counter()
+        entries = osdmap.balance()
+        stock_seconds = time.perf_counter() - begin
         ends = {pgid: apply_entry(raw, entries.get(pgid, UpmapEntry()), ())
                 for pgid, raw in there.items()}
         again = sum(shards(case, there[pgid], ends[pgid]) for pgid in there)

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Set, Tuple)
 
-from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, compiled, emit_order,
-                         emit_violation, emitted, product, wanted, weight_reason,
-                         weights_below)
+from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Spread, compiled,
+                         emit_order, emit_violation, emitted, product, spread_of, wanted,
+                         weight_reason, weights_below)
 from .types import OsdSet
 
 #: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
@@ -23,16 +23,6 @@ _REPLICATED_RULES = frozenset({1, 4})
 _ERASURE_RULES = frozenset({3, 5})
 #: Bucket algorithms in which the draw of an item does not depend on its position.
 _UNORDERED = frozenset({'straw', 'straw2'})
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The buckets between which and within which a rule places the shards of a PG, by OSD."""
-    #: Bucket with at most one shard of a PG; the OSD itself if the rule chooses OSDs.
-    domain: Mapping[int, int]
-    #: Number of the part of the tree that a single shard cannot leave: if a rule chooses racks
-    #: first, a PG leaves a rack only with all its shards there.
-    fence: Mapping[int, int]
 
 
 @dataclass
@@ -133,10 +123,10 @@ class CrushRules:
                             count, place.what, self._name(place.bucket), rule.name, room)
         return None
 
-    def balances(self, rule_id: int) -> bool:
-        """Whether `spread` describes the rule completely."""
+    def balances(self, rule_id: int, pool_size: int) -> bool:
+        """Whether `spread` describes the rule completely, and the mons keep upmaps under it."""
         rule = self._rule(rule_id)
-        return rule is not None and rule.modelled
+        return rule is not None and rule.modelled and rule.allows_upmaps(pool_size)
 
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
         """Number of buckets of the failure domain of a rule that a PG needs."""
@@ -366,21 +356,10 @@ class CrushRules:
                 for item, _ in bucket.items)
         return {top: frozenset(_reached(direct, top) - {top}) for top in direct}
 
-    def spread(self, rule_id: int) -> 'Spread':
+    def spread(self, rule_id: int, pool_size: int) -> Spread:
         """How a rule spreads the shards of a PG; empty if there is no such rule."""
         rule = self._rule(rule_id)
-        if rule is None:
-            return Spread({}, {})
-        leaves = [choice.bucket_of for choice in rule.choices if choice.leaf]
-        fences = [choice.bucket_of for choice in rule.choices if not choice.leaf]
-        domain = {osd: leaves[-1].get(osd, osd) if leaves else osd for osd in rule.weights}
-        numbers: Dict[object, int] = {}
-        fence = {}
-        for osd in sorted(rule.weights):
-            place = (tuple(buckets.get(osd) for buckets in fences),
-                     tuple(emit.osds is not None and osd in emit.osds for emit in rule.emits))
-            fence[osd] = numbers.setdefault(place, len(numbers))
-        return Spread(domain, fence)
+        return Spread({}) if rule is None else spread_of(rule, pool_size)
 
     def _choice_violation(self, choice: Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
         if choice.leaf and len(set(map(choice.bucket_of.get, osds))) == len(osds):

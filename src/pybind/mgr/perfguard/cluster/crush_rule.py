@@ -147,6 +147,47 @@ class CrushRule:
     #: `Spread` describes all steps.
     modelled: bool
 
+    def allows_upmaps(self, pool_size: int) -> bool:
+        """Whether the mons keep upmaps of PGs where CRUSH places them. They compare the number of a
+        choose step with the buckets of all OSDs of a PG, also below several buckets or takes."""
+        return all(choice.leaf or wanted(choice.num, pool_size) >= sum(
+            product(emit.steps[:number + 1], pool_size) for emit in self.emits
+            for number, level in enumerate(emit.levels) if level.type_name == choice.type_name)
+            for choice in self.choices)
+
+
+class Group(NamedTuple):
+    """A choice of buckets that have several shards of a PG each."""
+    #: Number of shards of a PG in each bucket, or the maximum.
+    shards: int
+    #: OSD -> bucket.
+    bucket_of: Mapping[int, int]
+
+
+class Take(NamedTuple):
+    """How one take of a rule places its shards of a PG."""
+    #: Number of shards.
+    shards: int
+    osds: AbstractSet[int]
+    #: From the top.
+    groups: Tuple[Group, ...]
+
+    @property
+    def even(self) -> bool:
+        """Whether all buckets of a choice have as many shards of a PG: only all of them together
+        can move to another bucket. It is not so with three copies, two in each of two racks."""
+        sizes = [self.shards, *(group.shards for group in self.groups)]
+        return not any(outer % inner for outer, inner in zip(sizes, sizes[1:]))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a rule spreads the shards of a PG."""
+    #: OSD -> bucket with at most one shard of a PG; the OSD itself if the rule chooses OSDs.
+    domain: Mapping[int, int]
+    #: One after the other, they fill the positions of a set.
+    takes: Tuple[Take, ...] = ()
+
 
 def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
     """A rule of ``ceph osd crush dump``."""
@@ -175,7 +216,8 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
             levels += emits[-1].levels
             taken, nums = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
-                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps']))
+                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps'])
+                     and all(emit.osds is not None for emit in emits))
 
 
 def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
@@ -252,6 +294,26 @@ def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
         else:
             todo.extend(item for item, _ in bucket.items)
     return found
+
+
+def spread_of(rule: CrushRule, pool_size: int) -> Spread:
+    """Empty if the rule places nothing."""
+    domain = {osd: osd for osd in sorted(rule.weights)}
+    takes: List[Take] = []
+    left = pool_size
+    for emit in rule.emits:
+        shards = min(left, product(emit.steps, pool_size))
+        left -= shards
+        rooms = [(min(shards, product(level.inner, pool_size)), level.bucket_of)
+                 for level in emit.levels]
+        groups = tuple(Group(*room) for room in rooms if room[0] > 1)
+        # Below a bucket with one shard, further choices do not matter.
+        for _, bucket_of in rooms[len(groups):len(groups) + 1]:
+            domain.update(bucket_of)
+        takes.append(Take(shards, frozenset(
+            osd for osd in emit.osds or () if all(osd in group.bucket_of for group in groups)),
+            groups))
+    return Spread(domain, tuple(takes))
 
 
 def wanted(num: int, pool_size: int) -> int:

@@ -167,7 +167,7 @@ class _PoolUpmaps:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
         self._raws = raws
         self._out = out_osds(osdmap.osds)
-        self._modelled = crush.balances(pool.crush_rule)
+        self._modelled = crush.balances(pool.crush_rule, pool.size)
         if self._modelled:
             # No PG may move: only the shares are computed.
             self._balance = balance(pool, [PlacedPg(pgid, up, None, False)

@@ -79,7 +79,7 @@ def _is_merging(pool: Pool) -> bool:
 
 def _is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
     """Whether its PGs end balanced, rather than where CRUSH places them."""
-    return (crush.balances(pool.crush_rule) and balancing.covers(pool.id)
+    return (crush.balances(pool.crush_rule, pool.size) and balancing.covers(pool.id)
             and not _is_merging(pool))
 
 

@@ -4,28 +4,20 @@ moves.
 
 Single shards move from OSDs with too many to OSDs with too few. First shards that CRUSH places
 there, since they need no upmap; then any that the rule allows; if none is left, two shards in a
-chain (from A to B in one PG, from B to C in another).
+chain (from A to B in one PG, from B to C in another). Where a rule chooses several OSDs in each
+bucket, the shards of a PG leave a bucket only together: such groups move in the same way, before
+single shards move between the OSDs of a bucket.
 """
-import math
 from collections import Counter
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
-from typing import (AbstractSet, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
+from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
-from .shares import ROUNDING, PoolRoom, Targets, targets, weights_of
-
-#: Maximum number of shards that are examined for chains, which takes a few seconds. Only clusters
-#: with few more failure domains than shards need chains.
-CHAIN_CHECKS = 5_000_000
-
-#: Share of its PGs that an OSD may lack if it held none before.
-LACKING_SHARE = 0.25
-
-#: Number of a PG, and position in it.
-_Shard = Tuple[int, int]
+from .levels import ShardLevel
+from .shares import (PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
+                     weights_of, within_buckets)
 
 
 class PlacedPg(NamedTuple):
@@ -77,362 +69,254 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     weight, they go to any OSDs with room, beyond their share, or to where CRUSH places them if none
     has room.
     """
-    work = _Work(pool, pgs, crush, osds, deviation, room)
-    work.budget = budget
-    before = dict(work.count)
-    low, high = work.targets.low, work.targets.high
-    work.follow_crush(high, low, keep_first=True)
-    work.follow_crush(high, low)
-    for floor, ceiling in ((work.wide.high, low), (work.wide.high, high), (low, work.wide.low)):
-        if floor is low:
-            work.follow_crush(low, work.filled)
-        work.move_directly(floor, ceiling)
-        work.move_in_chains(floor, ceiling)
-    if room.more:
-        work.move_directly(work.emptied, work.most)
-        work.move_in_chains(work.emptied, work.most)
-        # An OSD that is drained must not keep shards that fit nowhere: the preview shows, and
-        # refuses, OSDs that get too full.
-        work.follow_crush(work.emptied, work.any)
-        work.move_directly(work.emptied, work.any)
-    return Balance(work.finals(), work.targets, before, dict(work.count))
+    # The same state leads to the same answer, in whatever order it is given.
+    ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
+    shards = _Shards(pool, ordered, crush, osds, budget, deviation, room)
+    before = dict(shards.count)
+    for number, take in enumerate(shards.takes):
+        for depth in range(len(take.groups) if take.even else 0):
+            _Groups(shards, number, depth).even_out()
+    shards.share_within_buckets()
+    shards.even_out()
+    return Balance(shards.finals(), shards.targets, before, dict(shards.count))
 
 
-class _Work:
-    """The sets as they are while shards are being moved. PGs are identified by their number."""
+class _Shards(ShardLevel):
+    """Shards on OSDs."""
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
-                 osds: Mapping[int, Osd], deviation: float, room: PoolRoom) -> None:
-        self._pool, self._pgs, self._crush = pool, pgs, crush
-        self.fill = room.fill
-        self.spread = crush.spread(pool.crush_rule)
-        self.here = [list(pg.here) for pg in pgs]
-        self.free = [number for number, pg in enumerate(pgs) if self._may_move(pg)]
-        weights = weights_of(pool, crush, osds, self.spread)
-        self._cross_fences(weights)
-        self.count: Dict[int, int] = {osd: 0 for osd in weights}
-        shards: Dict[int, int] = {}
-        holders: Dict[int, int] = {}
-        fence = self.spread.fence
-        for here in self.here:
-            for osd in here:
-                self.count[osd] = self.count.get(osd, 0) + 1
-            parts = [fence[osd] for osd in here if osd in fence]
-            for part in parts:
-                shards[part] = shards.get(part, 0) + 1
-            for part in set(parts):
-                holders[part] = holders.get(part, 0) + 1
-        self.count.pop(NO_OSD, None)
-        #: Maximum number of shards of each OSD; and the minimum, if only OSDs without weight give.
-        there = Counter(osd for pg in pgs for osd in pg.here)
-        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
-                     for osd in weights}
-        self.emptied = {osd: len(pgs) if weight else 0 for osd, weight in weights.items()}
-        self.any = dict.fromkeys(weights, len(pgs))
-        self.targets = self._within(targets(weights, self.spread, shards, holders))
-        self.wide = self._within(targets(weights, self.spread, shards, holders,
-                                         max(1.0, deviation)))
-        #: For each OSD, the minimum number of shards that CRUSH places there.
-        self.filled = {**self.wide.low, **self._filled(pgs)}
-        #: OSDs that can take a shard, if need be after their return.
-        self._takers = [osd for osd, weight in weights.items() if weight]
-        self.weights = weights
-        self._checks = CHAIN_CHECKS
-        self.budget: Optional[int] = None
-        #: Shards that are not where their data is.
-        self.moved = sum(old != new for pg, here in zip(pgs, self.here)
-                         for old, new in zip(pg.here, here))
-
-    def _within(self, found: Targets) -> Targets:
-        """No OSD may hold more than it has room for."""
-        most = self.most
-        return Targets(found.ideal,
-                       {osd: min(least, most[osd]) for osd, least in found.low.items()},
-                       {osd: min(high, most[osd]) for osd, high in found.high.items()})
-
-    def _filled(self, pgs: Sequence[PlacedPg]) -> Dict[int, int]:
-        """OSDs that hold nothing of the pool yet -> PGs of which they lack at most a quarter.
-
-        Where an OSD's share is hardly more than the deviation, they would stay empty. Where it is
-        less than a PG, as in a pool of one PG, nothing moves.
-        """
-        holding = {osd for pg in pgs for osd in pg.here}
-        return {osd: min(self.most[osd], max(
-            self.wide.low[osd], math.floor((1.0 - LACKING_SHARE) * share + ROUNDING)))
-                for osd, share in self.targets.ideal.items() if osd not in holding}
-
-    def _may_move(self, pg: PlacedPg) -> bool:
-        fence = self.spread.fence
-        return (pg.free and pg.raw is not None and len(pg.here) == len(pg.raw) == self._pool.size
-                and all(osd in fence for osd in pg.here))
-
-    def _cross_fences(self, weights: Mapping[int, float]) -> None:
-        """If a rule chooses some racks first, whole PGs move to the racks that CRUSH chooses."""
-        fence = self.spread.fence
-        if len(set(fence.values())) < 2:
-            return
-        excess: Dict[int, float] = {}
-        total = sum(len(here) for here in self.here) / (sum(weights.values()) or 1.0)
-        for osd, weight in weights.items():
-            excess[fence[osd]] = excess.get(fence[osd], 0.0) - total * weight
-        for here in self.here:
-            for osd in here:
-                if osd in fence:
-                    excess[fence[osd]] += 1
-        emptied = excess.keys() - {fence[osd] for osd, weight in weights.items() if weight}
-        # First those that must leave, even if other racks get more than their share.
-        for number in sorted(self.free, key=lambda each: not self._is_in(each, emptied)):
-            raw = self._pgs[number].raw
-            assert raw is not None
-            if any(not weights.get(osd) for osd in raw):
-                continue
-            change: Dict[int, int] = {}
-            for old, new in zip(self.here[number], raw):
-                change[fence[old]] = change.get(fence[old], 0) - 1
-                change[fence[new]] = change.get(fence[new], 0) + 1
-            gain = sum(abs(excess[part]) - abs(excess[part] + by) for part, by in change.items())
-            if (gain > 0 or self._is_in(number, emptied)) and any(change.values()):
-                self.here[number] = _in_place(self.here[number], raw, self._pool.erasure)
-                for part, by in change.items():
-                    excess[part] += by
-
-    def _is_in(self, number: int, fences: AbstractSet[int]) -> bool:
-        return any(self.spread.fence[osd] in fences for osd in self.here[number])
-
-    def legal(self, number: int, position: int, osd: int) -> bool:
-        """Whether a shard may move to an OSD that has none of this PG: one per failure domain."""
-        here, domain, fence = self.here[number], self.spread.domain, self.spread.fence
-        if fence[osd] != fence[here[position]]:
-            return False
-        wanted = domain[osd]
-        for other, member in enumerate(here):
-            if domain[member] == wanted and other != position:
-                return False
-        return True
-
-    def move(self, number: int, position: int, osd: int) -> None:
-        here, origin = self.here[number], self._pgs[number].here[position]
-        self.moved += (osd != origin) - (here[position] != origin)
-        self.count[here[position]] -= 1
-        self.count[osd] += 1
-        here[position] = osd
-
-    def affords(self, giver: int) -> bool:
-        """Whether one more shard may leave this OSD for the balance."""
-        return self.budget is None or self.moved < self.budget or not self.weights.get(giver)
-
-    def finals(self) -> Dict[str, OsdSet]:
-        return {pg.pgid: tuple(here) for pg, here in zip(self._pgs, self.here)
-                if tuple(here) != pg.here}
-
-    # ---- moves towards the raw sets
-
-    def follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
-                     keep_first: bool = False) -> None:
-        """Moves towards the raw sets, from OSDs with more than `floor` to OSDs with less than
-        `ceiling`."""
-        count = self.count
-        takers = {osd for osd in self._takers if count[osd] < ceiling[osd]}
-        if not takers:
-            return
+                 osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
+                 room: PoolRoom) -> None:
+        super().__init__()
+        self._pool, self._pgs, self._budget, self._fill = pool, pgs, budget, room.fill
+        spread = crush.spread(pool.crush_rule, pool.size)
+        self.takes, self.domain, self.by_place = spread.takes, spread.domain, pool.erasure
+        fences = [take.groups[-1].bucket_of if take.groups and take.even
+                  else dict.fromkeys(take.osds, number) for number, take in enumerate(self.takes)]
+        self.fences = [fence for fence, take in zip(fences, self.takes)
+                       for _ in range(take.shards)]
+        #: By place: choices whose buckets have a shard more or less.
+        self._uneven = [() if take.even else take.groups
+                        for take in self.takes for _ in range(take.shards)]
+        self.origin = [self._ordered(crush, pg.here) for pg in pgs]
+        raws = [self._ordered(crush, pg.raw or (), pg.here) for pg in pgs]
+        self.free = [number for number, pg in enumerate(pgs)
+                     if pg.free and self._may_move(self.origin[number], raws[number])]
+        self.raw = [()] * len(pgs)
         for number in self.free:
-            for position, osd in self._wishes(number):
-                giver = self.here[number][position]
-                if (osd in takers and count[osd] < ceiling[osd] and count[giver] > floor[giver]
-                        and not (keep_first and position == 0) and self.affords(giver)
-                        and osd not in self.here[number] and self.legal(number, position, osd)):
-                    self.move(number, position, osd)
+            self.raw[number] = raws[number]
+        self.here = [list(here) for here in self.origin]
+        self.weights = weights_of(pool, crush, osds, spread)
+        there = Counter(osd for here in self.here for osd in here)
+        self.count = {osd: there[osd] for osd in (*self.weights, *there) if osd != NO_OSD}
+        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
+                     for osd in self.weights}
+        #: By take.
+        self.ideals = ideals(self.weights, spread, *self._totals())
+        self.deviation = max(1.0, deviation)
+        self.targets = self.near = targets(self.weights, self.ideals, 1.0, self.most)
+        self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
+        self.filled = self.wide.filled(self.count, self.most)
+        #: Shards that are not where their data is.
+        self._moved = 0
 
-    def _wishes(self, number: int) -> Iterator[Tuple[int, int]]:
-        """(position, OSD) that bring a PG closer to its raw set."""
-        here, raw = self.here[number], self._pgs[number].raw
-        assert raw is not None
-        if self._pool.erasure:
-            for position, (old, new) in enumerate(zip(here, raw)):
-                if old != new:
-                    yield position, new
-            return
-        entering = [osd for osd in raw if osd not in here]
-        if entering:
-            for position in range(len(here) - 1, -1, -1):
-                if here[position] not in raw:
-                    for osd in entering:
-                        yield position, osd
+    def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
+        """In the order of the takes, which that of an acting set need not be."""
+        if self.by_place or len(self.takes) < 2:
+            return osds
+        return crush.in_order(self._pool.crush_rule, self._pool.size, osds, like)
 
-    # ---- other legal moves
+    def _may_move(self, here: Sequence[int], raw: Sequence[int]) -> bool:
+        return (len(here) == len(raw) == self._pool.size == len(self.fences)
+                and all([osd in fence for osd, fence in zip(here, self.fences)]))
 
-    def move_directly(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
-        """From OSDs with more than `floor` to OSDs with less than `ceiling`, fullest first."""
-        takers = _Takers(self, self._takers, ceiling)
-        givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
-        if not takers or not givers:
-            return
-        shards = self._shards_of(givers)
-        heap = [(-self.surplus(osd), osd) for osd in givers]
-        heapify(heap)
-        while heap and takers:
-            _, giver = heappop(heap)
-            if (self.count[giver] > floor[giver] and self.affords(giver)
-                    and self._give_one(giver, shards[giver], takers)):
-                heappush(heap, (-self.surplus(giver), giver))
+    def _totals(self) -> Tuple[List[int], List[int]]:
+        """How many shards, and how many PGs with a shard, each take holds."""
+        shards, pgs = [], []
+        begin = 0
+        for take in self.takes:
+            held = [sum([osd in take.osds for osd in here[begin:begin + take.shards]])
+                    for here in self.here]
+            shards.append(sum(held))
+            pgs.append(len(held) - held.count(0))
+            begin += take.shards
+        return shards, pgs
+
+    def share_within_buckets(self) -> None:
+        """The OSDs of a bucket share what it has too much or lacks: they have nothing to exchange
+        with others."""
+        for take in self.takes:
+            for group in take.groups[-1:] if take.even else ():
+                self.near, self.wide = (
+                    within_buckets(found, self.weights, group, self.domain, self.count, within,
+                                   self.most)
+                    for found, within in ((self.near, 1.0), (self.wide, self.deviation)))
+        self.filled = self.wide.filled(self.count, self.most)
+
+    def legal(self, number: int, place: int, osd: int) -> bool:
+        return super().legal(number, place, osd) and all(
+            self._has_room(group, number, place, osd) for group in self._uneven[place])
+
+    def _has_room(self, group: Group, number: int, place: int, osd: int) -> bool:
+        """Whether the bucket of an OSD may have a shard more, if it comes from this place."""
+        buckets = [group.bucket_of.get(member) for member in self.here[number]]
+        origin, bucket = buckets.pop(place), group.bucket_of[osd]
+        return bucket == origin or (buckets.count(bucket) < group.shards
+                                    and (bucket in buckets or origin not in buckets))
 
     def surplus(self, osd: int) -> float:
-        """The number of PGs of an OSD beyond its share. Of two that hold the same, the emptier one
-        is first: it has room for at most one more in either case."""
-        return self.count[osd] - self.targets.ideal[osd] + self.fill.get(osd, 0.0)
+        """Of two OSDs that hold the same, the emptier one is first: it has room for at most one
+        more in either case."""
+        return self.count[osd] - self.targets.ideal[osd] + self._fill.get(osd, 0.0)
 
-    def _give_one(self, giver: int, shards: List[Tuple[int, int]], takers: '_Takers') -> bool:
-        while shards:
-            number, position = shards.pop()
-            if self.here[number][position] != giver:
-                continue
-            taker = takers.take(number, position)
-            if taker is not None:
-                self.move(number, position, taker)
-                return True
-        return False
+    def affords(self, giver: int, moves: int = 1) -> bool:
+        return self.within_budget(moves) or not self.weights.get(giver)
 
-    def _shards_of(self, osds: Iterable[int]) -> Dict[int, List[Tuple[int, int]]]:
-        """(number, position) of the shards on some OSDs, sorted so that the last moves first.
+    def within_budget(self, moves: int) -> bool:
+        return self._budget is None or self._moved + moves <= self._budget
 
-        Shards that are not primary, and shards that CRUSH does not place there, move first.
-        """
-        found: Dict[int, List[Tuple[int, int, int]]] = {osd: [] for osd in osds}
-        for number in self.free:
-            raw = self._pgs[number].raw
-            assert raw is not None
-            for position, osd in enumerate(self.here[number]):
-                if osd in found:
-                    found[osd].append((2 * (position > 0) + (osd not in raw), number, position))
-        return {osd: [(number, position) for _, number, position in sorted(rows)]
-                for osd, rows in found.items()}
+    def move(self, number: int, place: int, osd: int) -> None:
+        here, origin = self.here[number], self.origin[number][place]
+        self._moved += (osd != origin) - (here[place] != origin)
+        self.count[here[place]] -= 1
+        self.count[osd] += 1
+        here[place] = osd
 
-    # ---- chains of two moves
+    def finals(self) -> Dict[str, OsdSet]:
+        return {pg.pgid: tuple(here) for pg, here, origin
+                in zip(self._pgs, self.here, self.origin) if tuple(here) != origin}
 
-    def move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
-        """The same in two steps: one shard to an intermediate OSD, and another one from there to
-        the target."""
-        givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
-        takers = [osd for osd in self._takers if self.count[osd] < ceiling[osd]]
-        if not givers or not takers:
-            return
-        lacking = self._lacking({self.spread.domain[osd] for osd in takers})
-        shards = self._shards_of(givers)
-        for giver in givers:
-            reach = self._reach(giver, shards[giver])
-            for taker in takers:
-                onward = lacking[self.spread.domain[taker]]
-                only_moving = True
-                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
-                       and self.affords(giver)):
-                    # A shard that moves anyway can move elsewhere without cost.
-                    if not self._chain(giver, taker, reach, onward, only_moving):
-                        if not only_moving:
-                            break
-                        only_moving = False
 
-    def _lacking(self, domains: Set[int]) -> Dict[int, List[int]]:
-        """PGs without a shard in a failure domain: only they can have one there."""
-        found: Dict[int, List[int]] = {domain: [] for domain in domains}
-        for number in self.free:
-            for domain in domains.difference([self.spread.domain[o] for o in self.here[number]]):
-                found[domain].append(number)
+class _Groups(ShardLevel):
+    """Groups of shards in the buckets of one choice of a rule."""
+
+    def __init__(self, shards: _Shards, number: int, depth: int) -> None:
+        """`number`: of the take; `depth`: number of choices of the take above this one."""
+        super().__init__()
+        self._shards, self.by_place, self.free = shards, shards.by_place, shards.free
+        take = shards.takes[number]
+        self._take, self._group, self._below = (
+            number, take.groups[depth], take.groups[depth + 1:])
+        begin = sum(each.shards for each in shards.takes[:number])
+        positions = [self._positions_in(here, range(begin, begin + take.shards))
+                     for here in shards.here]
+        #: By PG and place.
+        self._positions = [list(groups.values()) for groups in positions]
+        self.here = [list(groups) for groups in positions]
+        self.origin = [self._at(*row) for row in zip(shards.origin, self._positions)]
+        self.raw = [self._raw_buckets(*row) for row in zip(shards.raw, self._positions)]
+        self._osds: Dict[int, List[int]] = {}
+        for osd in sorted(take.osds):
+            self._osds.setdefault(self._group.bucket_of[osd], []).append(osd)
+        self.domain = {bucket: bucket for bucket in self._osds}
+        above = take.groups[depth - 1].bucket_of if depth else {}
+        self.fences = [{bucket: above.get(osds[0], 0) for bucket, osds in self._osds.items()}
+                       ] * take.shards
+        self.weights = {bucket: sum(shards.weights[osd] for osd in osds)
+                        for bucket, osds in self._osds.items()}
+        self._set_targets()
+
+    def _positions_in(self, osds: Sequence[int], positions: range) -> Dict[int, List[int]]:
+        """Bucket -> positions of its OSDs in a set."""
+        found: Dict[int, List[int]] = {}
+        for position, osd in zip(positions, osds[positions.start:positions.stop]):
+            bucket = self._group.bucket_of.get(osd)
+            if bucket is not None:
+                found.setdefault(bucket, []).append(position)
         return found
 
-    def _reach(self, giver: int, shards: Sequence[Tuple[int, int]]) -> Dict[int, List[_Shard]]:
-        """Failure domain -> the shards of an OSD that may move there, the best at the end."""
-        domain = self.spread.domain
-        everywhere = {domain[osd] for osd in self._takers}
-        found: Dict[int, List[_Shard]] = {}
-        for number, position in shards:
-            taken = [domain[osd] for osd in self.here[number] if osd != giver]
-            for free in everywhere.difference(taken):
-                found.setdefault(free, []).append((number, position))
-        return found
+    def _at(self, osds: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
+        """The buckets of the OSDs of a set, by place; empty if the PG cannot be moved."""
+        return [self._group.bucket_of.get(osds[first], NO_OSD) for first, *_ in positions if osds]
 
-    def _chain(self, giver: int, taker: int, reach: Mapping[int, List[_Shard]],
-               onward: List[int], only_moving: bool) -> bool:
-        """One shard from `giver` to some OSD, and one of `onward` from there to `taker`."""
-        for index, after in enumerate(onward):
-            for place, middle in enumerate(self.here[after]):
-                self._checks -= 1
-                moving = self._pgs[after].here[place] != middle
-                if (middle == giver or (only_moving and not moving) or not self.weights[middle]
-                        or not self.legal(after, place, taker)):
-                    continue
-                shard = self._shard_for(middle, giver, reach, after)
-                if shard is not None:
-                    self.move(*shard, middle)
-                    self.move(after, place, taker)
-                    onward[index] = onward[-1]
-                    onward.pop()
-                    return True
-            if self._checks < 0:
-                return False
-        return False
+    def _raw_buckets(self, raw: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
+        if self.by_place:
+            return self._at(raw, positions)
+        return list(dict.fromkeys(self._group.bucket_of.get(osd, NO_OSD) for osd in raw))
 
-    def _shard_for(self, middle: int, giver: int, reach: Mapping[int, List[_Shard]],
-                   after: int) -> Optional[_Shard]:
-        """A shard of `giver` that may move to `middle`, not of the PG `after`."""
-        for number, position in reversed(reach.get(self.spread.domain[middle], ())):
-            self._checks -= 1
-            if (self.here[number][position] == giver and number != after
-                    and self.legal(number, position, middle)):
-                return number, position
-        return None
+    def _set_targets(self) -> None:
+        shards = self._shards
+        there = Counter(bucket for here in self.here for bucket in here)
+        self.count = {bucket: there[bucket] for bucket in self._osds}
+        held = sum(len(group) for groups in self._positions for group in groups)
+        #: Shards of a group.
+        unit = held / sum(there.values()) if held else self._group.shards
+        ideal = shards.ideals[self._take]
+        self.most = {bucket: int(sum(shards.most[osd] for osd in osds) / unit)
+                     for bucket, osds in self._osds.items()}
+        self.near = bucket_targets(shards.weights, ideal, self._osds, unit, 1.0, self.most)
+        self.wide = bucket_targets(shards.weights, ideal, self._osds, unit, shards.deviation,
+                                   self.most)
+        self.filled = self.wide.filled(self.count, self.most)
 
+    def even_out(self) -> None:
+        super().even_out()
+        self.near, self.wide = (in_whole_groups(found, self.most)
+                                for found in (self.near, self.wide))
+        super().even_out()
 
-class _Takers:
-    """The OSDs with less than their ceiling: a heap of failure domains, and one in each of them.
+    def surplus(self, bucket: int) -> float:
+        return self.count[bucket] - self.near.ideal[bucket]
 
-    A PG has shards in only a few domains, so one of the first candidates is usually valid.
-    """
+    def excess(self, number: int, place: int) -> float:
+        return sum(map(self._shards.surplus, self._members(number, place)))
 
-    def __init__(self, work: _Work, osds: Iterable[int], ceiling: Mapping[int, int]) -> None:
-        self._work, self._ceiling = work, ceiling
-        self._osds: Dict[int, List[Tuple[float, int]]] = {}
+    def may_leave(self, number: int, place: int) -> bool:
+        count, high = self._shards.count, self._shards.near.high
+        return all(count[osd] > high[osd] for osd in self._members(number, place))
+
+    def _members(self, number: int, place: int) -> List[int]:
+        here = self._shards.here[number]
+        return [here[position] for position in self._positions[number][place]]
+
+    def affords(self, giver: int, moves: int = 1) -> bool:
+        return (self._shards.within_budget(moves * self._group.shards)
+                or not self.weights.get(giver))
+
+    def legal(self, number: int, place: int, bucket: int) -> bool:
+        """Of several takes, each has OSDs in other buckets: then no domain has two shards."""
+        return super().legal(number, place, bucket) and (
+            len(self._shards.takes) == 1
+            or bucket not in map(self._group.bucket_of.get, self._shards.here[number]))
+
+    def move(self, number: int, place: int, bucket: int) -> None:
+        positions = self._positions[number][place]
+        for position, osd in zip(positions, self._chosen(number, positions, bucket)):
+            self._shards.move(number, position, osd)
+        self.count[self.here[number][place]] -= 1
+        self.count[bucket] += 1
+        self.here[number][place] = bucket
+
+    def _chosen(self, number: int, positions: Sequence[int], bucket: int) -> Sequence[int]:
+        """The OSDs of a bucket for a group: those of CRUSH unless they have their share."""
+        shards, bucket_of = self._shards, self._group.bucket_of
+        raw = shards.raw[number]
+        if self.by_place:
+            raw = [raw[position] for position in positions]
+        raw = [osd for osd in raw if bucket_of.get(osd) == bucket][:len(positions)]
+        if len(raw) == len(positions) and all(
+                shards.count[osd] < shards.near.high[osd] for osd in raw):
+            return raw
+        return self._emptiest(self._osds[bucket], self._below, len(positions))
+
+    def _emptiest(self, osds: Sequence[int], below: Sequence[Group], number: int) -> List[int]:
+        """So many OSDs, with as many in each bucket of the choices below as these allow."""
+        parts: Dict[int, List[int]] = {}
+        part_of = below[0].bucket_of if below else self._shards.domain
         for osd in osds:
-            if work.count[osd] < ceiling[osd]:
-                domain = work.spread.domain[osd]
-                self._osds.setdefault(domain, []).append((work.surplus(osd), osd))
-        for members in self._osds.values():
-            heapify(members)
-        self._domains = [(members[0][0], domain) for domain, members in self._osds.items()]
-        heapify(self._domains)
+            if self._shards.weights[osd]:
+                parts.setdefault(part_of[osd], []).append(osd)
+        if not below:
+            emptiest = [min(members, key=self._fullness) for members in parts.values()]
+            return sorted(emptiest, key=self._fullness)[:number]
+        chosen: List[int] = []
+        for members in sorted(parts.values(), key=self._mean_surplus):
+            chosen += self._emptiest(members, below[1:],
+                                     min(below[0].shards, number - len(chosen)))
+        return chosen
 
-    def __bool__(self) -> bool:
-        return bool(self._domains)
+    def _fullness(self, osd: int) -> Tuple[bool, float, int]:
+        return (self._shards.count[osd] >= self._shards.most[osd], self._shards.surplus(osd), osd)
 
-    def take(self, number: int, position: int) -> Optional[int]:
-        """The OSD that lacks most PGs and may have this shard; None if there is none."""
-        passed = []
-        found: Optional[int] = None
-        while self._domains and found is None:
-            entry = heappop(self._domains)
-            members = self._osds[entry[1]]
-            if self._work.legal(number, position, members[0][1]):
-                found = self._taken(members)
-                if not members:
-                    continue
-                entry = members[0][0], entry[1]
-            passed.append(entry)
-        for entry in passed:
-            heappush(self._domains, entry)
-        return found
-
-    def _taken(self, members: List[Tuple[float, int]]) -> int:
-        """The first of a domain, whose count is about to rise by one."""
-        osd = members[0][1]
-        if self._work.count[osd] + 1 < self._ceiling[osd]:
-            heapreplace(members, (self._work.surplus(osd) + 1, osd))
-        else:
-            heappop(members)
-        return osd
-
-
-def _in_place(here: Sequence[int], raw: OsdSet, by_position: bool) -> List[int]:
-    """`raw`, in which OSDs keep their position if positions do not matter."""
-    if by_position:
-        return list(raw)
-    entering = iter([osd for osd in raw if osd not in here])
-    return [osd if osd in raw else next(entering) for osd in here]
+    def _mean_surplus(self, osds: Sequence[int]) -> float:
+        return sum(map(self._shards.surplus, osds)) / len(osds)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The number of shards of a pool that each OSD should have, and its space for more. Pure."""
 import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
-from ..cluster.crush import CrushRules, Spread
+from ..cluster.crush import CrushRules
+from ..cluster.crush_rule import Group, Spread, Take
 from ..cluster.types import Osd, OsdMap, Placement, Pool, Space, pool_of
 
 #: An OSD with a CRUSH weight up to this is being drained: 0.0001 in units of 1/65536, rounded. So
@@ -14,62 +17,159 @@ DRAIN_SHARE = 0.001
 #: Room for the rounding of Ceph, which computes deviations in single precision: 1.0 exactly is
 #: within max_deviation for us and may be beyond it for the balancer.
 ROUNDING = 1e-5
+#: Share of its PGs that an OSD may lack if it held none before.
+LACKING_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The ideal number by OSD of the rule's tree, and the whole numbers that are close enough to
-    it."""
+    """The ideal number by OSD of the rule's tree, or by bucket, and the whole numbers that are
+    close enough to it."""
     ideal: Mapping[int, float]
     low: Mapping[int, int]
     high: Mapping[int, int]
 
+    def filled(self, count: Mapping[int, int], most: Mapping[int, int]) -> Dict[int, int]:
+        """To how many CRUSH fills each OSD: `low`; or, if it holds nothing of the pool yet, all but
+        a quarter of its share.
+
+        Where its share is hardly more than the deviation, it would stay empty. Where it is less
+        than a PG, as in a pool of one PG, nothing moves.
+        """
+        return {osd: low if count.get(osd) else min(most[osd], max(
+            low, math.floor((1.0 - LACKING_SHARE) * self.ideal[osd] + ROUNDING)))
+                for osd, low in self.low.items()}
+
 
 def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
                spread: Spread) -> Dict[int, float]:
-    """CRUSH weight times reweight, as OSDMap::calc_pg_upmaps counts; 0.0: to be emptied."""
+    """CRUSH weight times reweight, as OSDMap::calc_pg_upmaps counts; 0.0: to be emptied, such as
+    the last OSD of a bucket in which the rule chooses two, if there are other buckets."""
     crush_weight = {osd: crush.weight_of(pool.crush_rule, osd) for osd in spread.domain}
     mean = sum(crush_weight.values()) / max(1, len(crush_weight))
-    found: Dict[int, float] = {}
+    weights: Dict[int, float] = {}
     for osd, weight in crush_weight.items():
         known = osds.get(osd)
         drained = weight <= max(DRAIN_WEIGHT, DRAIN_SHARE * mean)
         usable = known is not None and known.exists and not known.destroyed
-        found[osd] = weight * known.reweight if known and usable and not drained else 0.0
+        weights[osd] = weight * known.reweight if known and usable and not drained else 0.0
+    usable_osds = {osd for osd, weight in weights.items() if weight}
+    chosen = {osd for take in spread.takes for osd in _choosable(take, usable_osds, spread.domain)}
+    if crush.places(pool.crush_rule, pool.size, chosen) < pool.size:
+        return weights
+    return {osd: weight if osd in chosen else 0.0 for osd, weight in weights.items()}
+
+
+def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) -> AbstractSet[int]:
+    """The OSDs in buckets that have enough of them for the shards of a PG."""
+    found = osds & take.osds
+    part_of, shards = domain, 1
+    for group in reversed(take.groups if take.even else ()):
+        parts: Dict[int, Set[int]] = {}
+        for osd in found:
+            parts.setdefault(group.bucket_of[osd], set()).add(part_of[osd])
+        found = {osd for osd in found
+                 if shards * len(parts[group.bucket_of[osd]]) >= group.shards}
+        part_of, shards = group.bucket_of, group.shards
     return found
 
 
-def targets(weights: Mapping[int, float], spread: Spread,
-            shards: Mapping[int, int], pgs: Mapping[int, int], within: float = 1.0) -> Targets:
-    """`shards` and `pgs`: how many shards, and how many PGs with a shard, each fence holds;
-    `within`: how far from the ideal is near enough.
+def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
+           pgs: Sequence[int]) -> List[Dict[int, float]]:
+    """By take, the ideal number of shards of its OSDs.
 
-    Within a fence, shares go by weight; but a failure domain has at most one shard of each PG, and
-    what it therefore cannot take is shared by the others.
+    `shards` and `pgs`: how many shards, and how many PGs with a shard, each take holds. Shares go
+    by weight; but a part of the tree has at most as many shards of each PG as the rule places
+    there, and what it therefore cannot take is shared by the others.
     """
-    ideal: Dict[int, float] = {}
-    by_fence: Dict[int, Dict[int, float]] = {}
-    for osd, weight in weights.items():
-        by_fence.setdefault(spread.fence[osd], {})[osd] = weight
-    for fence, members in by_fence.items():
-        ideal.update(_shares(members, spread, shards.get(fence, 0), pgs.get(fence, 0)))
-    low, high = {}, {}
-    for osd, share in ideal.items():
-        low[osd] = max(0, math.ceil(share - within + ROUNDING))
-        high[osd] = math.floor(share + within - ROUNDING) if weights[osd] else 0
-    return Targets(ideal, low, high)
+    takes_of = Counter(osd for take in spread.takes for osd in take.osds)
+    return [_shares({osd: weights[osd] / takes_of[osd] for osd in sorted(take.osds)},
+                    [*take.groups, Group(1, spread.domain)], total, number, take.even)
+            for take, total, number in zip(spread.takes, shards, pgs)]
 
 
-def _shares(weights: Mapping[int, float], spread: Spread, total: int,
-            cap: int) -> Dict[int, float]:
-    """`total` by weight, at most `cap` a domain."""
-    domains: Dict[int, float] = {}
+def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float, pgs: float,
+            even: bool = True) -> Dict[int, float]:
+    """`total` by weight. Where choices are not even, a bucket may have one shard of each PG."""
+    if not choices:
+        whole = sum(weights.values())
+        return {osd: total * weight / whole if weight else 0.0 for osd, weight in weights.items()}
+    choice, *below = choices
+    parts: Dict[int, Dict[int, float]] = {}
     for osd, weight in weights.items():
-        domain = spread.domain[osd]
-        domains[domain] = domains.get(domain, 0.0) + weight
-    share = _capped(sorted(domains.items(), key=_weight), float(total), float(cap))
-    return {osd: share[spread.domain[osd]] * weight / domains[spread.domain[osd]] if weight else 0.0
-            for osd, weight in weights.items()}
+        parts.setdefault(choice.bucket_of[osd], {})[osd] = weight
+    share = _capped(sorted(((part, sum(members.values())) for part, members in parts.items()),
+                           key=_weight), total, pgs * choice.shards)
+    found: Dict[int, float] = {}
+    for part, members in parts.items():
+        found.update(_shares(members, below, share[part],
+                             share[part] / choice.shards if even else pgs, even))
+    return found
+
+
+def targets(weights: Mapping[int, float], by_take: Sequence[Mapping[int, float]], within: float,
+            most: Mapping[int, int]) -> Targets:
+    """`within`: how far from the ideal is near enough; `most`: as many as an OSD has room for."""
+    ideal = {osd: sum(shares.get(osd, 0.0) for shares in by_take) for osd in weights}
+    return Targets(ideal,
+                   {osd: min(most[osd], _low(share, within)) for osd, share in ideal.items()},
+                   {osd: min(most[osd], _high(share, within) if weights[osd] else 0)
+                    for osd, share in ideal.items()})
+
+
+def _low(share: float, within: float) -> int:
+    return max(0, math.ceil(share - within + ROUNDING))
+
+
+def _high(share: float, within: float) -> int:
+    return math.floor(share + within - ROUNDING)
+
+
+def bucket_targets(weights: Mapping[int, float], ideal: Mapping[int, float],
+                   buckets: Mapping[int, Sequence[int]], unit: float, within: float,
+                   most: Mapping[int, int]) -> Targets:
+    """How many groups of shards buckets (with their OSDs) should have, so that each of their OSDs
+    can be near enough to its ideal; `unit`: shards of a group; `most`: by bucket."""
+    shares, low, high = {}, {}, {}
+    for bucket, osds in buckets.items():
+        usable = [ideal[osd] for osd in osds if weights[osd]]
+        share = shares[bucket] = sum(usable) / unit
+        least = math.ceil(sum(_low(each, within) for each in usable) / unit - ROUNDING)
+        greatest = math.floor(sum(_high(each, within) for each in usable) / unit + ROUNDING)
+        if least > greatest:
+            least, greatest = math.floor(share + ROUNDING), math.ceil(share - ROUNDING)
+        low[bucket], high[bucket] = min(most[bucket], least), min(most[bucket], greatest)
+    return Targets(shares, low, high)
+
+
+def in_whole_groups(found: Targets, most: Mapping[int, int]) -> Targets:
+    """Targets that can be reached with whole groups, if there are too many or too few of them for
+    others."""
+    return Targets(found.ideal, {bucket: min(low, math.floor(found.ideal[bucket] + ROUNDING))
+                                 for bucket, low in found.low.items()},
+                   {bucket: min(most[bucket], max(
+                       high, math.ceil(found.ideal[bucket] - ROUNDING)))
+                       for bucket, high in found.high.items()})
+
+
+def within_buckets(found: Targets, weights: Mapping[int, float], group: Group,
+                   domain: Mapping[int, int], count: Mapping[int, int], within: float,
+                   most: Mapping[int, int]) -> Targets:
+    """Targets that the OSDs of each bucket can reach with the shards that it has."""
+    low, high = dict(found.low), dict(found.high)
+    buckets: Dict[int, List[int]] = {}
+    for osd, bucket in group.bucket_of.items():
+        buckets.setdefault(bucket, []).append(osd)
+    for osds in buckets.values():
+        held = sum(count[osd] for osd in osds)
+        if sum(low[osd] for osd in osds) <= held <= sum(high[osd] for osd in osds):
+            continue
+        shares = _shares({osd: weights[osd] for osd in osds}, [Group(1, domain)], held,
+                         held / group.shards)
+        for osd, share in shares.items():
+            low[osd] = min(low[osd], _low(share, within))
+            high[osd] = max(high[osd], min(most[osd], _high(share, within)) if weights[osd] else 0)
+    return Targets(found.ideal, low, high)
 
 
 def _weight(item: Tuple[int, float]) -> float:

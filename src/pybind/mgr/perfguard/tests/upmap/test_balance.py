@@ -12,7 +12,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, OsdSet, Pool, UpmapEntry
 from perfguard.upmap.balance import Balance, PlacedPg, balance
-from perfguard.upmap.pins import Pin, after_commit, plan_pin
+from perfguard.upmap.pins import Pin, after_commit, broken_rule, plan_pin
 
 from ..fakes.crushmaps import Map, place
 
@@ -61,21 +61,22 @@ def change(directory: Path, old: Map, new: Map, size: int, pgs: int,
     return Outcome(pool, placed, crush, osds, balance(pool, placed, crush, osds))
 
 
-def check(outcome: Outcome) -> None:
-    """Legal, minimal, and each changed PG has one upmap entry that the mon keeps."""
+def check(outcome: Outcome, times: float = 1.05) -> None:
+    """Legal, `times` the minimum at most, and each changed PG has one upmap entry that the mon
+    keeps."""
     pool, crush, osds = outcome.pool, outcome.crush, outcome.osds
     for pg in outcome.pgs:
         final = outcome.final(pg)
         if final == pg.here:
             continue
-        assert crush.violation(0, pool.size, final) is None
+        assert broken_rule(pool, final, crush, ()) is None
         assert pg.raw is not None
         pin = plan_pin(pool, pg.raw, final, UpmapEntry(), osds, crush)
         assert isinstance(pin, Pin), pin
         assert after_commit(pg.raw, pin.entry, pool, osds, crush) == pin.entry
     assert dict(outcome.counts()) == {osd: n for osd, n in outcome.result.after.items() if n}
     if not tight(outcome):
-        assert outcome.moved <= 1.05 * outcome.result.least
+        assert outcome.moved <= times * outcome.result.least
 
 
 def tight(outcome: Outcome) -> bool:
@@ -318,7 +319,7 @@ def test_new_osds_are_filled_where_the_deviation_is_as_large_as_their_share(
     by_osd = Counter(osd for pg in placed for osd in pg.raw or ())
     for osd in sorted(new.osds)[-2:]:
         least = min(by_osd[osd], 0.75 * found.targets.ideal[osd])
-        assert found.after[osd] >= 0.75 * least > 0
+        assert found.after[osd] >= math.floor(0.75 * least) > 0
     # CRUSH places them there: no shard moves for the balance alone.
     assert outcome.moved == sum(found.after[osd] for osd in sorted(new.osds)[-2:]) <= by_crush
 

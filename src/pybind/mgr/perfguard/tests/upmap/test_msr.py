@@ -105,6 +105,6 @@ def test_steps_that_are_not_known_are_not_balanced() -> None:
     crush = CrushRules.from_dump({**DUMP, 'rules': [
         rule(0, take(-1), step('chooseleaf_firstn', 0, 'host'), EMIT), rule(1, *MSR),
         rule(2, {'op': 'choose_somehow', 'num': 1, 'type': 'host'}, take(-1), EMIT)]})
-    assert [crush.balances(number) for number in (0, 1, 2, 3)] == [True, False, False, False]
+    assert [crush.balances(number, 3) for number in (0, 1, 2, 3)] == [True, False, False, False]
     assert [crush.failure_domain(number) for number in (0, 1)] == ['host', 'host']
     assert crush.domains_needed(0, 3) == 3

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Moves that bring the number of shards of OSDs, or of groups of them in buckets, closer to their
+share, for `balance`."""
+from abc import ABC, abstractmethod
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import (Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple)
+
+from .shares import Targets
+
+#: Maximum number of shards that are examined for chains, which takes a few seconds. Only clusters
+#: with few more failure domains than shards need chains.
+CHAIN_CHECKS = 5_000_000
+
+#: Number of a PG, and place in it.
+_Shard = Tuple[int, int]
+#: What decides which shards leave an item first, then the shard.
+_Ranked = Tuple[int, float, bool, int, int]
+
+
+class ShardLevel(ABC):
+    """The items that hold the shards of all PGs while these are being moved: OSDs; or buckets that
+    hold a group of shards each, which only moves as a whole. PGs are identified by their number."""
+    #: Items of each PG by place: where they are, where the data is, and where CRUSH places them (if
+    #: the PG may be moved).
+    here: List[List[int]]
+    origin: Sequence[Sequence[int]]
+    raw: List[Sequence[int]]
+    #: Whether places matter, as in erasure coded pools.
+    by_place: bool
+    #: PGs that may be moved.
+    free: Sequence[int]
+    #: Item -> what may be in a set once at most; and, by place, what a shard there cannot leave.
+    domain: Mapping[int, int]
+    fences: Sequence[Mapping[int, int]]
+    #: Item -> weight; 0: it must be emptied.
+    weights: Mapping[int, float]
+    #: How many shards, or groups, the items hold, and how many they should.
+    count: Dict[int, int]
+    near: Targets
+    wide: Targets
+    #: The minimum to which CRUSH fills them.
+    filled: Mapping[int, int]
+    #: The maximum for which they have room.
+    most: Mapping[int, int]
+
+    def __init__(self) -> None:
+        self._checks = CHAIN_CHECKS
+
+    # ---- What differs between OSDs and buckets
+
+    @abstractmethod
+    def move(self, number: int, place: int, item: int) -> None:
+        """Put what is at a place of a PG on another item."""
+
+    @abstractmethod
+    def surplus(self, item: int) -> float:
+        """The number beyond the share of an item."""
+
+    @abstractmethod
+    def affords(self, giver: int, moves: int = 1) -> bool:
+        """Whether so many more may move for the balance, the first of them from this item."""
+
+    def excess(self, number: int, place: int) -> float:
+        """The surplus of the OSDs of a group. Single shards are moved by that of their OSD."""
+        return 0.0
+
+    def may_leave(self, number: int, place: int) -> bool:
+        """Whether no OSD of a group would lack it: nothing is moved in return to follow CRUSH."""
+        return True
+
+    # ---- The end state
+
+    def even_out(self) -> None:
+        low, high, wide = self.near.low, self.near.high, self.wide
+        self._follow_crush(high, low, keep_first=True)
+        self._follow_crush(high, low)
+        for floor, ceiling in ((wide.high, low), (wide.high, high), (low, wide.low)):
+            if floor is low:
+                self._follow_crush(low, self.filled)
+            self._move_directly(floor, ceiling)
+            self._move_in_chains(floor, ceiling)
+        if any(self.count[item] for item, weight in self.weights.items() if not weight):
+            self._empty()
+
+    def _empty(self) -> None:
+        """Empty the items without weight, whatever the shares of the others."""
+        anything = dict.fromkeys(self.weights, len(self.here))
+        floor = {item: anything[item] if weight else 0 for item, weight in self.weights.items()}
+        self._move_directly(floor, self.most)
+        self._move_in_chains(floor, self.most)
+        # An OSD that is drained must not keep shards that fit nowhere: the preview shows, and
+        # refuses, OSDs that get too full.
+        self._follow_crush(floor, anything)
+        self._move_directly(floor, anything)
+
+    def takers(self, ceiling: Mapping[int, int]) -> List[int]:
+        """The items that may take more."""
+        return [item for item, weight in self.weights.items()
+                if weight and self.count[item] < ceiling[item]]
+
+    def _givers(self, floor: Mapping[int, int]) -> List[int]:
+        return [item for item in self.weights if self.count[item] > floor[item]]
+
+    def fences_of(self, item: int) -> Set[int]:
+        return {fences[item] for fences in self.fences if item in fences}
+
+    def legal(self, number: int, place: int, item: int) -> bool:
+        """Whether it may move to an item that has none of this PG: one per failure domain."""
+        here, domain, fence = self.here[number], self.domain, self.fences[place]
+        if fence.get(item) != fence[here[place]]:
+            return False
+        wanted = domain[item]
+        for other, member in enumerate(here):
+            if domain[member] == wanted and other != place:
+                return False
+        return True
+
+    # ---- Moves towards the raw sets
+
+    def _follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
+                      keep_first: bool = False) -> None:
+        """From items with more than `floor` to items with less than `ceiling`, where CRUSH places
+        them."""
+        count, takers = self.count, set(self.takers(ceiling))
+        if not takers:
+            return
+        for number in self.free:
+            for place, item in self._wishes(number):
+                giver = self.here[number][place]
+                if (item in takers and count[item] < ceiling[item] and count[giver] > floor[giver]
+                        and not (keep_first and place == 0) and self.affords(giver)
+                        and item not in self.here[number] and self.legal(number, place, item)
+                        and self.may_leave(number, place)):
+                    self.move(number, place, item)
+
+    def _wishes(self, number: int) -> Iterator[Tuple[int, int]]:
+        """(place, item) that bring a PG closer to its raw set."""
+        here, raw = self.here[number], self.raw[number]
+        if self.by_place:
+            for place, (old, new) in enumerate(zip(here, raw)):
+                if old != new:
+                    yield place, new
+            return
+        entering = [item for item in raw if item not in here]
+        if entering:
+            for place in range(len(here) - 1, -1, -1):
+                if here[place] not in raw:
+                    for item in entering:
+                        yield place, item
+
+    # ---- Other legal moves
+
+    def _move_directly(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
+        """From items with more than `floor` to items with less than `ceiling`, fullest first."""
+        takers, givers = _Takers(self, ceiling), self._givers(floor)
+        if not takers or not givers:
+            return
+        shards = self._shards_of(givers)
+        heap = [(-self.surplus(item), item) for item in givers]
+        heapify(heap)
+        while heap and takers:
+            _, giver = heappop(heap)
+            if (self.count[giver] > floor[giver] and self.affords(giver)
+                    and self._give_one(giver, shards[giver], takers)):
+                heappush(heap, (-self.surplus(giver), giver))
+
+    def _give_one(self, giver: int, shards: List[_Ranked], takers: '_Takers') -> bool:
+        while shards:
+            ranked = heappop(shards)
+            number, place = ranked[-2:]
+            if self.here[number][place] != giver:
+                continue
+            now = self._ranked(number, place)
+            if now > ranked:
+                heappush(shards, now)
+                continue
+            taker = takers.take(number, place)
+            if taker is not None:
+                self.move(number, place, taker)
+                return True
+        return False
+
+    def _shards_of(self, items: Iterable[int]) -> Dict[int, List[_Ranked]]:
+        """The shards of some items, as heaps."""
+        heaps: Dict[int, List[_Ranked]] = {item: [] for item in items}
+        for number in self.free:
+            for place, item in enumerate(self.here[number]):
+                if item in heaps:
+                    heaps[item].append(self._ranked(number, place))
+        for heap in heaps.values():
+            heapify(heap)
+        return heaps
+
+    def _ranked(self, number: int, place: int) -> _Ranked:
+        """First what moves anyway, then what is not primary; of these, groups whose OSDs hold most,
+        and shards that CRUSH does not place there."""
+        item = self.here[number][place]
+        stays = item == self.origin[number][place]
+        return (2 * stays + (place == 0), -self.excess(number, place), item in self.raw[number],
+                number, place)
+
+    # ---- Chains of two moves
+
+    def _move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
+        """The same in two steps: one shard to an intermediate item, and another one from there to
+        the target."""
+        givers, takers = self._givers(floor), self._by_fence(self.takers(ceiling))
+        if not givers or not takers:
+            return
+        lacking = self._lacking(takers)
+        shards = self._shards_of(givers)
+        everywhere = self._by_fence([item for item, weight in self.weights.items() if weight])
+        for giver in givers:
+            if not self.affords(giver, 2):
+                continue
+            reach = self._reach(giver, shards[giver], everywhere)
+            for taker in sorted({taker for fence in self.fences_of(giver)
+                                 for taker in takers.get(fence, ())}):
+                onward = lacking[self.domain[taker]]
+                only_moving = True
+                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
+                       and self.affords(giver, 2)):
+                    # A shard that moves anyway can move elsewhere without cost.
+                    if not self._chain(giver, taker, reach, onward, only_moving):
+                        if not only_moving:
+                            break
+                        only_moving = False
+
+    def _by_fence(self, items: Iterable[int]) -> Dict[int, Set[int]]:
+        """Items by what their shards cannot leave."""
+        found: Dict[int, Set[int]] = {}
+        for item in items:
+            for fence in self.fences_of(item):
+                found.setdefault(fence, set()).add(item)
+        return found
+
+    def _lacking(self, takers: Mapping[int, Iterable[int]]) -> Dict[int, List[int]]:
+        """PGs without a shard in a failure domain: only they can have one there."""
+        domains = {fence: {self.domain[item] for item in items} for fence, items in takers.items()}
+        found: Dict[int, List[int]] = {
+            domain: [] for members in domains.values() for domain in members}
+        for number in self.free:
+            here = self.here[number]
+            taken = [self.domain[item] for item in here]
+            for fence in {fences[item] for fences, item in zip(self.fences, here)}:
+                for domain in domains.get(fence, set()).difference(taken):
+                    found[domain].append(number)
+        return found
+
+    def _reach(self, giver: int, shards: Sequence[_Ranked],
+               items: Mapping[int, Iterable[int]]) -> Dict[int, List[_Shard]]:
+        """Failure domain -> the shards of an item that may move there, the best at the end."""
+        domains = {fence: {self.domain[item] for item in items.get(fence, ())}
+                   for fence in self.fences_of(giver)}
+        found: Dict[int, List[_Shard]] = {}
+        for *_, number, place in sorted(shards, reverse=True):
+            taken = [self.domain[item] for item in self.here[number] if item != giver]
+            for free in domains[self.fences[place][giver]].difference(taken):
+                found.setdefault(free, []).append((number, place))
+        return found
+
+    def _chain(self, giver: int, taker: int, reach: Mapping[int, List[_Shard]],
+               onward: List[int], only_moving: bool) -> bool:
+        """One shard from `giver` to some item, and one of `onward` from there to `taker`."""
+        for index, after in enumerate(onward):
+            for place, middle in enumerate(self.here[after]):
+                self._checks -= 1
+                moving = self.origin[after][place] != middle
+                if (middle == giver or (only_moving and not moving) or not self.weights[middle]
+                        or not self.legal(after, place, taker)):
+                    continue
+                shard = self._shard_for(middle, giver, reach, after)
+                if shard is not None:
+                    self.move(*shard, middle)
+                    self.move(after, place, taker)
+                    onward[index] = onward[-1]
+                    onward.pop()
+                    return True
+            if self._checks < 0:
+                return False
+        return False
+
+    def _shard_for(self, middle: int, giver: int, reach: Mapping[int, List[_Shard]],
+                   after: int) -> Optional[_Shard]:
+        """A shard of `giver` that may move to `middle`, not of the PG `after`."""
+        for number, place in reversed(reach.get(self.domain[middle], ())):
+            self._checks -= 1
+            if (self.here[number][place] == giver and number != after
+                    and self.legal(number, place, middle)):
+                return number, place
+        return None
+
+
+class _Takers:
+    """The items with less than their ceiling: for each part of the tree that a shard cannot leave,
+    a heap of failure domains, and a heap of items in each of them.
+
+    A PG has shards in only a few domains, so one of the first candidates is usually valid.
+    """
+
+    def __init__(self, level: ShardLevel, ceiling: Mapping[int, int]) -> None:
+        self._level, self._ceiling = level, ceiling
+        self._items: Dict[Tuple[int, int], List[Tuple[float, int]]] = {}
+        for item in level.takers(ceiling):
+            for fence in level.fences_of(item):
+                self._items.setdefault((fence, level.domain[item]), []).append(
+                    (level.surplus(item), item))
+        self._domains: Dict[int, List[Tuple[float, int]]] = {}
+        for (fence, domain), members in self._items.items():
+            heapify(members)
+            self._domains.setdefault(fence, []).append((members[0][0], domain))
+        for domains in self._domains.values():
+            heapify(domains)
+
+    def __bool__(self) -> bool:
+        return bool(self._domains)
+
+    def take(self, number: int, place: int) -> Optional[int]:
+        """The item that lacks most and may have this shard; None if there is none."""
+        level = self._level
+        fence = level.fences[place][level.here[number][place]]
+        domains = self._domains.get(fence)
+        if domains is None:
+            return None
+        passed = []
+        taker: Optional[int] = None
+        while domains and taker is None:
+            entry = heappop(domains)
+            members = self._items[fence, entry[1]]
+            item = members[0][1]
+            if level.count[item] >= self._ceiling[item]:
+                heappop(members)  # it is in another fence as well, by which it was filled
+            elif level.legal(number, place, item):
+                taker = self._taken(members)
+            if members:
+                passed.append((members[0][0], entry[1]))
+        for entry in passed:
+            heappush(domains, entry)
+        if not domains:
+            del self._domains[fence]
+        return taker
+
+    def _taken(self, members: List[Tuple[float, int]]) -> int:
+        """The first of a domain, whose count is about to rise by one."""
+        item = members[0][1]
+        if self._level.count[item] + 1 < self._ceiling[item]:
+            heapreplace(members, (self._level.surplus(item) + 1, item))
+        else:
+            heappop(members)
+        return item
