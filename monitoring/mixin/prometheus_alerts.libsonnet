@@ -244,8 +244,10 @@
           + '(ceph_perfguard_untrimmed_osdmaps))[5m:5s]) > 5000',
           'The mons keep {{ $value }} OSDMaps',
           'Maps are trimmed only while all PGs are clean. The stores of the mons grow'
-          + ' meanwhile. "ceph perfguard rebalance pause" lets the cluster become clean'
-          + ' between two batches.',
+          + ' meanwhile. Releases of a campaign wait on their own (max_untrimmed_osdmaps,'
+          + ' untrimmed_ceiling). "ceph pg dump_stuck unclean" lists the PGs that keep the'
+          + ' mons from trimming. Do not pause the campaign: norebalance would keep the PGs'
+          + ' in flight unclean.',
           section='reasons',
         ),
 

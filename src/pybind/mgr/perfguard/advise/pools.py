@@ -33,6 +33,13 @@ SHARED_SHARE = 0.1
 LEAST_HOSTS = 4
 
 
+def in_campaign(commands: str) -> str:
+    """`commands`, which move data at once, as steps of a campaign, which pins the data first."""
+    return ('ceph perfguard rebalance prepare; ceph perfguard rebalance watch --until PREPARED; '
+            '%s; ceph perfguard rebalance pin; ceph perfguard rebalance watch --until PINNED; '
+            'ceph perfguard rebalance start' % commands)
+
+
 def old_compat(facts: Facts) -> Optional[Seen]:
     release = facts.inventory.min_compat_client
     return None if not release or release >= UPMAPS else Seen(
@@ -52,7 +59,7 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
         if not FEWEST_PGS <= average <= MOST_PGS:
             return Seen('OSDs of device class %s have %d PGs on average (recommended: 100 to 200)'
                         % (name or 'none', average), 'ceph osd pool autoscale-status; '
-                        'ceph osd pool set <pool> pg_num <power of two>')
+                        'ceph perfguard rebalance pg_num <pool> <power of two>')
     return None
 
 
@@ -228,8 +235,8 @@ def mixed_class(facts: Facts) -> Optional[Seen]:
         return None
     return Seen('device class %s contains rotating drives: %s' % (
         found[0].device_class, osds_text(osd.osd for osd in found)),
-        'ceph osd crush rm-device-class osd.%d; ceph osd crush set-device-class hdd osd.%d'
-        % (found[0].osd, found[0].osd))
+        in_campaign('ceph osd crush rm-device-class osd.%d; '
+                    'ceph osd crush set-device-class hdd osd.%d' % (found[0].osd, found[0].osd)))
 
 
 def old_allocation(facts: Facts) -> Optional[Seen]:

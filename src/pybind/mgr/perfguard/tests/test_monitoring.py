@@ -79,6 +79,15 @@ def test_rules_ask_for_what_there_is(name: str, rule: str) -> None:
     assert 'without (instance, pod' in rule or 'absent(' in rule
 
 
+def test_no_rule_about_unclean_pgs_recommends_a_pause() -> None:
+    """A pause sets norebalance, which keeps the PGs in flight unclean."""
+    about = {name: rule for name, rule in rules() if re.search(r'\b(un)?clean\b', rule)}
+    assert 'PerfguardUntrimmedOSDMaps' in about
+    for name, rule in about.items():
+        assert 'ceph perfguard rebalance pause' not in ' '.join(rule.split()), name
+    assert 'ceph pg dump_stuck unclean' in ' '.join(about['PerfguardUntrimmedOSDMaps'].split())
+
+
 # ---- the dashboard
 
 def test_panels_have_numbers_of_their_own() -> None:

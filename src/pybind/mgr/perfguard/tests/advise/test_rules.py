@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Each rule of the advice has an input that provokes it; a good cluster provokes none."""
+import re
 import shlex
 from dataclasses import replace
 from typing import Any, Dict, Optional, Tuple
@@ -74,7 +75,12 @@ PROVOKED = [
     ('DEBUG_LEVEL', facts(config('debug_ms', '20/20', 'global')), 'config rm global debug_ms'),
     ('DEBUG_LEVEL', facts(config('debug_bluestore', '10', 'osd', 'host:h1')),
      'config rm osd/host:h1 debug_bluestore'),
-    ('DEVICE_CLASS_MIXED', facts(**osds(4, rotational=True)), 'set-device-class hdd osd.4'),
+    # Another device class moves the data of the OSD at once, unless a campaign is prepared.
+    ('DEVICE_CLASS_MIXED', facts(**osds(4, rotational=True)),
+     'ceph perfguard rebalance prepare; ceph perfguard rebalance watch --until PREPARED; '
+     'ceph osd crush rm-device-class osd.4; ceph osd crush set-device-class hdd osd.4; '
+     'ceph perfguard rebalance pin; ceph perfguard rebalance watch --until PINNED; '
+     'ceph perfguard rebalance start'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='WDC_WD40EFAX-68JH4N0')), 'drain osd.4'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='ST8000AS0002-1NA17Z')), 'drain osd.4'),
     ('DRIVE_UNPROTECTED', facts(**osds(5, model='Samsung_SSD_870_EVO_1TB')), '--osd 5'),
@@ -102,8 +108,10 @@ PROVOKED = [
     ('NETWORK_PINGS', replace(GOOD, health={'OSD_SLOW_PING_TIME_BACK': 'slow heartbeats'}),
      'dump_osd_network'),
     ('OP_QUEUE_CUT_OFF', facts(WPQ, config('osd_op_queue_cut_off', 'low')), 'cut_off high'),
-    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=20)), 'pg_num'),
-    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)), 'pg_num'),
+    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=20)),
+     'ceph perfguard rebalance pg_num <pool> <power of two>'),
+    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)),
+     'ceph perfguard rebalance pg_num <pool> <power of two>'),
     ('ROCKSDB_OPTIONS', facts(config('bluestore_rocksdb_options', 'compression=kNoCompression')),
      'config rm osd bluestore_rocksdb_options'),
     ('SCRUBS_BEHIND', replace(GOOD, health={'PG_NOT_DEEP_SCRUBBED': '9 pgs not deep-scrubbed'}),
@@ -126,6 +134,20 @@ def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> N
     found, = findings(given)
     assert found.rule.code == code and fix in found.fix
     assert found.seen and not found.muted
+
+
+#: Commands after which data moves at once, each with what has to come before it in an advice.
+MOVES_DATA = {r'ceph osd crush (?!weight-set)': 'ceph perfguard rebalance prepare; ',
+              r'ceph osd reweight': 'ceph perfguard rebalance prepare; ',
+              r'ceph osd out': None,
+              r'ceph osd pool set \S+ (pg_num|pgp_num|crush_rule|size)': None}
+
+
+@pytest.mark.parametrize('fix', sorted({findings(given)[0].fix for _, given, _ in PROVOKED}))
+def test_no_advice_moves_data_outside_a_campaign(fix: str) -> None:
+    for command, first in MOVES_DATA.items():
+        found = re.search(command, fix)
+        assert not found or first is not None and first in fix[:found.start()]
 
 
 @pytest.mark.parametrize('entries, probed, fix', [
