@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is read of the OSDs, with a stub in place of ceph-mgr."""
 import json
+import random
 import re
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
@@ -14,6 +15,8 @@ from perfguard.cluster.types import (ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
                                      Signals)
+from perfguard.watch.osds import replica_flows, steady
+from perfguard.watch.types import Flow
 
 from ..fakes.cluster import FakeView
 from ..fakes.mgr_module import CommandResult
@@ -375,6 +378,61 @@ def test_writes_by_pg_are_read_now_and_then() -> None:
     found = [reader() for _ in range(13)]
     read = [(each.pg_seconds, each.pg_writes) for each in found if each.pg_writes is not None]
     assert read == [(30.0, (PgWrites('1.a', (2, 1), Ops(500, 2)),))] * 2
+
+
+class BusyMgr:
+    """ceph-mgr of a cluster with 33 PGs per OSD as their primary, three replicas each. An OSD
+    reports its PGs with the most writes, other ones each time."""
+
+    #: Those that add 50 ms to the writes that they replicate.
+    slow = frozenset({7, 107, 207, 307})
+
+    def __init__(self, osds: int) -> None:
+        self.osds, self.random = osds, random.Random(1)
+        self.per_osd = 0
+        self.acting: Dict[str, Tuple[int, ...]] = {}
+
+    def add_osd_perf_query(self, query: Any) -> int:
+        self.per_osd = query['limit']['max_count']
+        return 1
+
+    def get_osd_perf_counters(self, query: int) -> Any:
+        rows = []
+        for osd in range(self.osds):
+            for number in self.random.sample(range(33), min(33, self.per_osd)):
+                pgid = '1.%x' % (33 * osd + number)
+                if pgid not in self.acting:
+                    self.acting[pgid] = (osd, *self.random.sample(range(self.osds), 2))
+                ms = 2.0 + self.random.random() + 50.0 * bool(
+                    self.slow.intersection(self.acting[pgid][1:]))
+                rows.append({'k': [[pgid]], 'c': [[int(20 * ms * 1e6), 20], [20, 0]]})
+        self.random.shuffle(rows)
+        return {'counters': rows}
+
+    def placement(self, pgid: str) -> Placement:
+        return Placement(self.acting[pgid], self.acting[pgid])
+
+
+@pytest.mark.parametrize('osds, parts', [(1000, 1), (1500, 1), (1501, 2), (3000, 2), (5000, 4)])
+def test_there_is_evidence_of_lossy_replicas_on_large_clusters(osds: int, parts: int) -> None:
+    from perfguard.cluster.sensors import PerfQueries
+    mgr: Any = BusyMgr(osds)
+    queries = PerfQueries(mgr)
+    before: Dict[int, Flow] = {}
+    evidence: List[float] = []
+    named: Set[int] = set()
+    for reading in range(3 * parts + 1):
+        seconds, rows = queries.pg_writes(30.0 * reading, osds, 5.0, mgr.placement)
+        assert (rows is not None) == (reading > 0 and reading % parts == 0)
+        if rows is not None:
+            assert seconds == 30.0
+            assert len(rows) == pytest.approx(4 * osds, rel=0.05)
+            latest = replica_flows(rows, seconds)
+            both, before = steady(before, latest), latest
+            evidence.append(len(both) / osds)
+            named |= {osd for osd, flow in both.items() if flow.ms > 20.0}
+    assert min(evidence[1:]) > 0.88
+    assert named <= mgr.slow and len(named) >= 3
 
 
 # ---- counts by OSD
