@@ -118,9 +118,11 @@ class Options:
     latency_alarm_factor: float = _option(
         3.0,
         "client latency from which PERFGUARD_LATENCY is raised, as a multiple of the pool's "
-        'baseline', min=1.1, max=1000.0)
+        'baseline', 'At hours at which high latency recurs, it is a multiple of that latency '
+        'after three days or two weeks.', min=1.1, max=1000.0)
     baseline_seconds: float = _option(
         600.0, "seconds of quiet per point of a pool's baseline",
+        'The baseline is the latency that is not exceeded in a quarter of the points of a week. '
         'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
         'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
         'campaigns use it; alarms do not.', min=5.0, max=86400.0)

@@ -197,15 +197,19 @@ def median(ordered: List[float]) -> float:
     return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
-def weighted_median(values: Iterable[Tuple[float, float]]) -> float:
-    """Median of (value, weight) pairs with weights above 0; ValueError without any."""
+def weighted_quantile(values: Iterable[Tuple[float, float]], share: float) -> float:
+    """Quantile of (value, weight) pairs with weights above 0; ValueError without any."""
     ordered = sorted(values)
     total, below = sum(weight for _, weight in ordered), 0.0
     for value, weight in ordered:
         below += weight
-        if below >= total / 2:
+        if below >= share * total:
             return value
     raise ValueError('no values')
+
+
+def weighted_median(values: Iterable[Tuple[float, float]]) -> float:
+    return weighted_quantile(values, 0.5)
 
 
 # ---- Findings

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import (Any, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import ClientOps
+from ..cluster.types import ClientOps, Document
 from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
-from .peers import weighted_median
+from .levels import AlarmLevel
+from .peers import weighted_median, weighted_quantile
 from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
                      HistoryPoint, Series, are_amounts, mean_flow, recent)
 from .types import Alarm, Flow
@@ -19,8 +20,11 @@ from .types import Alarm, Flow
 #: failover.
 BASELINE_POINTS = 1008
 STORED_POINTS = 144
-#: Minimum number of operations of all points of a baseline.
+#: Minimum number of operations of the time that counts as one value of a baseline.
 LEAST_OPS = 100
+#: The baseline is the latency that is not exceeded in this share of the time. A batch that makes
+#: the pool slow for some hours does not raise it, however many operations it has.
+BASELINE_SHARE = 0.25
 #: Quiet time with operations after which a pool has a provisional baseline, and the maximum number
 #: of readings for it.
 PROVISIONAL_SECONDS = 20.0
@@ -32,15 +36,13 @@ LEAST_LOWERING_OPS = 1000
 LEAST_OPS_NOW = 30
 #: Time without operations after which an alarm is cleared.
 FORGET_SECONDS = 600.0
-#: Time after which a high latency becomes part of the baseline.
-ACCEPT_SECONDS = 86400.0
 KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    #: An alarm is raised above this multiple of the baseline, if latency is also `least_excess_ms`
-    #: above the baseline.
+    #: An alarm is raised above this multiple of the baseline or of the level that is accepted at
+    #: this hour (levels.py), if latency is also `least_excess_ms` above it.
     alarm_factor: float
     #: Quiet seconds with operations (nothing moves, no problem exists) of one point of the
     #: baseline.
@@ -49,6 +51,9 @@ class PoolSettings:
     #: Time for which latency must be high to raise the alarm, and normal to clear it.
     raise_seconds: float = 60.0
     clear_seconds: float = 60.0
+
+    def alarm_ms(self, usual_ms: float) -> float:
+        return max(self.alarm_factor * usual_ms, usual_ms + self.least_excess_ms)
 
 
 class PoolPerformance(NamedTuple):
@@ -66,6 +71,10 @@ class PoolPerformance(NamedTuple):
     write_spread: Optional[float] = None
     read_minute: Minute = Minute()
     write_minute: Minute = Minute()
+    #: Latencies above which the alarm is raised at this hour; None without a baseline that is not
+    #: provisional.
+    read_alarm_ms: Optional[float] = None
+    write_alarm_ms: Optional[float] = None
 
     @property
     def baseline_ms(self) -> Optional[float]:
@@ -87,6 +96,11 @@ class _Pool:
         self.recent: List[HistoryPoint] = []
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
         self.spreads = {kind: OpSpread() for kind, _, _ in KINDS}
+        self.levels = {kind: AlarmLevel() for kind, _, _ in KINDS}
+        #: By kind, the latency in ms above which the alarm is raised at this hour; and whether
+        #: latency is above the limit of other hours, and accepted at this one.
+        self.alarm_ms: Dict[str, float] = {}
+        self.accepted = {kind: False for kind, _, _ in KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
         #: Quiet readings of operations without a baseline, and the provisional baseline.
         self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
@@ -140,17 +154,23 @@ class _Pool:
 
     def learn(self) -> None:
         points = self.quiet.points()
-        self.baselines = {kind: _median_ms(points, number, total, LEAST_OPS)
-                          for kind, number, total in KINDS}
+        self.baselines = {kind: _low_ms(points, number, total) for kind, number, total in KINDS}
         self._first = deque((point for point in self._first if any(
             self.baselines[kind] is None and point.sums[number] for kind, number, _ in KINDS)),
             PROVISIONAL_READINGS)
 
-    def normal(self, now: float) -> bool:
-        """Whether readings may become part of the baseline: not while latency is high, unless that
-        lasts."""
-        return all(not alarm.since or now - alarm.since > ACCEPT_SECONDS
-                   for alarm in self.alarms.values())
+    def take_limit(self, now: float, kind: str, usual_ms: float, settings: PoolSettings) -> float:
+        """Set the limit of the alarm at this hour; returns that of hours at which nothing recurs.
+        """
+        level = self.levels[kind]
+        base_ms = settings.alarm_ms(level.base_ms(usual_ms))
+        self.alarm_ms[kind] = max(base_ms, settings.alarm_ms(level.accepted_ms(now) or 0.0))
+        return base_ms
+
+    @property
+    def normal(self) -> bool:
+        """Whether readings may become part of the baseline: not while latency is high."""
+        return not any(alarm.since for alarm in self.alarms.values())
 
 
 class PoolWatch:
@@ -173,8 +193,9 @@ class PoolWatch:
                 pool.probed = now
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
-            self._judge(now, seconds, pool, settings)
-            if not quiet or not pool.normal(now):
+            if self._judge(now, seconds, pool, quiet, settings):
+                self._unsaved[pool_id] = None
+            if not quiet or not pool.normal:
                 pool.interrupt(now, seconds, sums)
             elif pool.observe(now, seconds, sums):
                 pool.learn()
@@ -193,20 +214,27 @@ class PoolWatch:
             for pool in self._pools.values():
                 pool.take_length(settings.baseline_seconds)
 
-    def _judge(self, now: float, seconds: float, pool: _Pool, settings: PoolSettings) -> None:
+    def _judge(self, now: float, seconds: float, pool: _Pool, quiet: bool,
+               settings: PoolSettings) -> bool:
+        """Returns whether what must be stored has changed."""
+        changed = False
+        probed = 0.0 <= now - pool.probed < WINDOW_SECONDS
         for kind, number, total in KINDS:
-            usual = pool.baselines[kind]
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
-            holds = None
-            clear_seconds = settings.clear_seconds
-            if 0.0 <= now - pool.probed < WINDOW_SECONDS:
-                pass  # an alarm stays as it is
-            elif usual is not None and ms is not None:
-                holds = ms > max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
-            elif usual is not None:
-                # No operations: clients are idle, or no operation completes.
-                holds, clear_seconds = False, FORGET_SECONDS
-            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds, clear_seconds)
+            # While a probe loads the pool, an alarm stays as it is.
+            usual, holds = None if probed else pool.baselines[kind], None
+            if usual is not None:
+                changed |= pool.levels[kind].review(now, usual, settings.alarm_factor)
+                base_ms = pool.take_limit(now, kind, usual, settings)
+                high = ms if ms is not None and ms > base_ms else None
+                holds = high is not None and high > pool.alarm_ms[kind]
+                pool.levels[kind].note(now, seconds, high if quiet else None,
+                                       settings.raise_seconds)
+                pool.accepted[kind] = high is not None and not holds
+            # Without operations, clients are idle, or no operation completes.
+            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds,
+                                     FORGET_SECONDS if ms is None else settings.clear_seconds)
+        return changed
 
     def latency(self, pool_id: int) -> PoolPerformance:
         pool = self._pools.get(pool_id)
@@ -217,7 +245,8 @@ class PoolWatch:
                                pool.baseline('reads'), pool.baseline('writes'),
                                pool.spreads['reads'].value, pool.spreads['writes'].value,
                                _minute(pool.recent, READS, READ_NS),
-                               _minute(pool.recent, WRITES, WRITE_NS))
+                               _minute(pool.recent, WRITES, WRITE_NS),
+                               pool.alarm_ms.get('reads'), pool.alarm_ms.get('writes'))
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> baseline of reads in ms, if known and while reads are not high."""
@@ -229,6 +258,12 @@ class PoolWatch:
         """(pool, "reads" or "writes", since) of all raised alarms."""
         return [(pool_id, kind, alarm.since) for pool_id, pool in sorted(self._pools.items())
                 for kind, alarm in pool.alarms.items() if alarm.raised]
+
+    def accepted(self) -> List[Tuple[int, str, float]]:
+        """(pool, "reads" or "writes", limit in ms) of those that are slow and accepted as such."""
+        return [(pool_id, kind, pool.alarm_ms[kind])
+                for pool_id, pool in sorted(self._pools.items())
+                for kind, accepted in pool.accepted.items() if accepted]
 
     def busiest(self) -> List[int]:
         """All pools, the one with the most operations in the last minute first."""
@@ -243,20 +278,24 @@ class PoolWatch:
 
     # ---- State that survives a failover
 
-    def take_unsaved(self) -> Optional[Tuple[int, List[List[float]]]]:
+    def take_unsaved(self) -> Optional[Tuple[int, Document]]:
         """A pool whose baseline must be stored, with the document."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
             del self._unsaved[pool_id]
             pool = self._pools.get(pool_id)
             if pool is not None:
-                return pool_id, pool.quiet.to_json()[-STORED_POINTS:]
+                return pool_id, {'points': pool.quiet.to_json()[-STORED_POINTS:], **{
+                    kind: level.to_json() for kind, level in pool.levels.items()}}
         return None
 
-    def load(self, pool_id: int, rows: Any, settings: PoolSettings) -> None:
+    def load(self, pool_id: int, document: Any, settings: PoolSettings) -> None:
         self._seconds = settings.baseline_seconds
         pool = self._pool(pool_id, settings)
-        pool.quiet.load(rows)
+        if isinstance(document, dict):
+            pool.quiet.load(document.get('points'))
+            for kind, level in pool.levels.items():
+                level.from_json(document.get(kind))
         pool.learn()
 
     def spreads_to_json(self) -> Dict[str, Dict[str, List[float]]]:
@@ -328,6 +367,22 @@ def add_ops(sums: List[float], row: ClientOps) -> None:
 def _minute(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Minute:
     ms = _median_ms(points, number, total_ns, 1)
     return Minute() if ms is None else Minute(sum(point.sums[number] for point in points), ms)
+
+
+def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optional[float]:
+    """The latency that is not exceeded in BASELINE_SHARE of the time of points. Consecutive points
+    with few operations are one value."""
+    values: List[Tuple[float, float]] = []
+    seconds = ops = spent_ns = 0.0
+    for point in points:
+        if point.sums[number]:
+            seconds += point.seconds
+            ops += point.sums[number]
+            spent_ns += point.sums[total_ns]
+        if ops >= LEAST_OPS:
+            values.append((spent_ns / ops / 1e6, seconds))
+            seconds = ops = spent_ns = 0.0
+    return weighted_quantile(values, BASELINE_SHARE) if values else None
 
 
 def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,

@@ -72,6 +72,9 @@ class PoolRow:
     target_ms: Optional[float]
     read_target_ms: Optional[float]
     write_target_ms: Optional[float]
+    #: Latencies above which PERFGUARD_LATENCY is raised at this hour.
+    read_alarm_ms: Optional[float]
+    write_alarm_ms: Optional[float]
     #: Kinds of operations that are slow.
     slow: Tuple[str, ...]
     #: Conditions with at least one PG.
@@ -156,7 +159,9 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
         baseline_ms=rounded(seen.baseline_ms), read_baseline_ms=rounded(seen.read_baseline_ms),
         write_baseline_ms=rounded(seen.write_baseline_ms), target_ms=limit(seen.baseline_ms),
         read_target_ms=limit(seen.read_baseline_ms),
-        write_target_ms=limit(seen.write_baseline_ms), slow=slow,
+        write_target_ms=limit(seen.write_baseline_ms),
+        read_alarm_ms=rounded(seen.read_alarm_ms), write_alarm_ms=rounded(seen.write_alarm_ms),
+        slow=slow,
         pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())),
         clients=watch.heavy_clients(pool.id) if slow else ())
 
@@ -488,9 +493,13 @@ def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> L
               for osd, each in watch.slow.chronic.standing.items()]
     for pool_id, kind, since in watch.pools.slow():
         if pool_id in pool_names:
-            found.append(_Problem(LATENCY, '%s of pool %s' % (kind, pool_names[pool_id]), since,
+            found.append(_Problem(LATENCY, _latency_subject(kind, pool_names[pool_id]), since,
                                   _late_text(watch.pools.latency(pool_id), kind)))
     return found
+
+
+def _latency_subject(kind: str, pool: str) -> str:
+    return '%s of pool %s' % (kind, pool)
 
 
 def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
@@ -513,6 +522,12 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
         after = '%s: %s' % (after, unjudged[problem.subject])
+    pools = context.osdmap.pools
+    accepted = {_latency_subject(kind, pools[pool_id].name): limit_ms
+                for pool_id, kind, limit_ms in watch.pools.accepted() if pool_id in pools}
+    if problem.check == LATENCY and problem.subject in accepted:
+        return ('the latency of %s is accepted at this hour' % problem.subject,
+                '%s: it recurs; the limit is %.1f ms' % (after, accepted[problem.subject]))
     return _better(problem), after
 
 

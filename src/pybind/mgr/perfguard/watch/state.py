@@ -15,7 +15,7 @@ from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, 
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .partners import PgPartners
-from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
+from .pools import PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
@@ -35,6 +35,8 @@ CLEAR_PERIODS = 3.0
 #: Time for which unreported PGs clear nothing. After a failover, PGs are unreported for some
 #: seconds; those whose OSDs are all dead remain unreported.
 UNKNOWN_SECONDS = 300.0
+#: Time after which a slow OSD is no longer a reason to learn no baselines.
+ACCEPT_SECONDS = 86400.0
 #: Number of readings that show the current load by client.
 LOAD_READINGS = 6
 #: Maximum time between two readings that form an interval.

@@ -36,7 +36,7 @@ HOSTILE = 'a"b\\c\n{d="e"} 1\n# TYPE x counter\r\x85\u2028\udcff'
 POOL = PoolRow(
     pool='rbd', id=3, read_ms=1.5, write_ms=None, read_rate=10.0, write_rate=0.0, baseline_ms=1.0,
     read_baseline_ms=1.0, write_baseline_ms=None, target_ms=1.5, read_target_ms=1.5,
-    write_target_ms=None, slow=('reads',), pgs={})
+    write_target_ms=None, read_alarm_ms=3.0, write_alarm_ms=None, slow=('reads',), pgs={})
 OSD = OsdRow(
     osd=7, host='h1', device_class='ssd', model='', read_ms=0.7, write_ms=2.0, store_ms=0.123,
     score=2.5, slow=True, why='it is', causes=(),

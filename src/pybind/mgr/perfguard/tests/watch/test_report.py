@@ -325,6 +325,20 @@ def test_a_slow_host_is_named_once() -> None:
     assert [what for kind, what in cluster.told if kind == 'slow-osd'][-1] == 'host h2 is slow'
 
 
+def test_a_latency_that_recurs_ends_as_accepted() -> None:
+    cluster = Osds()
+    cluster.run(600)
+    cluster.slow = dict.fromkeys(cluster.places, 8.0)
+    cluster.run(300)
+    assert LATENCY in cluster.checks
+    for level in cluster.watch.pools._pools[1].levels.values():
+        level.from_json({'daily': {str(hour): 9.0 for hour in range(24)}})
+    cluster.run(90)
+    assert LATENCY not in cluster.checks
+    assert cluster.told[-1] == ('latency',
+                                'the latency of writes of pool rbd is accepted at this hour')
+
+
 def test_whatever_begins_ends() -> None:
     """OSDs of one host become slow one by one, until it is the host, and recover one by one."""
     cluster = Osds()
