@@ -99,8 +99,9 @@ class Options:
         'PERFGUARD_STALLED is raised', min=10.0, max=7 * 86400.0)
     slow_osd_ratio: float = _option(
         1.5, 'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
-        'Peers are OSDs of the same CRUSH root and device class (and of the same drive model, if '
-        'enough drive models are known) at the same load.', min=1.2, max=100.0)
+        'Peers are OSDs of the same CRUSH root, device class and store, with or without a DB '
+        'device (and of the same drive model, if enough OSDs have it), at the same load.', min=1.2,
+        max=100.0)
     slow_osd_seconds: float = _option(
         60.0, 'seconds for which an OSD must be slow to be reported, or normal to be cleared',
         'Small slowdowns take longer to report.', min=5.0, max=3600.0)

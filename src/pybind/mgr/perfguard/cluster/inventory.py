@@ -256,6 +256,20 @@ def drive_model(metadata: Mapping[str, str]) -> str:
     return str(name).rpartition('_')[0]
 
 
+def store_layout(metadata: Mapping[str, str]) -> str:
+    """Kind of store of an OSD, with the devices of its DB and WAL if they are not the main one.
+
+    For example "bluestore, DB on flash"; '' if unknown. A commit waits for the device of the WAL,
+    which is that of the DB unless it has its own.
+    """
+    parts = [metadata.get('osd_objectstore', '')]
+    for key, name in (('db', 'DB'), ('wal', 'WAL')):
+        if metadata.get('bluefs_dedicated_' + key) == '1':
+            rotational = metadata.get('bluefs_%s_rotational' % key) == '1'
+            parts.append('%s on %s' % (name, 'disk' if rotational else 'flash'))
+    return ', '.join(filter(None, parts))
+
+
 def store_and_drive(metadata: Json) -> str:
     """For example "bluestore on INTEL_SSDSC2KB96"; without the model if it is unknown."""
     store, model = str(metadata.get('osd_objectstore', '')), drive_model(metadata)

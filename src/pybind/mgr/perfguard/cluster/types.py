@@ -396,7 +396,7 @@ class PoolSpace(NamedTuple):
 
 
 class OsdPlace(NamedTuple):
-    """Location of an OSD in CRUSH, and its drive model, which determine its peers."""
+    """Location of an OSD in CRUSH, its drive model and its store, which determine its peers."""
     osd: int
     host: str
     root: str
@@ -405,6 +405,8 @@ class OsdPlace(NamedTuple):
     model: str = ''
     #: Rack, which does not determine peers; '' if it is in none.
     rack: str = ''
+    #: Kind of store, with the devices of its DB and WAL; '' if unknown.
+    store: str = ''
 
     @property
     def kind(self) -> Tuple[str, str]:

@@ -268,8 +268,8 @@ def _names(has: Measured) -> str:
 
 
 # ---- OSDs that were probed one by one, and interference between OSDs of one host. The peers of an
-# OSD have the same CRUSH root and device class, and the same drive model if enough OSDs have it, as
-# in the watch.
+# OSD have the same CRUSH root, device class and store, and the same drive model if enough OSDs have
+# it, as in the watch.
 
 #: Minimum spread of healthy OSDs, as a standard deviation of the logarithm.
 MIN_SPREAD = 0.1

@@ -7,6 +7,7 @@ All latencies and loads are logarithms, because slowness is a factor. All averag
 that slow OSDs among the peers do not shift the expectation.
 """
 import math
+from collections import Counter
 from typing import (AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
@@ -16,7 +17,8 @@ from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRIT
 
 #: Minimum number of peers with evidence for a comparison.
 MIN_PEERS = 3
-#: Minimum number of OSDs of a drive model to form a group; others are grouped by device class.
+#: Minimum number of OSDs of a drive model to form a group; others are grouped by device class and
+#: store.
 MODEL_MEMBERS = 5
 #: Minimum number of members for a regression of latency on load.
 SLOPE_MEMBERS = 9
@@ -44,8 +46,8 @@ MAD_SIGMA = 1.4826
 #: Logarithms of the load: reads + writes, reads + 4 writes, 4 reads + writes. The cost of a write
 #: relative to a read is unknown, but within these bounds.
 Loads = Tuple[float, float, float]
-#: Root, device class, model ('*': all models).
-GroupKey = Tuple[str, str, str]
+#: Root, device class, store, model ('*': all models).
+GroupKey = Tuple[str, str, str, str]
 
 
 class LoadPoint(NamedTuple):
@@ -174,21 +176,39 @@ def loads_of(reads: float, writes: float) -> Loads:
 
 
 def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict[int, bool]]:
-    """The group of each OSD, and whether its model is a minority in that group."""
-    models: Dict[GroupKey, int] = {}
-    classes: Dict[Tuple[str, str], int] = {}
-    for place in places.values():
-        model = (place.root, place.device_class, place.model)
-        models[model] = models.get(model, 0) + 1
-        classes[model[:2]] = classes.get(model[:2], 0) + 1
+    """The group of each OSD, and whether its model is a minority in that group.
+
+    OSDs with different stores are no peers: without a DB device, a commit waits for the disk.
+    """
+    stores = _stores(places)
+    own_of: Dict[int, GroupKey] = {
+        osd: (place.root, place.device_class, stores[osd], place.model)
+        for osd, place in places.items()}
+    models = Counter(own_of.values())
+    members = Counter(all_models(model) for model in own_of.values())
     groups: Dict[int, GroupKey] = {}
     minorities: Dict[int, bool] = {}
-    for osd, place in places.items():
-        model = (place.root, place.device_class, place.model)
+    for osd, model in own_of.items():
         own = models[model] >= MODEL_MEMBERS
-        groups[osd] = model if own else (place.root, place.device_class, '*')
-        minorities[osd] = not own and 2 * models[model] <= classes[model[:2]]
+        groups[osd] = model if own else all_models(model)
+        minorities[osd] = not own and 2 * models[model] <= members[all_models(model)]
     return groups, minorities
+
+
+def all_models(key: GroupKey) -> GroupKey:
+    root, device_class, store, _ = key
+    return root, device_class, store, '*'
+
+
+def _stores(places: Mapping[int, OsdPlace]) -> Dict[int, str]:
+    """The store of each OSD; if unknown, the most frequent one of its root and class."""
+    known: Dict[Tuple[str, str], Counter[str]] = {}
+    for place in places.values():
+        if place.store:
+            known.setdefault(place.kind, Counter())[place.store] += 1
+    usual = {kind: max(stores, key=lambda store: (stores[store], store))
+             for kind, stores in known.items()}
+    return {osd: place.store or usual.get(place.kind, '') for osd, place in places.items()}
 
 
 def median(ordered: List[float]) -> float:
@@ -351,10 +371,8 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
             reading = windows[osd].reading(channel, totals[osd])
             if reading is not None:
                 point = LoadPoint(osd, reading, load)
-                root, device_class, model = group_of[osd]
-                members.setdefault((root, device_class, '*'), []).append(point)
-                if model != '*':
-                    members.setdefault(group_of[osd], []).append(point)
+                for key in {group_of[osd], all_models(group_of[osd])}:
+                    members.setdefault(key, []).append(point)
         groups += [_Group(key, channel, points, _by_kind(points, busy))
                    for key, points in members.items()]
     utilisation = _utilisations(groups)

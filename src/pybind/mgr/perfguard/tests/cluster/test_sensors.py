@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.inventory import drive_model
+from perfguard.cluster.inventory import drive_model, store_layout
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
 from perfguard.cluster.types import (ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
@@ -43,7 +43,7 @@ class Mgr:
             'osd.numpg': [1e9, 12], 'osd.numpg_removing': [1e9, 3]} for osd in osds}
         self.metadata: Dict[str, Any] = {str(osd): {
             'hostname': 'box%d' % osd, 'device_ids': 'sdb=ACME_X1_S%d' % osd,
-            'bluestore_bdev_devices': 'sdb'} for osd in osds}
+            'bluestore_bdev_devices': 'sdb', 'osd_objectstore': 'bluestore'} for osd in osds}
         self.metadata_reads = 0
         self.data: Dict[str, Any] = {'pg_summary': {'by_osd': {}}}
         self.gets: List[str] = []
@@ -209,10 +209,10 @@ def test_counters_without_labels_are_preferred() -> None:
 def test_places() -> None:
     reader = Reader()
     assert reader().places == {
-        0: OsdPlace(0, 'a', 'default', 'ssd', 'ACME_X1'),
-        1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1'),
+        0: OsdPlace(0, 'a', 'default', 'ssd', 'ACME_X1', store='bluestore'),
+        1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1', store='bluestore'),
         # Nowhere in CRUSH: the host's own word for it.
-        2: OsdPlace(2, 'box2', '', '', 'ACME_X1')}
+        2: OsdPlace(2, 'box2', '', '', 'ACME_X1', store='bluestore')}
 
 
 def test_racks_are_known_where_there_are_some() -> None:
@@ -238,8 +238,10 @@ def test_an_osd_that_restarts_keeps_its_place() -> None:
     reader = Reader()
     reader()
     reader.down, reader.mgr.metadata = (1,), {}
+    assert reader().places[1].store == 'bluestore'
     reader.crush, reader.version = crush({'a': [0], 'b': [1, 2]}), 2
-    assert reader().places[1] == OsdPlace(1, 'b', 'default', 'hdd', 'ACME_X1')
+    assert reader().places[1] == OsdPlace(
+        1, 'b', 'default', 'hdd', 'ACME_X1', store='bluestore')
     assert reader(seconds=700.0).places[1].host == 'b'
     reader.out = (1,)
     assert 1 not in reader(seconds=700.0).places
@@ -801,6 +803,21 @@ def test_an_answer_that_is_nonsense_is_logged_and_passed_over(
     ({}, '')])
 def test_drive_model(metadata: Mapping[str, str], model: str) -> None:
     assert drive_model(metadata) == model
+
+
+@pytest.mark.parametrize('metadata, layout', [
+    # As BlueStore reports it: with one device, BlueFS shares it.
+    ({'osd_objectstore': 'bluestore', 'bluefs': '1', 'bluefs_single_shared_device': '1',
+      'bluefs_dedicated_db': '0', 'bluefs_dedicated_wal': '0', 'rotational': '1'}, 'bluestore'),
+    ({'osd_objectstore': 'bluestore', 'bluefs_single_shared_device': '0',
+      'bluefs_dedicated_db': '1', 'bluefs_dedicated_wal': '0', 'bluefs_db_rotational': '0',
+      'rotational': '1'}, 'bluestore, DB on flash'),
+    ({'osd_objectstore': 'bluestore', 'bluefs_dedicated_db': '1', 'bluefs_db_rotational': '1',
+      'bluefs_dedicated_wal': '1', 'bluefs_wal_rotational': '0'},
+     'bluestore, DB on disk, WAL on flash'),
+    ({'osd_objectstore': 'memstore'}, 'memstore'), ({}, '')])
+def test_store_layout(metadata: Mapping[str, str], layout: str) -> None:
+    assert store_layout(metadata) == layout
 
 
 def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:

@@ -101,8 +101,19 @@ def places(models: Dict[str, int]) -> Dict[int, OsdPlace]:
 def test_a_model_is_a_group_when_it_has_members_enough(
         models: Dict[str, int], groups: str, minorities: List[int]) -> None:
     found, strange = groups_of(places(models))
-    assert ''.join(found[osd][2] for osd in sorted(found)) == groups
+    assert ''.join(found[osd][3] for osd in sorted(found)) == groups
     assert [osd for osd, is_strange in strange.items() if is_strange] == minorities
+
+
+def test_osds_with_different_stores_are_no_peers() -> None:
+    """Three without a DB device, and one whose metadata the mgr has not received yet."""
+    where = {osd: OsdPlace(osd, 'h', 'default', 'hdd', 'm', store=(
+        'plain' if osd < 3 else 'DB on flash')) for osd in range(12)}
+    where[11] = where[11]._replace(store='')
+    groups, strange = groups_of(where)
+    assert len({groups[osd] for osd in range(3)}) == 1
+    assert len({groups[osd] for osd in range(3, 12)}) == 1
+    assert groups[0] != groups[3] and not any(strange.values())
 
 
 # ---- OSDs that only wait for a slow replica

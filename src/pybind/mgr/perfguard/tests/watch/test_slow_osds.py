@@ -496,6 +496,23 @@ def test_models_have_peers_of_their_own() -> None:
         osd, *(2 * [natural[osd] * (3.0 if osd == 5 else 1.0)]))) == {5}
 
 
+@pytest.mark.parametrize('without', [12, 3])
+def test_osds_without_a_db_device_have_peers_of_their_own(without: int) -> None:
+    """The same disks, but each commit waits for the disk instead of flash."""
+    where = {osd: place._replace(device_class='hdd', store='plain' if osd < without else 'DB')
+             for osd, place in places().items()}
+
+    def make(osd: int) -> OsdSample:
+        commit = 20.0 if osd < without else 5.0
+        return sample(osd, read=20.0, write=4 * commit if osd == slow else commit)
+
+    slow = -1
+    clock = Clock(where)
+    assert not clock.play(1800, make)
+    slow = 20
+    assert clock.play(400, make) == {20}
+
+
 @pytest.mark.parametrize('kind', [SCRUB, TARGET])
 def test_other_work_excuses_but_not_everything(kind: str) -> None:
     for factor, accused in ((2.5, set()), (12.0, {5})):
