@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
+from perfguard.cluster.map_encoding import crc32c
 from qa.cluster import Cluster
 from qa.cluster.connection import parse
 
@@ -147,26 +148,6 @@ def with_features(osdmap: bytes, osds: int) -> bytes:
         struct.pack_into('<Q', changed, start + osd * XINFO_BYTES + FEATURES_OFFSET, OSD_FEATURES)
     struct.pack_into('<I', changed, len(changed) - 4, crc32c(bytes(changed[:-4])))
     return bytes(changed)
-
-
-def _table() -> Tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return tuple(table)
-
-
-TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    """As Ceph ends an OSDMap with it: Castagnoli's polynomial, begun with ones, not inverted."""
-    crc = 0xffffffff
-    for byte in data:
-        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xff]
-    return crc
 
 
 def nothing_to_create(epoch: int, pools: List[int]) -> bytes:

@@ -8,20 +8,18 @@ import contextlib
 import json
 import os
 import re
-import struct
 import subprocess
 import tempfile
 import time
-from graphlib import CycleError, TopologicalSorter
 from itertools import zip_longest
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .dumps import pg_nums, with_osds_up, with_pg_nums
+from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_up,
+                           with_pg_nums)
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from .types import (NO_OSD, OsdMap, OsdSet, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of,
-                    seed_of)
+from .types import (NO_OSD, OsdMap, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of, seed_of)
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
@@ -40,11 +38,6 @@ TOOL_BYTES = 1 << 30
 #: the text has about 200 bytes for each, the compiled form 50 for each tree. The output of
 #: crushtool, and the CrushRules made of it, are about ten times as large.
 MAP_BYTES, OSD_BYTES = 1 << 20, 1 << 10
-#: OSDs that a map may contain beside those of the cluster. crushtool prints a line for each id,
-#: whether there is such an OSD or not.
-SPARE_IDS = 10000
-#: In how many places of one tree each OSD may be on average, and where counting ends.
-OFTEN, MOST_ITEMS = 8, 1 << 62
 #: An id of a bucket or an OSD in the text of a map for which crushtool would fill much memory.
 _LARGE_ID = re.compile(rb'\b(?:device|id|bucket_id)\s+-?0*[1-9][0-9]{6}')
 #: CRUSH weights in one call: an argument has at most 128 KiB.
@@ -192,9 +185,9 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
                     raise ToolFailed('IDs of buckets and OSDs must have fewer than seven digits')
                 tools.run(CRUSHTOOL, '-c', str(given), '-o', str(made))
                 data = made.read_bytes()
-                _refuse_unbounded(data, ids)
+                refuse_unbounded(data, ids)
                 return data
-            _refuse_unbounded(data, ids)
+            refuse_unbounded(data, ids)
             tools.run(CRUSHTOOL, '-i', str(given), '--dump')
             return data
     except OSError as error:
@@ -326,107 +319,3 @@ def _last_words(path: Path) -> str:
         text.seek(max(0, path.stat().st_size - 4096))
         lines = text.read().decode(errors='replace').strip().splitlines()
     return lines[-1] if lines else ''
-
-
-# ---- The encoding of a CRUSH map (CrushWrapper::encode), as far as its rules. crushtool's text
-# rounds the weights, and osdmaptool cannot give a pool another rule. Where CRUSH places a PG
-# depends on the steps of its rule and not on the rule's id.
-
-_CRUSH_MAGIC = 0x00010000
-#: Bytes after the items of a bucket, by its algorithm: for the bucket, and for each item. A tree
-#: (3) counts its nodes.
-_TREE = 3
-_BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
-
-
-def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
-    """The map in which two rules have each other's id. Raises ValueError."""
-    try:
-        found = _rule_places(crush_map)
-        (first, second), (third, fourth) = sorted((found[one], found[other]))
-    except (struct.error, LookupError) as error:
-        raise ValueError('no CRUSH map with rules %d and %d: %r' % (one, other, error)) from error
-    if one == other:
-        return crush_map
-    return b''.join((crush_map[:first], _with_id_of(crush_map[third:fourth], crush_map[first:]),
-                     crush_map[second:third],
-                     _with_id_of(crush_map[first:second], crush_map[third:]), crush_map[fourth:]))
-
-
-def _with_id_of(rule: bytes, place: bytes) -> bytes:
-    """A rule with the id of another: the byte after the length, which older releases read as the
-    ruleset."""
-    return rule[:4] + place[4:5] + rule[5:]
-
-
-def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
-    """Rule -> where it begins and ends."""
-    magic, buckets, rules, _ = struct.unpack_from('<IiIi', crush_map)
-    if magic != _CRUSH_MAGIC:
-        raise LookupError('magic %x' % magic)
-    at = 16
-    for _ in range(buckets):
-        at = _bucket_end(crush_map, at)
-    found: Dict[int, Tuple[int, int]] = {}
-    for rule in range(rules):
-        exists, steps = struct.unpack_from('<II', crush_map, at)
-        at += 4
-        if exists:
-            found[rule] = at, at + 8 + 12 * steps
-            at = found[rule][1]
-    return found
-
-
-def _refuse_unbounded(crush_map: bytes, ids: int) -> None:
-    """Raise ToolFailed for a compiled map with much larger ids of OSDs than those of the cluster,
-    with buckets that contain themselves, or each other so often that reading them takes for ever,
-    and for anything that is no such map."""
-    try:
-        magic, slots, _, devices = struct.unpack_from('<IiIi', crush_map)
-        if magic != _CRUSH_MAGIC:
-            raise LookupError('magic %x' % magic)
-        buckets = dict(_bucket_items(crush_map, slots))
-        below = _items_below(buckets)
-    except (struct.error, LookupError) as error:
-        raise ToolFailed('no compiled CRUSH map: %r' % error) from error
-    except CycleError:
-        raise ToolFailed('a bucket contains itself') from None
-    highest = max((devices - 1, *(max(items, default=-1) for items in buckets.values())))
-    if highest >= ids + SPARE_IDS:
-        raise ToolFailed('the map contains osd.%d, but the highest OSD ID in the cluster is %d'
-                         % (highest, ids - 1))
-    if below > OFTEN * (ids + SPARE_IDS):
-        raise ToolFailed('OSDs or buckets are in too many buckets')
-
-
-def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
-    """Each bucket and its items."""
-    at = 16
-    for _ in range(slots):
-        end = _bucket_end(crush_map, at)
-        if end > at + 4:
-            bucket, size = struct.unpack_from('<i8xI', crush_map, at + 4)
-            yield bucket, struct.unpack_from('<%di' % size, crush_map, at + 20)
-        at = end
-
-
-def _items_below(buckets: Mapping[int, OsdSet]) -> int:
-    """The most items below a bucket, each as often as there are ways to it. Raises CycleError."""
-    graph = {bucket: [item for item in items if item in buckets]
-             for bucket, items in buckets.items()}
-    below: Dict[int, int] = {}
-    for bucket in TopologicalSorter(graph).static_order():
-        below[bucket] = min(MOST_ITEMS, len(buckets[bucket]) + sum(
-            below[item] for item in graph[bucket]))
-    return max(below.values(), default=0)
-
-
-def _bucket_end(crush_map: bytes, at: int) -> int:
-    if not struct.unpack_from('<I', crush_map, at)[0]:
-        return at + 4
-    _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)
-    at += 20 + 4 * size
-    if algorithm == _TREE:
-        return at + 1 + 4 * crush_map[at]
-    bucket, item = _BUCKET_BYTES[algorithm]
-    return at + bucket + item * size

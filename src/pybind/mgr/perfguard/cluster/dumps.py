@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The OSDMap and the states of PGs as Ceph writes them.
-
-The JSON of commands and of ceph-mgr becomes frozen types. The encoding of an OSDMap is known as far
-as the numbers of PGs of a pool and the states of OSDs: osdmaptool has no options for them, so the
-copy of the map that it reads is changed.
-"""
-import struct
+"""The OSDMap and the states of PGs in the JSON of commands and of ceph-mgr, as frozen types."""
 import time
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional,
-                    Protocol, Sequence, Tuple, Union)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Protocol, Sequence,
+                    Tuple, Union)
 
 from ..errors import InvalidValue
-from .types import (NO_OSD, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts, PgSets, Pool,
-                    PoolPgs)
+from .types import (NO_OSD, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts, PgSets, Pool)
 
 # ---- the JSON of an OSDMap
 
@@ -123,129 +116,6 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         pg_num_min=int(options.get('pg_num_min', 0)),
         pg_num_max=int(options.get('pg_num_max', 0)),
         cached=dumped.get('read_tier', -1) >= 0 or dumped.get('write_tier', -1) >= 0)
-
-
-# ---- the encoding of an OSDMap
-
-#: OSDMap::encode: the two outer headers (version, compat version, length), fsid, epoch, and the
-#: times of creation and modification come before the pools.
-_EPOCH_AT = 6 + 6 + 16
-_POOLS_AT = _EPOCH_AT + 4 + 8 + 8
-#: A pool's id, and the header of pg_pool_t::encode.
-_POOL = struct.Struct('<qBBI')
-#: The version of the part of clients, since when states of OSDs have 32 bits; a pool's id, and the
-#: length of its name; pool_max, flags and max_osd, and the number of states; a state, and its bit
-#: CEPH_OSD_UP.
-_VERSION_AT, _WIDE_STATES = 6, 5
-_NAME = struct.Struct('<qI')
-_BEFORE_STATES = struct.Struct('<iIiI')
-_STATE = struct.Struct('<I')
-_UP = 2
-#: pg_pool_t: type, size, crush_rule and object_hash come before pg_num and pgp_num.
-_NUMBERS_AFTER = 4
-_NUMBERS = struct.Struct('<II')
-_CRC = struct.Struct('<I')
-#: The polynomial of CRC-32C, reflected.
-_POLYNOMIAL = 0x82F63B78
-
-
-def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
-    """The map in which a pool has these pg_num and pgp_num. Raises ValueError."""
-    changed = bytearray(osdmap)
-    try:
-        _NUMBERS.pack_into(changed, _numbers_at(osdmap, numbers.pool), numbers.pg_num,
-                           numbers.pgp_num)
-        return _with_checksum(changed)
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
-
-
-def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
-    """The map in which these OSDs are up. Raises ValueError."""
-    changed = bytearray(osdmap)
-    try:
-        if osdmap[_VERSION_AT] < _WIDE_STATES:
-            raise ValueError('an OSDMap from before Luminous')
-        at = _names_at(osdmap)
-        count, = struct.unpack_from('<I', osdmap, at)
-        at += 4
-        for _ in range(count):
-            at += _NAME.size + _NAME.unpack_from(osdmap, at)[1]
-        number = _BEFORE_STATES.unpack_from(osdmap, at)[-1]
-        at += _BEFORE_STATES.size
-        for osd in osds:
-            if osd >= number:
-                raise ValueError('osd.%d is not in the OSDMap' % osd)
-            state, = _STATE.unpack_from(osdmap, at + osd * _STATE.size)
-            _STATE.pack_into(changed, at + osd * _STATE.size, state | _UP)
-        return _with_checksum(changed)
-    except (IndexError, struct.error) as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
-
-
-def _with_checksum(changed: bytearray) -> bytes:
-    """The last field is the checksum of everything before it."""
-    _CRC.pack_into(changed, len(changed) - _CRC.size, crc32c(changed[:-_CRC.size]))
-    return bytes(changed)
-
-
-def epoch_of(osdmap: bytes) -> int:
-    """Raises ValueError."""
-    try:
-        return int(struct.unpack_from('<I', osdmap, _EPOCH_AT)[0])
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
-
-
-def pg_nums(osdmap: bytes, pool: int) -> PoolPgs:
-    """The numbers of a pool. Raises ValueError."""
-    try:
-        return PoolPgs(pool, *_NUMBERS.unpack_from(osdmap, _numbers_at(osdmap, pool)))
-    except struct.error as error:
-        raise ValueError('not an OSDMap: %s' % error) from error
-
-
-def _numbers_at(osdmap: bytes, pool: int) -> int:
-    for found, at, _ in _pools(osdmap):
-        if found == pool:
-            return at + _NUMBERS_AFTER
-    raise ValueError('pool %d is not in the OSDMap' % pool)
-
-
-def _names_at(osdmap: bytes) -> int:
-    """Where the names of the pools begin."""
-    return max([_POOLS_AT + 4, *(at + length for _, at, length in _pools(osdmap))])
-
-
-def _pools(osdmap: bytes) -> Iterator[Tuple[int, int, int]]:
-    """Pools, where they begin, and their lengths."""
-    count, = struct.unpack_from('<I', osdmap, _POOLS_AT)
-    at = _POOLS_AT + 4
-    for _ in range(count):
-        pool, _, _, length = _POOL.unpack_from(osdmap, at)
-        at += _POOL.size
-        yield pool, at, length
-        at += length
-
-
-def _table() -> List[int]:
-    found = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
-        found.append(byte)
-    return found
-
-
-_TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    """As ceph_crc32c with -1 to begin with: not inverted at the end."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc
 
 
 # ---- PG states: by OSD, as counts, and as rows of a PG dump

@@ -10,9 +10,9 @@ from typing import (Any, Callable, ContextManager, Dict, Iterator, List, Mapping
                     Protocol, Sequence, TextIO, Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.dumps import (CLEAN, WrongDump, config_entries, count_states, epoch_of,
-                             health_checks, keep_remapped, keep_sets, osdmap_from_dump, pg_rows,
-                             wrong_pg_dump)
+from ..cluster.dumps import (CLEAN, WrongDump, config_entries, count_states, health_checks,
+                             keep_remapped, keep_sets, osdmap_from_dump, pg_rows, wrong_pg_dump)
+from ..cluster.map_encoding import epoch_of
 from ..cluster.types import ConfigEntry, OsdMap, PgCounts, PgSets, Signals, Space
 from ..errors import PerfguardError
 from ..rebalance.types import ENDED, Phase

@@ -9,7 +9,8 @@ from typing import Dict, List
 
 import pytest
 
-from perfguard.cluster.crush_preview import SPARE_IDS, TOOL_SECONDS
+from perfguard.cluster.crush_preview import TOOL_SECONDS
+from perfguard.cluster.map_encoding import SPARE_IDS
 from perfguard.errors import Code
 from perfguard.metrics.catalogue import CATALOGUE, CODES as CHECKS
 from perfguard.options import OPTIONS

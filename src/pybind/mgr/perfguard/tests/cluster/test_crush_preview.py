@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from perfguard.cluster import crush_preview
+from perfguard.cluster.map_encoding import rules_exchanged
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, ToolFailed
 from perfguard.cluster.types import NO_OSD, OsdMap
 
@@ -320,16 +321,16 @@ def crush_map_of(*rules: bytes) -> bytes:
 def test_two_rules_change_their_ids() -> None:
     none = bytes(4)
     found = crush_map_of(rule_of(0, 2), none, rule_of(2, 3), rule_of(3, 1))
-    made = crush_preview.rules_exchanged(found, 3, 0)
+    made = rules_exchanged(found, 3, 0)
     first = rule_of(3, 1)[:8] + b'\0' + rule_of(3, 1)[9:]
     last = rule_of(0, 2)[:8] + b'\3' + rule_of(0, 2)[9:]
     assert made == crush_map_of(first, none, rule_of(2, 3), last)
-    assert crush_preview.rules_exchanged(made, 0, 3) == found
-    assert crush_preview.rules_exchanged(found, 2, 2) == found
+    assert rules_exchanged(made, 0, 3) == found
+    assert rules_exchanged(found, 2, 2) == found
 
 
 @pytest.mark.parametrize('crush_map', [b'', b'\0' * 40, crush_map_of(rule_of(0, 2)),
                                        crush_map_of(rule_of(0, 2), rule_of(1, 2))[:150]])
 def test_what_is_no_crush_map_with_both_rules(crush_map: bytes) -> None:
     with pytest.raises(ValueError):
-        crush_preview.rules_exchanged(crush_map, 0, 1)
+        rules_exchanged(crush_map, 0, 1)

@@ -10,7 +10,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.cluster.crush_preview import CRUSHTOOL, OSDMAPTOOL, outlook
-from perfguard.cluster.dumps import crc32c, pg_nums, with_osds_up, with_pg_nums
+from perfguard.cluster.map_encoding import crc32c, pg_nums, with_osds_up, with_pg_nums
 from perfguard.cluster.ports import Future
 from perfguard.cluster.types import Osd, OsdMap, Pool, PoolPgs
 

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reads and changes encoded OSDMaps and CRUSH maps, where no tool of Ceph gives the same answer.
+
+Ceph's tools read the changed copies; nothing of this is sent to the mons. The options of the tools,
+compared on Pacific, Reef and Tentacle, do not replace it:
+
+- OSDs that are up: ``osdmaptool --mark-up`` takes one OSD in each run, and saves it only with a
+  change of a CRUSH weight. ``--mark-up-in`` marks OSDs in that are out.
+- pg_num and pgp_num of a pool: osdmaptool has no option.
+- Another rule for a pool: osdmaptool has no option. ``crushtool --test --pool-id`` ignores a weight
+  set of the pool and all upmaps, and prints neither up sets nor acting sets. Exchanging the rules
+  in crushtool's text rounds weights.
+- Whether a map of a user is bounded has to be known before crushtool reads it.
+"""
+import struct
+from graphlib import CycleError, TopologicalSorter
+from typing import Dict, Iterable, Iterator, List, Mapping, Tuple
+
+from .ports import ToolFailed
+from .types import OsdSet, PoolPgs
+
+# ---- the encoding of an OSDMap
+
+#: OSDMap::encode: the two outer headers (version, compat version, length), fsid, epoch, and the
+#: times of creation and modification come before the pools.
+_EPOCH_AT = 6 + 6 + 16
+_POOLS_AT = _EPOCH_AT + 4 + 8 + 8
+#: A pool's id, and the header of pg_pool_t::encode.
+_POOL = struct.Struct('<qBBI')
+#: The version of the part of clients, since when states of OSDs have 32 bits; a pool's id, and the
+#: length of its name; pool_max, flags and max_osd, and the number of states; a state, and its bit
+#: CEPH_OSD_UP.
+_VERSION_AT, _WIDE_STATES = 6, 5
+_NAME = struct.Struct('<qI')
+_BEFORE_STATES = struct.Struct('<iIiI')
+_STATE = struct.Struct('<I')
+_UP = 2
+#: pg_pool_t: type, size, crush_rule and object_hash come before pg_num and pgp_num.
+_NUMBERS_AFTER = 4
+_NUMBERS = struct.Struct('<II')
+_CRC = struct.Struct('<I')
+#: The polynomial of CRC-32C, reflected.
+_POLYNOMIAL = 0x82F63B78
+
+
+def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
+    """The map in which a pool has these pg_num and pgp_num. Raises ValueError."""
+    changed = bytearray(osdmap)
+    try:
+        _NUMBERS.pack_into(changed, _numbers_at(osdmap, numbers.pool), numbers.pg_num,
+                           numbers.pgp_num)
+        return _with_checksum(changed)
+    except struct.error as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
+    """The map in which these OSDs are up. Raises ValueError."""
+    changed = bytearray(osdmap)
+    try:
+        if osdmap[_VERSION_AT] < _WIDE_STATES:
+            raise ValueError('an OSDMap from before Luminous')
+        at = _names_at(osdmap)
+        count, = struct.unpack_from('<I', osdmap, at)
+        at += 4
+        for _ in range(count):
+            at += _NAME.size + _NAME.unpack_from(osdmap, at)[1]
+        number = _BEFORE_STATES.unpack_from(osdmap, at)[-1]
+        at += _BEFORE_STATES.size
+        for osd in osds:
+            if osd >= number:
+                raise ValueError('osd.%d is not in the OSDMap' % osd)
+            state, = _STATE.unpack_from(osdmap, at + osd * _STATE.size)
+            _STATE.pack_into(changed, at + osd * _STATE.size, state | _UP)
+        return _with_checksum(changed)
+    except (IndexError, struct.error) as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def _with_checksum(changed: bytearray) -> bytes:
+    """The last field is the checksum of everything before it."""
+    _CRC.pack_into(changed, len(changed) - _CRC.size, crc32c(changed[:-_CRC.size]))
+    return bytes(changed)
+
+
+def epoch_of(osdmap: bytes) -> int:
+    """Raises ValueError."""
+    try:
+        return int(struct.unpack_from('<I', osdmap, _EPOCH_AT)[0])
+    except struct.error as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def pg_nums(osdmap: bytes, pool: int) -> PoolPgs:
+    """The numbers of a pool. Raises ValueError."""
+    try:
+        return PoolPgs(pool, *_NUMBERS.unpack_from(osdmap, _numbers_at(osdmap, pool)))
+    except struct.error as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def _numbers_at(osdmap: bytes, pool: int) -> int:
+    for found, at, _ in _pools(osdmap):
+        if found == pool:
+            return at + _NUMBERS_AFTER
+    raise ValueError('pool %d is not in the OSDMap' % pool)
+
+
+def _names_at(osdmap: bytes) -> int:
+    """Where the names of the pools begin."""
+    return max([_POOLS_AT + 4, *(at + length for _, at, length in _pools(osdmap))])
+
+
+def _pools(osdmap: bytes) -> Iterator[Tuple[int, int, int]]:
+    """Pools, where they begin, and their lengths."""
+    count, = struct.unpack_from('<I', osdmap, _POOLS_AT)
+    at = _POOLS_AT + 4
+    for _ in range(count):
+        pool, _, _, length = _POOL.unpack_from(osdmap, at)
+        at += _POOL.size
+        yield pool, at, length
+        at += length
+
+
+def _table() -> List[int]:
+    found = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
+        found.append(byte)
+    return found
+
+
+_TABLE = _table()
+
+
+def crc32c(data: bytes) -> int:
+    """As ceph_crc32c with -1 to begin with: not inverted at the end."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc
+
+
+# ---- the encoding of a CRUSH map
+
+#: OSDs that a map may contain beside those of the cluster. crushtool prints a line for each id,
+#: whether there is such an OSD or not.
+SPARE_IDS = 10000
+#: In how many places of one tree each OSD may be on average, and where counting ends.
+OFTEN, MOST_ITEMS = 8, 1 << 62
+
+#: CrushWrapper::encode, as far as the rules. Where CRUSH places a PG depends on the steps of its
+#: rule and not on the rule's id.
+_CRUSH_MAGIC = 0x00010000
+#: Bytes after the items of a bucket, by its algorithm: for the bucket, and for each item. A tree
+#: (3) counts its nodes.
+_TREE = 3
+_BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
+
+
+def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
+    """The map in which two rules have each other's id. Raises ValueError."""
+    try:
+        found = _rule_places(crush_map)
+        (first, second), (third, fourth) = sorted((found[one], found[other]))
+    except (struct.error, LookupError) as error:
+        raise ValueError('no CRUSH map with rules %d and %d: %r' % (one, other, error)) from error
+    if one == other:
+        return crush_map
+    return b''.join((crush_map[:first], _with_id_of(crush_map[third:fourth], crush_map[first:]),
+                     crush_map[second:third],
+                     _with_id_of(crush_map[first:second], crush_map[third:]), crush_map[fourth:]))
+
+
+def _with_id_of(rule: bytes, place: bytes) -> bytes:
+    """A rule with the id of another: the byte after the length, which older releases read as the
+    ruleset."""
+    return rule[:4] + place[4:5] + rule[5:]
+
+
+def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
+    """Rule -> where it begins and ends."""
+    magic, buckets, rules, _ = struct.unpack_from('<IiIi', crush_map)
+    if magic != _CRUSH_MAGIC:
+        raise LookupError('magic %x' % magic)
+    at = 16
+    for _ in range(buckets):
+        at = _bucket_end(crush_map, at)
+    found: Dict[int, Tuple[int, int]] = {}
+    for rule in range(rules):
+        exists, steps = struct.unpack_from('<II', crush_map, at)
+        at += 4
+        if exists:
+            found[rule] = at, at + 8 + 12 * steps
+            at = found[rule][1]
+    return found
+
+
+def refuse_unbounded(crush_map: bytes, ids: int) -> None:
+    """Raise ToolFailed for a compiled map with much larger ids of OSDs than those of the cluster,
+    with buckets that contain themselves, or each other so often that reading them takes for ever,
+    and for anything that is no such map."""
+    try:
+        magic, slots, _, devices = struct.unpack_from('<IiIi', crush_map)
+        if magic != _CRUSH_MAGIC:
+            raise LookupError('magic %x' % magic)
+        buckets = dict(_bucket_items(crush_map, slots))
+        below = _items_below(buckets)
+    except (struct.error, LookupError) as error:
+        raise ToolFailed('no compiled CRUSH map: %r' % error) from error
+    except CycleError:
+        raise ToolFailed('a bucket contains itself') from None
+    highest = max((devices - 1, *(max(items, default=-1) for items in buckets.values())))
+    if highest >= ids + SPARE_IDS:
+        raise ToolFailed('the map contains osd.%d, but the highest OSD ID in the cluster is %d'
+                         % (highest, ids - 1))
+    if below > OFTEN * (ids + SPARE_IDS):
+        raise ToolFailed('OSDs or buckets are in too many buckets')
+
+
+def _bucket_items(crush_map: bytes, slots: int) -> Iterator[Tuple[int, OsdSet]]:
+    """Each bucket and its items."""
+    at = 16
+    for _ in range(slots):
+        end = _bucket_end(crush_map, at)
+        if end > at + 4:
+            bucket, size = struct.unpack_from('<i8xI', crush_map, at + 4)
+            yield bucket, struct.unpack_from('<%di' % size, crush_map, at + 20)
+        at = end
+
+
+def _items_below(buckets: Mapping[int, OsdSet]) -> int:
+    """The most items below a bucket, each as often as there are ways to it. Raises CycleError."""
+    graph = {bucket: [item for item in items if item in buckets]
+             for bucket, items in buckets.items()}
+    below: Dict[int, int] = {}
+    for bucket in TopologicalSorter(graph).static_order():
+        below[bucket] = min(MOST_ITEMS, len(buckets[bucket]) + sum(
+            below[item] for item in graph[bucket]))
+    return max(below.values(), default=0)
+
+
+def _bucket_end(crush_map: bytes, at: int) -> int:
+    if not struct.unpack_from('<I', crush_map, at)[0]:
+        return at + 4
+    _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)
+    at += 20 + 4 * size
+    if algorithm == _TREE:
+        return at + 1 + 4 * crush_map[at]
+    bucket, item = _BUCKET_BYTES[algorithm]
+    return at + bucket + item * size
