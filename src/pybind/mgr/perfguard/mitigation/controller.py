@@ -19,7 +19,7 @@ from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, report
-from .evidence import evidence, mixed_osds, untouched_pools
+from .evidence import evidence, futile, mixed_osds, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
@@ -206,6 +206,7 @@ class Mitigating:
             hosts={osd: host for osd, host in watched.hosts.items()
                    if osd in osdmap.osds and osdmap.osds[osd].up},
             mixed=mixed_osds(observed, watched.slow_osds) if policy.affinity else frozenset(),
+            futile=futile(watched.osd_causes),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             paced=frozenset() if campaign is None or not campaign.open else frozenset(

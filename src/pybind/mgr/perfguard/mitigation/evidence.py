@@ -128,7 +128,33 @@ def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int
                      and busy.isdisjoint(map(seen.host_of, where[pool])))
 
 
-# ---- Other device classes
+# ---- Slow OSDs whose primary affinity is not lowered
+
+#: Causes that another primary would inherit, or that do not depend on the primary.
+_FUTILE = {
+    'object': 'most of its operations are on one object, and would be on the next primary as well',
+    'client': 'one client sends most of its operations, and would to the next primary as well',
+    'pool': 'it serves more operations of one pool, and the next primaries would as well',
+    'load': 'it serves more operations than its peers, and the next primaries would as well',
+    'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do'}
+#: Causes in the OSD, its drive, its host or its network, which another primary does not have.
+_OF_OSD = frozenset({'host', 'host_network', 'network', 'cpu', 'full', 'drive', 'stalls',
+                     'process'})
+
+
+def futile(causes: Mapping[int, Sequence[str]]) -> Dict[int, str]:
+    """Slow OSDs of which a lower primary affinity would not help clients, with the reason.
+
+    `causes`: codes of the likely causes by slow OSD, the most significant first.
+    """
+    found: Dict[int, str] = {}
+    for osd, codes in causes.items():
+        if _OF_OSD.isdisjoint(codes):
+            for code in codes[::-1]:
+                if code in _FUTILE:
+                    found[osd] = _FUTILE[code]
+    return found
+
 
 #: Share of the operations of an OSD that may be in pools with copies on several device classes:
 #: pools of services such as .mgr have hardly any.

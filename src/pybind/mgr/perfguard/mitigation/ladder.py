@@ -46,6 +46,10 @@ LEAST_PRIMARIES = 2
 #: Intervals for which the primary affinity of an OSD is not lowered again: each change makes its
 #: PGs peer.
 AFFINITY_REST_INTERVALS = 20
+#: Number of times within RETURNED_SECONDS that the primary affinity of an OSD is given back. An OSD
+#: that is slow only while it leads PGs is healthy as soon as its affinity is lowered.
+MOST_RETURNED = 2
+RETURNED_SECONDS = 86400.0
 NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
 #: Rungs against the effects of data movement.
@@ -127,13 +131,18 @@ class _Draft:
         elif self.in_vain:
             bad, clear = 0.0, 0.0
         degraded = now if self.evidence.degraded else min(state.degraded, now)
-        rest = AFFINITY_REST_INTERVALS * self.policy.seconds
+        remembered = max(RETURNED_SECONDS, self.rest_seconds)
         self.state = replace(state, bad_since=bad, clear_since=clear,
                              stepped=min(state.stepped, now), degraded=degraded,
                              steps=tuple(replace(step, since=min(step.since, now))
                                          for step in state.steps),
                              returned=tuple((osd, min(when, now)) for osd, when in state.returned
-                                            if now - when < rest))
+                                            if now - when < remembered))
+
+    @property
+    def rest_seconds(self) -> float:
+        """Time for which a primary affinity that was given back is not lowered again."""
+        return AFFINITY_REST_INTERVALS * self.policy.seconds
 
     def lasting(self) -> bool:
         since = self.state.bad_since
@@ -264,8 +273,10 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
         draft.event(step_text(UNDONE_TEXT, step), 'by command' if step.then is StepStage.REVERTED
                     else 'it was in vain' if step.then is StepStage.IN_VAIN else '')
     if step.rung is Rung.AFFINITY:
-        draft.state = replace(draft.state, returned=(
-            *draft.state.returned, (int(step.subject), draft.now)))
+        # An operator who changes an option and back has it judged anew.
+        osd, allowed = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
+        before = [row for row in draft.state.returned if allowed or row[0] != osd]
+        draft.state = replace(draft.state, returned=(*before, (osd, draft.now)))
     if step.then is None:
         draft.drop(step)
     else:
@@ -425,6 +436,8 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     seen = draft.seen
     if osd in seen.mixed:
         return 'clients would read from OSDs of another device class'
+    if osd in seen.futile:
+        return seen.futile[osd]
     lowered = {int(step.subject) for step in draft.state.steps if step.rung is Rung.AFFINITY
                and step.stage in (StepStage.WOULD, StepStage.HELD, StepStage.UNDOING)}
     others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered
@@ -437,9 +450,12 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
     left = sum(1 for each in up if each != osd and seen.affinities[each] > 0.0)
     if left < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
         return 'only %s would be left with a primary affinity above 0' % plural(left, 'OSD')
-    if any(each == osd for each, _ in draft.state.returned):
-        return 'it was given back less than %d s ago' % (
-            AFFINITY_REST_INTERVALS * draft.policy.seconds)
+    returned = [when for each, when in draft.state.returned if each == osd]
+    if returned and draft.now - max(returned) < draft.rest_seconds:
+        return 'it was given back less than %d s ago' % draft.rest_seconds
+    if len(returned) >= MOST_RETURNED:
+        return ('it was lowered and given back %d times within a day: the OSD is slow only while '
+                'it leads PGs' % len(returned))
     return ''
 
 

@@ -22,7 +22,8 @@ class Rung(str, enum.Enum):
 class StepStage(str, enum.Enum):
     #: Mode observe: would be applied in mode act.
     WOULD = 'would'
-    #: Not applied, because it would affect a second failure domain, or too soon again.
+    #: Not applied, because it would affect a second failure domain, would not help, or too soon
+    #: again.
     LIMITED = 'limited'
     HELD = 'held'
     UNDOING = 'undoing'
@@ -119,7 +120,7 @@ class MitigationState:
     stepped: float = 0.0
     #: When PGs were last seen degraded.
     degraded: float = 0.0
-    #: OSDs whose primary affinity was given back, and when.
+    #: OSDs whose primary affinity was given back within the last day, and when.
     returned: Tuple[Tuple[int, float], ...] = ()
     #: Present and recent troubles, by key.
     troubles: Tuple[Trouble, ...] = ()
@@ -187,6 +188,8 @@ class LadderView:
     #: Slow OSDs whose clients would read from OSDs of another device class; see
     #: evidence.mixed_osds.
     mixed: FrozenSet[int] = frozenset()
+    #: Slow OSDs of which a lower primary affinity would not help clients, with the reason.
+    futile: Mapping[int, str] = field(default_factory=dict)
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()
 

@@ -62,6 +62,8 @@ class Watched:
     laggy_raised: bool = False
     late: Tuple[Tuple[str, int], ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
+    #: Slow OSD -> the codes of its likely causes.
+    osd_causes: Mapping[int, Tuple[str, ...]] = field(default_factory=dict)
     #: Health check -> the slow OSDs that it reports.
     reported_osds: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
     #: Host by OSD.
@@ -250,13 +252,15 @@ class Watching:
 
 
 def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watched:
-    pools = context.osdmap.pools
+    pools, slow = context.osdmap.pools, _slow_osds(watch)
     return Watched(
         laggy_raised=watch.laggy.raised,
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple(('%s of pool %s' % (kind, pools[pool_id].name), pool_id)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
-        slow_osds=_slow_osds(watch), reported_osds=report.reported_osds(watch, context.now),
+        slow_osds=slow, reported_osds=report.reported_osds(watch, context.now),
+        osd_causes={osd: tuple(cause.code for cause in watch.causes_of(osd, context))
+                    for osd in slow},
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),

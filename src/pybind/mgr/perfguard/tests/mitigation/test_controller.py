@@ -13,6 +13,7 @@ from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
+from perfguard.watch.slow_osds import SlowOsds
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -374,6 +375,20 @@ def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
     driver.minutes(6)
     assert driver.osds.affinity == {}
     assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
+
+
+def test_an_osd_that_is_slow_under_its_load_keeps_its_primary_affinity(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next primary would have the load."""
+    monkeypatch.setattr(SlowOsds, 'load_ratio', lambda _, osd: 3.0 if osd == 7 else 1.0)
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.checks == ['PERFGUARD_SLOW_OSD'] and driver.osds.affinity == {}
+    row = listing_json(driver.loop.published.mitigated.listing)['rungs'][-1]
+    assert (row['subject'], row['state']) == ('osd.7', 'limited')
+    assert 'and the next primaries would as well' in row['note']
 
 
 def test_a_muted_slow_osd_keeps_its_primary_affinity() -> None:

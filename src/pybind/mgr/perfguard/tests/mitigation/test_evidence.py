@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What counts as trouble, and what as movement."""
+import inspect
+import re
 from typing import List, Mapping, Set, Tuple
 
 import pytest
@@ -7,9 +9,10 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.errors import Reason
-from perfguard.mitigation.evidence import evidence, mixed_osds
+from perfguard.mitigation.evidence import evidence, futile, mixed_osds
 from perfguard.mitigation.types import Evidence
 from perfguard.observation import Clients, Observation, PoolClients, Settings
+from perfguard.watch import causes
 
 from ..cluster.test_crush import DUMP
 
@@ -105,3 +108,29 @@ def test_osds_in_whose_place_other_device_classes_would_lead(seen: Observation,
                                                              mixed: Set[int]) -> None:
     assert mixed_osds(seen, {2, 3, 99}) == mixed
     assert mixed_osds(seen, ()) == set()
+
+
+# ---- affinities that would not help
+
+@pytest.mark.parametrize('codes, text', [
+    (('object',), 'most of its operations are on one object'), (('client',), 'one client sends'),
+    (('pool',), 'it serves more operations of one pool'),
+    (('load',), 'it serves more operations than its peers'),
+    (('deep_scrub', 'load'), 'it serves more operations than its peers'),
+    (('snaptrim', 'compaction'), 'it removes deleted snapshots'),
+    # The most significant one.
+    (('snaptrim', 'object'), 'it removes deleted snapshots'),
+    # Another primary has another drive, host and network.
+    (('network', 'load'), ''), (('host', 'object'), ''), (('drive',), ''), (('cpu', 'client'), ''),
+    (('full', 'load'), ''), (('deep_scrub',), ''), ((), '')])
+def test_causes_that_another_primary_would_inherit(codes: Tuple[str, ...], text: str) -> None:
+    found = futile({3: codes})
+    assert found.keys() == ({3} if text else set())
+    assert found.get(3, '').startswith(text)
+
+
+def test_codes_of_causes_are_those_of_the_watch() -> None:
+    from perfguard.mitigation.evidence import _FUTILE, _OF_OSD
+    source = inspect.getsource(causes)
+    for code in {*_FUTILE, *_OF_OSD}:
+        assert re.search(r"['(\[]%s'" % code, source), code

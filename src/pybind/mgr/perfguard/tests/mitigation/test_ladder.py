@@ -40,6 +40,7 @@ class World:
     campaign_flag: bool = False
     campaign_still: bool = False
     mixed: FrozenSet[int] = frozenset()
+    futile: Dict[int, str] = field(default_factory=dict)
     #: The commands are lost.
     deaf: bool = False
     now: float = 1e6
@@ -57,6 +58,7 @@ class World:
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_flag,
                           self.campaign_still, mixed=self.mixed,
+                          futile=self.futile,
                           ordered_flags=frozenset(self.flags & self.ordered))
 
     def turn(self, seconds: float = 1.0) -> None:
@@ -734,8 +736,57 @@ def test_affinity_is_lowered_again_only_after_a_rest() -> None:
         world.run(15)
         world.evidence = Evidence()
         world.run(15)
-    assert 2 <= sum(put.value == '0' for put in world.puts) <= 3, '600 s, a rest of 200 s'
+    assert sum(put.value == '0' for put in world.puts) == 2, '600 s, a rest of 200 s'
     assert untouched(world)
+
+
+def lowered_and_given_back(world: World) -> None:
+    before = len(world.puts)
+    world.evidence = Evidence(slow_osds={3: 'x'})
+    world.run(15)
+    world.evidence = Evidence()
+    world.run(15)
+    assert [put.value for put in world.puts[before:]] == ['0', '1']
+
+
+def test_an_osd_that_is_slow_only_while_it_leads_pgs_is_not_lowered_again_and_again() -> None:
+    """Once its affinity is lowered, nothing is slow, so it is given back, and so on."""
+    world = World(policy=ACT)
+    first = world.now
+    for _ in range(2):
+        lowered_and_given_back(world)
+        world.now += 3600.0
+    world.evidence = Evidence(slow_osds={3: 'x'})
+    world.run(30)
+    assert untouched(world) and world.stages() == {'primary affinity3': 'limited'}
+    assert world.state.steps[0].note.startswith(
+        'it was lowered and given back 2 times within a day: ')
+    world.evidence = Evidence()
+    world.run(30)
+    world.now = first + 86430.0
+    lowered_and_given_back(world)
+
+
+def test_an_operator_who_switches_the_option_off_and_on_has_an_osd_judged_anew() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
+    for _ in range(4):
+        world.policy = ACT
+        world.run(15)
+        assert lowered(world) == [3]
+        world.policy = Policy('act', SECONDS)
+        world.run(15)
+        assert untouched(world)
+        world.now += 3600.0
+
+
+def test_no_affinity_is_lowered_where_that_would_not_help() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 4: 'y'}), futile={3: 'its load'})
+    world.run(60)
+    assert lowered(world) == [4] and world.stages()['primary affinity3'] == 'limited'
+    assert [step.note for step in world.state.steps if step.subject == '3'] == ['its load']
+    world.futile, world.evidence = {4: 'its load'}, Evidence(slow_osds={4: 'y'})
+    world.run(30)
+    assert lowered(world) == [4], 'its load is lower because of its affinity'
 
 
 @pytest.mark.parametrize('osds, zero, lowered_now', [
