@@ -201,6 +201,25 @@ def _stays(draft: Draft, pgid: str, flight: Flight) -> bool:
             and not any(osd in osds and osds[osd].is_down_but_in for osd in flight.targets))
 
 
+def follow_late_releases(draft: Draft) -> Draft:
+    """Abort once more if releases from before the abort take effect: a replaced mgr repeats its
+    unanswered commands as soon as it connects to a mon (MonClient), maybe hours later."""
+    late: Dict[str, Flight] = {}
+    for pgid in draft.campaign.recalled if draft.campaign.phase is Phase.ABORTED else ():
+        pin, entry = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        if pin is not None and entry != pin.entry and entry in (pin.before, pin.leads_to):
+            late[pgid] = Flight(draft.now, entry, confirmed=draft.now, pin=pin)
+    if not late:
+        return draft
+    # Once: operators may remove a pin themselves.
+    left = tuple(pgid for pgid in draft.campaign.recalled if pgid not in late)
+    return draft.set(in_flight={**draft.campaign.in_flight, **late}, recalled=left, held=False,
+                     ended=None).event(
+        'release', '%s released after the abort: %s' % (pgs_are(len(late)), listed(sorted(late))),
+        'commands from before the abort took effect, for example those of an mgr that was replaced'
+    ).enter(Phase.ABORTING, 'pinning back what was released late')
+
+
 def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     """Pin PGs in flight (`only` these) back to where their data is.
 
@@ -213,6 +232,7 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     if not back:
         return draft
     pins: Dict[str, PinRecord] = {}
+    recalled = {pgid for pgid in campaign.recalled if draft.pin_of(pgid) is not None}
     actions: List[SetEntry] = []
     forgotten: List[str] = []
     stuck: List[str] = []
@@ -233,6 +253,8 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
             pins[pgid] = pin
             # A release that the OSDMap does not show yet may be in it a moment later.
             unseen = flight.confirmed is None
+            if unseen or flight.sent > 1:
+                recalled.add(pgid)
             present = flight.entry if unseen else draft.seen.osdmap.entry(pgid)
             actions.append(SetEntry(pgid, pin.entry, present))
     draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *stuck, *foreign])
@@ -240,7 +262,8 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     return draft.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
                                 if pgid not in back},
                      pinning={**campaign.pinning, **dict.fromkeys(pins, Sent(draft.now))},
-                     pins_sent=draft.now, released=campaign.released + len(forgotten))
+                     recalled=tuple(sorted(recalled)), pins_sent=draft.now,
+                     released=campaign.released + len(forgotten))
 
 
 def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str],

@@ -17,7 +17,7 @@ from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Stop, spread
 from .draft import CampaignDecision, Draft, Rule, flight_osds, has_own_crush
-from .flights import follow_flights, pin_back
+from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
@@ -52,8 +52,12 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
           observation: Observation, options: Options) -> CampaignDecision:
     """One turn of a campaign that is active or held. `moves`: the moves of releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
-    return draft.then(_note_blocked, audit, follow_flights, _STEPS[campaign.phase],
+    return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, _step,
                       _count_turn, _report_evacuation).decision()
+
+
+def _step(draft: Draft) -> Draft:
+    return _STEPS[draft.campaign.phase](draft)
 
 
 def _note_blocked(draft: Draft) -> Draft:

@@ -58,7 +58,8 @@ STATES: Mapping[Phase, State] = {
                 Phase.PINNING: 'what was in flight is pinned back, and a rollback was ordered'},
         {'abort': Phase.ABORTING, 'rollback': Phase.ABORTING}),
     Phase.ABORTED: State(
-        'nothing; while PGs are pinned, ' + MOVING, {},
+        'nothing; while PGs are pinned, ' + MOVING,
+        {Phase.ABORTING: 'a release from before the abort takes effect late'},
         {'prepare': Phase.PREPARED, 'resume': Phase.PINNING, 'finish': Phase.FINISHING,
          'rollback': Phase.ABORTING}),
 }

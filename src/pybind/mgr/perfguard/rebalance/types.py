@@ -326,6 +326,9 @@ class Campaign:
     #: recovered since; how many more there were.
     undersized_pgs: Tuple[str, ...] = ()
     undersized: int = 0
+    #: PGs that were pinned back although a command with their release was not read back: the mons
+    #: may still receive it, for example from an mgr that was replaced.
+    recalled: Tuple[str, ...] = ()
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.

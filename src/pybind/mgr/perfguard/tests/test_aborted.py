@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """An aborted campaign stays still, and what becomes of the pins that it leaves."""
 import errno
-from typing import Any, List, Mapping
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import pytest
 
 from perfguard.advise.controller import EVERY_SECONDS
 from perfguard.advise.report import AdviseOrder
 from perfguard.cluster.inventory import Inventory
+from perfguard.cluster.types import Reply
 from perfguard.errors import Refused
 from perfguard.rebalance import pinning
 from perfguard.rebalance.types import Flight
@@ -15,7 +16,7 @@ from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 from perfguard.tables import pgs
 
-from .fakes.cluster import BALANCER, FakeCluster
+from .fakes.cluster import BALANCER, Crash, FakeCluster
 from .fakes.driver import Driver
 from .rebalance.test_joining import waiting
 
@@ -283,3 +284,116 @@ def just_arrived(driver: Driver) -> List[str]:
     return [pgid for pgid, flight in flights(driver).items() if flight.seen_remapped
             and driver.cluster.pg[pgid].temp is None
             and driver.cluster.pg[pgid].up == driver.cluster.pg[pgid].data]
+
+
+# ---- releases that take effect after the abort
+
+def cut_off(driver: Driver) -> List[Dict[str, Any]]:
+    """Run until an mgr releases PGs whose network is cut; returns the commands, which no mon has
+    received yet."""
+    cluster, run = driver.cluster, driver.cluster.run
+    lost: List[Dict[str, Any]] = []
+
+    def cut(commands: Sequence[Mapping[str, Any]]) -> List[Any]:
+        if not any('upmap' in command['prefix'] for command in commands):
+            return run(commands)
+        lost.extend(dict(command) for command in commands)
+        return [Reply(None, error='no answer') for _ in commands]
+
+    setattr(cluster, 'run', cut)
+    driver.run_until(lambda: bool(lost))
+    setattr(cluster, 'run', run)
+    return lost
+
+
+def lately_aborted(again: bool = False) -> Tuple[Driver, List[Dict[str, Any]]]:
+    """Another mgr takes over and aborts; with `again`, once it has repeated the releases."""
+    driver = Driver(FakeCluster(pgs=48, hosts=12, backfill_seconds=30.0))
+    driver.to_pinned()
+    driver.ask('start')
+    lost = cut_off(driver)
+    driver.restart()
+    driver.run(2)
+    if again:
+        driver.run_until(lambda: any(flight.seen_remapped for flight in flights(driver).values()))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(60)
+    assert driver.cluster.moved == [] and 'norebalance' not in driver.cluster.flags
+    return driver, lost
+
+
+def late_events(driver: Driver) -> List[str]:
+    return [event['what'] for event in driver.loop.published.events
+            if 'after the abort' in event['what']]
+
+
+@pytest.mark.parametrize('again', [False, True])
+def test_late_releases_of_a_replaced_mgr_move_nothing(again: bool) -> None:
+    """Its unanswered commands are repeated when it connects to a mon again."""
+    driver, lost = lately_aborted(again)
+    cluster, entries = driver.cluster, driver.cluster.entries()
+    cluster.run(lost)
+    assert cluster.entries() != entries
+    driver.run_until(lambda: driver.phase == 'ABORTING')
+    assert driver.status['in_flight'] > 0
+    driver.run_to('ABORTED')
+    driver.run(60)
+    assert cluster.moved == [] and cluster.entries() == entries and cluster.clean()
+    assert 'norebalance' not in cluster.flags and HELD in cluster.checks
+    assert driver.loop.rebalance.pins.keys() == entries.keys()
+    [text] = late_events(driver)
+    assert '%s released after the abort' % pgs(len(released(lost))) in text.replace(' are', '')
+    assert [row['phase'] for row in driver.history] == ['ABORTED']
+    driver.ask('resume')
+    driver.run_to('DONE', 3000)
+    assert cluster.entries() == {} and driver.status['released'] == driver.status['total']
+
+
+def released(lost: Sequence[Mapping[str, Any]]) -> List[str]:
+    return sorted({command['pgid'] for command in lost if 'upmap' in command['prefix']})
+
+
+def test_late_releases_are_pinned_back_through_failovers() -> None:
+    driver, lost = lately_aborted()
+    cluster, entries = driver.cluster, driver.cluster.entries()
+    half = len(lost) // 2
+    driver.restart()
+    for part in (lost[:half], lost[half:]):
+        cluster.run(part)
+        for _ in range(8):
+            driver.restart()
+            driver.turn()
+            driver.turn()
+        driver.run_to('ABORTED')
+    driver.run(60)
+    assert cluster.moved == [] and cluster.entries() == entries
+    assert len(late_events(driver)) == 2
+
+
+def test_a_pin_that_operators_remove_is_set_again_once_at_most() -> None:
+    driver, lost = lately_aborted()
+    cluster = driver.cluster
+    [pgid, *_] = released(lost)
+    other = next(pgid for pgid in cluster.entries() if pgid not in released(lost))
+    for removed, again in ((other, False), (pgid, True), (pgid, False)):
+        cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': removed}])
+        driver.run(60)
+        assert (removed in cluster.entries()) == again
+
+
+@pytest.mark.parametrize('at', [1, 2, 4, 7, 10, 13])
+def test_late_releases_are_pinned_back_by_the_next_mgr_if_one_dies(at: int) -> None:
+    """Before each write and command."""
+    driver, lost = lately_aborted()
+    cluster, entries, fault = driver.cluster, driver.cluster.entries(), driver.cluster.fault
+    cluster.run(lost)
+    fault.count, fault.at = 0, at
+    with pytest.raises(Crash):
+        driver.run(30)
+    fault.at = None
+    cluster.tick()
+    driver.restart()
+    driver.run(60)
+    assert driver.phase == 'ABORTED' and cluster.moved == [] and cluster.entries() == entries
+    assert 'norebalance' not in cluster.flags and HELD in cluster.checks
