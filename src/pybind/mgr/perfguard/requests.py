@@ -30,6 +30,9 @@ PATIENCE_SECONDS = 30.0
 #: Seconds for which a command waits until the loop has taken its promise: other commands of this
 #: module wait meanwhile.
 CONFIRM_SECONDS = 2.0
+#: Seconds after which a promise that no mgr has taken is not executed anymore: the mgr hung, or the
+#: module was disabled, and the operator does not expect it now.
+PROMISE_SECONDS = 3600.0
 #: Seconds for which the same order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
 LATE_SECONDS = 300.0
@@ -45,6 +48,14 @@ class Promise(Protocol):
     @property
     def effects(self) -> str:
         """The document that has changed once it is executed."""
+
+    @property
+    def text(self) -> str:
+        """As in events."""
+
+    @property
+    def only_stops(self) -> bool:
+        """It only stops movement, and so never expires."""
 
 
 class AnsweredOrder(Protocol):
@@ -67,6 +78,11 @@ class Promised:
     #: The loop has executed or refused it.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
+
+    def is_stale(self, now: float) -> bool:
+        """Its key ends with the time at which it was stored, in ns."""
+        return not self.promise.only_stops \
+            and now - int(self.key.rpartition('/')[2]) / 1e9 > PROMISE_SECONDS
 
 
 @dataclass
@@ -111,6 +127,8 @@ class Requests:
         self._left: Optional[PendingOrder] = None
         self._left_at = 0.0
         self.confirm_seconds = CONFIRM_SECONDS
+        #: Texts on promises that have expired, until the next one is executed.
+        self.remarks: List[str] = []
 
     # ---- promises
 
@@ -155,10 +173,14 @@ class Requests:
         if promised.refused is not None:
             raise promised.refused.anew()
 
+    def stale(self, now: float) -> List[Promised]:
+        return [each for each in list(self._promised) if each.is_stale(now)]
+
     def take(self, promised: Promised) -> None:
         """It is executed in this turn, or refused after all."""
         self._promised.remove(promised)
         self._taken.append(promised)
+        self.remarks = []
 
     def drop(self, promised: Promised) -> None:
         """It was refused: no later mgr may execute it, even if this turn fails."""

@@ -11,8 +11,8 @@ sets it aside before a turn fails on it.
 import contextlib
 import json
 import time
-from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
-                    TypeVar)
+from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence,
+                    Set, Tuple, TypeVar)
 
 from .codec import Malformed, decode
 from .tables import listed
@@ -45,8 +45,10 @@ class KeyValue(Protocol):
 class Store:
     """Documents (anything json can hold) by name. For one thread, except `note`."""
 
-    def __init__(self, kv: KeyValue) -> None:
+    def __init__(self, kv: KeyValue, clock: Callable[[], float] = time.time) -> None:
         self._kv = kv
+        self._clock = clock
+        self._last_note = 0
         #: Documents and notes that were set aside since the module started, with the reason, but
         #: for those that a caller has reported.
         self.damaged: List[Tuple[str, str]] = []
@@ -218,12 +220,14 @@ class Store:
             self._kv.set_store(key, value)
 
     def note(self, prefix: str, document: Any) -> str:
-        """Write a small document once, under a new name; returns the key.
+        """Write a small document once, under a new name; returns the key, which ends with the time
+        in nanoseconds.
 
-        One write, and safe from any thread: for requests that must survive between the answer of a
+        One write, from one thread at a time: for requests that must survive between the answer of a
         command and the next turn of the loop.
         """
-        key, value = '%s/%020d' % (prefix, time.time_ns()), json.dumps(document)
+        self._last_note = max(self._last_note + 1, int(self._clock() * 1e9))
+        key, value = '%s/%020d' % (prefix, self._last_note), json.dumps(document)
         self._kv.set_store(key, value)
         self._noted[key] = value
         return key

@@ -14,7 +14,8 @@ from ..observation import Observation
 from ..options import Options
 from ..probe.plan import RunOrder
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import (CLOSING, SAFE, PendingOrder, Promised, losses, next_request, refuse)
+from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, PendingOrder, Promised, losses,
+                        next_request, refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 class Answering:
     """1. `check`: a promise, in the thread of its command, before it is queued.
-    2. `revert`, `keep`: the promises that were journalled when their commands returned.
+    2. `expire`, `revert`, `keep`: the promises that were journalled when their commands returned.
     3. `answer`: the orders whose commands wait.
     4. `shut_down_further`: the next step of a shutdown.
     """
@@ -51,6 +52,23 @@ class Answering:
         refuse_bad_options(request, self._jobs.options(), pools)
         if request.verb == 'set' and seen.campaign is not None:
             refuse_bad_settings(seen.campaign, request, self._options(), pools)
+
+    def expire(self, now: float) -> None:
+        """Drop promises that no mgr has taken for too long."""
+        stale = self._requests.stale(now)
+        if not stale or not self._jobs.may_write():
+            return
+        remarks = []
+        for each in stale:
+            self._requests.take(each)
+            self._requests.drop(each)
+            why = 'no mgr has taken it within %d minutes (it may be given again)' % (
+                PROMISE_SECONDS / 60)
+            each.refused = Refused(errno.ETIMEDOUT, '%s has expired: %s' % (each.promise.text, why))
+            each.done.set()
+            self._note(Event('refused', each.promise.text + ' has expired', why))
+            remarks.append(str(each.refused))
+        self._requests.remarks = remarks
 
     def revert(self) -> None:
         """Mitigations that operators revert."""

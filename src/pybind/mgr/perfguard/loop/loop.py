@@ -198,6 +198,7 @@ class Loop:
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
+        self._answering.expire(self._clock())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
@@ -233,7 +234,8 @@ class Loop:
         self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
-        remarks = [*self.shutdown.remarks, *self._remarks(), *self.jobs.remarks]
+        remarks = [*self.shutdown.remarks, *self.requests.remarks, *self._remarks(),
+                   *self.jobs.remarks]
         self._publishing.publish(
             self.jobs, seen, options, self._turn_seconds,
             self._rest() + LATE_TURNS * max(options.loop_interval, options.campaign_interval),

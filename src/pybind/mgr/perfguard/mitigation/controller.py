@@ -137,7 +137,7 @@ class Mitigating:
 
     def revert(self, request: Revert) -> None:
         """For the loop: the next turn undoes the rung."""
-        self._note(Event('request', 'mitigation revert %d' % request.rung, 'by command'))
+        self._note(Event('request', request.text, 'by command'))
         self._state = ladder.revert(self._state, request.rung)
 
     # ---- Turn

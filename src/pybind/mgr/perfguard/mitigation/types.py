@@ -256,3 +256,8 @@ class Revert:
     #: executed.
     document: ClassVar[str] = 'reverts'
     effects: ClassVar[str] = 'mitigation'
+    only_stops: ClassVar[bool] = False
+
+    @property
+    def text(self) -> str:
+        return 'mitigation revert %d' % self.rung

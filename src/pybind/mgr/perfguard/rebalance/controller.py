@@ -178,8 +178,7 @@ class RebalanceController:
             if not again:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
             return refused
-        self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
-                                                           request.code))), 'by command'))
+        self._note(Event('request', request.text, 'by command'))
         if request.verb == 'prepare':
             self.campaigns.begin(seen)
         else:

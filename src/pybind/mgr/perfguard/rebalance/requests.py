@@ -39,6 +39,14 @@ class Request:
         if self.verb not in VERBS:
             raise ValueError('unknown verb %r' % self.verb)
 
+    @property
+    def text(self) -> str:
+        return ' '.join(filter(None, ('rebalance', self.verb, self.code)))
+
+    @property
+    def only_stops(self) -> bool:
+        return self.verb in ('pause', 'abort')
+
 
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',

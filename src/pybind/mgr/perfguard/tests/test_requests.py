@@ -11,6 +11,7 @@ import pytest
 from perfguard import requests as module
 from perfguard.cluster.tool_thread import ToolJob
 from perfguard.errors import Refused
+from perfguard.mitigation.types import Revert
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Request
 from perfguard.requests import Requests
@@ -163,3 +164,19 @@ def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
     requests.load()
     requests.settle(lambda document: True)
     assert requests.load() == [] and len(requests.promised(Request.document)) == 1
+
+
+@pytest.mark.parametrize('promise, expires', [
+    (Request('prepare'), True), (Request('resume'), True), (Request('finish', keep=True), True),
+    (Request('pause'), False), (Request('abort'), False), (Revert(1), True)])
+def test_a_promise_expires_unless_it_only_stops_movement(promise: Any, expires: bool) -> None:
+    requests = Requests(Store(MemoryKv(), lambda: 1000.0))
+    promised = requests.put(promise)
+    assert requests.stale(1000.0 + module.PROMISE_SECONDS) == []
+    assert requests.stale(1001.0 + module.PROMISE_SECONDS) == ([promised] if expires else [])
+
+
+def test_notes_of_the_same_instant_have_different_keys() -> None:
+    store = Store(MemoryKv(), lambda: 1000.0)
+    keys = [store.note('requests', {}) for _ in range(3)]
+    assert len(set(keys)) == 3 and keys == sorted(keys)

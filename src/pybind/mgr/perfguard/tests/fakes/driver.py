@@ -62,8 +62,12 @@ class Driver:
 
     def _new_loop(self) -> Loop:
         self.tools: Any = self.new_tools()
-        loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
-                    clock=lambda: self.cluster.now + self.cluster.ahead, tools=self.tools)
+
+        def clock() -> float:
+            return self.cluster.now + self.cluster.ahead
+
+        loop = Loop(self.cluster, Store(self.kv, clock), lambda: self.options, clock=clock,
+                    tools=self.tools)
         # Turns run in the thread of the commands.
         loop.requests.confirm_seconds = 0.0
         loop.load()

@@ -321,6 +321,65 @@ def test_requests_noted_before_the_answer_survive() -> None:
     assert not [key for key in driver.kv.data if key.startswith('requests')]
 
 
+@pytest.mark.parametrize('seconds, executed', [(3500.0, True), (3700.0, False),
+                                               (30 * 86400.0, False)])
+def test_a_request_that_no_mgr_has_taken_for_an_hour_expires(
+        seconds: float, executed: bool) -> None:
+    """The mgr hung, the operator gave up and disabled the module, and enables it again."""
+    driver = Driver()
+    found = driver.cluster.foreign()
+    driver.ask('prepare')
+    driver.cluster.now += seconds
+    driver.restart()
+    driver.run(6)
+    assert driver.phase == ('PREPARED' if executed else 'IDLE')
+    assert not [key for key in driver.kv.data if key.startswith('requests')]
+    if executed:
+        return
+    text = 'rebalance prepare has expired'
+    assert driver.cluster.foreign() == found
+    assert whats(driver, 'refused') == [text] and text in ' '.join(driver.loop.status()['reasons'])
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert text not in ' '.join(driver.loop.status()['reasons'])
+
+
+def test_an_old_request_to_start_moves_nothing() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('start')
+    driver.cluster.now += 7200.0
+    driver.restart()
+    driver.run(30)
+    assert driver.phase == 'PINNED' and driver.cluster.moved == []
+
+
+def test_an_old_request_to_abort_is_executed() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    driver.ask('abort')
+    driver.cluster.now += 86400.0
+    driver.restart()
+    driver.run_to('ABORTED')
+
+
+def test_a_request_expires_only_once_its_note_can_be_removed() -> None:
+    """Otherwise the next mgr would load it again, and report it again."""
+    driver = Driver()
+    driver.ask('prepare')
+    driver.cluster.now += 7200.0
+    driver.restart()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.loop.jobs, 'may_write', lambda: False)
+        driver.run(3)
+        assert driver.phase == 'IDLE'
+        assert [key for key in driver.kv.data if key.startswith('requests')]
+        assert whats(driver, 'refused') == []
+    driver.run(3)
+    assert driver.phase == 'IDLE' and len(whats(driver, 'refused')) == 1
+    assert not [key for key in driver.kv.data if key.startswith('requests')]
+
+
 def test_a_request_that_no_longer_fits_is_noted() -> None:
     """It was answered by what the last turn had shown."""
     driver = Driver()
