@@ -7,7 +7,8 @@ An expansion that was begun with upmap-remapped.py or pgremapper, or in part by 
 pg_upmap_items entries, and the OSDMap does not contain their purpose. The shares of the OSDs show
 it: a pair is a pin if it keeps a shard away from an OSD that is more than one PG below its share,
 on an OSD that has its share. A pair that takes a shard from an OSD that has its share belongs to a
-balanced state. Unclear entries are left alone, with the reason.
+balanced state. Unclear entries are left alone, with the reason. A PG that its upmap keeps on a
+drained OSD is always a pin, or unclear.
 
 Upmaps are exported and imported as pgremapper does: a list of
 {"pgid": "1.1", "mapping": {"from": 100, "to": 42}}, one for each pair. Imported pairs become the
@@ -15,18 +16,20 @@ goals of a campaign, so PGs move under its caps and stop conditions.
 """
 import errno
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import (AbstractSet, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set,
+                    Tuple, Union)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import (Balancing, Document, Items, Json, Osd, OsdMap, OsdSet, Pair, Pool,
-                             Space, UpmapEntry, pool_of)
+from ..cluster.types import (NO_ENTRY, Balancing, Document, Items, Json, Osd, OsdMap, OsdSet, Pair,
+                             Pool, Space, UpmapEntry, pool_of)
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..upmap.balance import PlacedPg, balance
 from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, with_down_osds
-from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason
+from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
@@ -40,6 +43,7 @@ SHARE_PGS = 1.0
 NAMED = 50
 VECTOR = 'a pg_upmap entry hides where CRUSH places the PG'
 LACKING = 'OSDs are down, and it is not known which of them the PG lacks'
+NO_OTHER = 'it is on an OSD that is drained, and no other can take its place'
 BALANCED = 'the pool is balanced with its upmaps'
 NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
 NOT_COVERED = "the balancer does not cover the pool, and the upmap may have been set by hand " \
@@ -167,6 +171,8 @@ class _PoolUpmaps:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
         self._raws = raws
         self._out = out_osds(osdmap.osds)
+        #: OSD -> PGs that it gets from drained ones.
+        self._given: 'Counter[int]' = Counter()
         self._modelled = crush.balances(pool.crush_rule, pool.size)
         if self._modelled:
             # No PG may move: only the shares are computed.
@@ -197,13 +203,54 @@ class _PoolUpmaps:
             return AMBIGUOUS
         items = entry.items if entry.vector is None else self._pairs(raw, up)
         pinning, why = self._pinning(items, raw, up)
-        if not pinning:
-            return why or BALANCED
+        drained = frozenset(osd for osd in up if osd not in raw and self._drained(osd))
         before = UpmapEntry(tuple(pair for pair in items if pair not in pinning))
         before = lawful(before, raw, self._pool, self._crush, self._out)
-        if apply_entry(raw, before, self._out) == up:
+        there = apply_entry(raw, before, self._out)
+        if drained and (not pinning or there == up or not drained.isdisjoint(there)):
+            found = None if why else self._leaving(pgid, raw, up, drained)
+            if found is None:
+                return why or NO_OTHER
+            before = found
+        elif not pinning:
+            return why or BALANCED
+        elif there == up:
             return 'without it the PG would not move'
         return PinRecord(before, entry, raw if entry.vector is not None else None)
+
+    def _leaving(self, pgid: str, raw: OsdSet, up: OsdSet,
+                 drained: AbstractSet[int]) -> Optional[UpmapEntry]:
+        """The entry with which only the shards on drained OSDs move, since their pairs do not show
+        where to: two groups of a rule that chooses several OSDs in a bucket may have changed
+        places. If no OSD can take them, the PG moves to where CRUSH places it; None: it cannot."""
+        wanted = up
+        for position, osd in enumerate(up):
+            if osd in drained:
+                wanted = next(self._replaced(wanted, position, raw), wanted)
+        if drained.isdisjoint(wanted):
+            pin = plan_pin(self._pool, up, wanted, self._osdmap.entry(pgid), self._osdmap.osds,
+                           self._crush, raw=raw, out=self._out)
+            if isinstance(pin, Pin):
+                self._given.update(set(wanted) - set(up))
+                return pin.entry
+        return NO_ENTRY if self._pool.is_complete(raw) and all(map(self._takes, raw)) else None
+
+    def _replaced(self, osds: OsdSet, position: int, raw: OsdSet) -> Iterator[OsdSet]:
+        """Legal sets with another OSD at a position: first that of CRUSH, then those that lack most
+        PGs."""
+        ideal, count = self._balance.targets.ideal, self._balance.before
+        for osd in sorted(ideal, key=lambda osd: (
+                osd not in raw, count.get(osd, 0) + self._given[osd] - ideal[osd], osd)):
+            tried = (*osds[:position], osd, *osds[position + 1:])
+            if osd not in osds and self._takes(osd) and broken_rule(
+                    self._pool, tried, self._crush, self._out) is None:
+                yield tried
+
+    def _takes(self, osd: int) -> bool:
+        """Whether an OSD can receive a PG now."""
+        row = self._osdmap.osds.get(osd)
+        return row is not None and row.is_up_and_in and not row.fullness \
+            and not self._drained(osd)
 
     def _pairs(self, raw: OsdSet, up: OsdSet) -> Items:
         """A vector as pairs, without those that only exchange shards."""

@@ -9,6 +9,7 @@ from perfguard.cluster.ports import NoFuture, Outlook
 from perfguard.cluster.types import OsdMap
 from perfguard.errors import Refused
 from perfguard.rebalance.types import Change, ChangeStage
+from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import FakeReply
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -109,6 +110,17 @@ def test_an_upmap_of_others_that_leads_to_a_drained_osd_meanwhile_is_named() -> 
     [why] = [event['why'] for event in driver.loop.published.events
              if event['what'] == 'the CRUSH weight of osd.3 stays 0.0001']
     assert 'PG 1.1 (an upmap keeps it on osd.3)' in why and weight(driver, 3) == 0.0001
+
+
+def test_pgs_whose_goals_cannot_be_written_leave_a_drained_osd(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end where CRUSH places them, instead of staying for the balance."""
+    monkeypatch.setattr('perfguard.rebalance.goals.plan_pin', lambda *_, **__: Unpinnable(''))
+    cluster = StrawCluster(pgs=24)
+    driver = Driver(cluster, replace(OPTIONS, target='balanced'))
+    driver.order('drain', 'osd.3')
+    driver.run_to('DONE', 900)
+    assert not any(3 in pg.data for pg in cluster.pg.values()) and weight(driver, 3) == 0.0
 
 
 def test_weight_0_waits_for_pgs_that_it_would_move_and_that_have_lost_an_osd() -> None:
