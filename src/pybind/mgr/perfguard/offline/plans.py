@@ -23,10 +23,14 @@ from ..rebalance.releasing import foreign_flags
 from ..rebalance.types import Holds, PinRecord
 from ..tables import pgs
 from ..upmap.down_osds import PoolUp, Raws
-from ..upmap.pins import INCOMPLETE, Unpinnable, plan_pin, skip_reason, stays
+from ..upmap.partial_pins import plan_partial_pin
+from ..upmap.pins import INCOMPLETE, Pin, Unpinnable, skip_reason, stays
 from ..upmap.semantics import as_line, entry_commands, out_osds
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
+
+
+DEGRADED = 'the PG is degraded and must recover first'
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class PinPlan:
     """The pins of all remapped PGs, by PG id."""
     #: The complete new entry of each PG whose entry changes; an empty one is a removal.
     entries: Mapping[str, UpmapEntry]
-    #: Why the others stay remapped.
+    #: Why PGs stay remapped, also those of which some shards are pinned.
     unpinnable: Mapping[str, str]
 
     def as_json(self) -> Json:
@@ -58,7 +62,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
 
     PGs which need no change are left out of the plan, so ``pgs`` may hold clean ones.
     """
-    out = out_osds(osdmap.osds)
+    out, absent = out_osds(osdmap.osds), osdmap.absent
     entries: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, str] = {}
     for pgid, up, acting, state in sorted(pgs, key=by_pgid):
@@ -66,18 +70,17 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
             continue
         pool = osdmap.pools.get(pool_of(pgid))
         reason = skip_reason(pool, pgid)
-        if reason is None and 'degraded' in state:
-            reason = 'the PG is degraded and must recover first'
-        if reason is None and pool is not None and stays(pool, up, acting):
+        if pool is not None and reason is None and not absent and stays(pool, up, acting):
             reason = INCOMPLETE
         if pool is None or reason:
             unpinnable[pgid] = reason or ''
             continue
-        pin = plan_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out=out)
-        if isinstance(pin, Unpinnable):
-            unpinnable[pgid] = pin.reason
-        elif pin.changed:
+        pin = plan_partial_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out)
+        if isinstance(pin, Pin) and pin.changed:
             entries[pgid] = pin.entry
+        left = pin.reason if isinstance(pin, Unpinnable) else pin.left
+        if left:
+            unpinnable[pgid] = DEGRADED if 'degraded' in state else left
     return PinPlan(entries, unpinnable)
 
 
@@ -148,7 +151,7 @@ def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
 def _why_not(row: PgSets, pool: Pool) -> str:
     """Why a pin must wait; '': it may be released."""
     if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
-        return 'the PG is degraded and must recover first'
+        return DEGRADED
     if row.up != row.acting:
         return INCOMPLETE if stays(pool, row.up, row.acting) else 'the PG is moving already'
     return ''

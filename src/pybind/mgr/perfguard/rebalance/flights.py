@@ -6,7 +6,8 @@ from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
-from ..upmap.pins import INCOMPLETE, Pin, plan_pin, stays
+from ..upmap.partial_pins import plan_partial_pin
+from ..upmap.pins import INCOMPLETE, Pin, stays
 from .draft import Draft
 from .moves import move_between
 from .pinning import is_mixture
@@ -304,8 +305,8 @@ def _way_back(draft: Draft, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
     if pgid not in draft.seen.osdmap.pg_temp:
         return pin  # the OSDMap does not show the release: its data is where the old pin says
     present = draft.seen.osdmap.entry(pgid)
-    result = plan_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                      draft.seen.crush, out=draft.out)
+    result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
+                              draft.seen.crush, out=draft.out)
     if not isinstance(result, Pin):
         return None
     return replace(pin, entry=result.entry)

@@ -90,7 +90,9 @@ def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool
     known = campaign.goals.partition(':')[2]
     return (not still_holds(known, now) or not _absent(known).isdisjoint(
         osd.id for osd in osdmap.osds.values() if osd.up)
-            or any(pgid not in campaign.in_flight for pgid in pins.without_goal))
+            # The others have yet to peer, or to recover.
+            or any(pgid not in campaign.in_flight and pgid not in osdmap.pg_temp
+                   for pgid in pins.without_goal))
 
 
 def _absent(known: str) -> FrozenSet[int]:

@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
-from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Pool, UpmapEntry
+from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
-from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, plan_pin, skip_reason, without
+from ..upmap.partial_pins import plan_partial_pin
+from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .draft import Draft
@@ -16,8 +17,8 @@ from .holds import NOREBALANCE, gives_way
 from .tranches import pin_limit, too_many
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
-#: Each OSD of the acting set has a degraded PG, which may be this one. The pin is retried in every
-#: turn, and norebalance stays set until it succeeds.
+#: Each OSD of the acting set has a degraded PG, which may be this one, and not all of its shards
+#: can be pinned. The pin is retried in every turn, and norebalance stays set until it succeeds.
 DEGRADED = 'degraded, or on OSDs with degraded PGs, which must recover first'
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 SEND_TIMES = 2
@@ -376,19 +377,18 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     reason = skip_reason(pool, pgid)
     if reason is None and draft.stays(pgid, pool, place):
         reason = INCOMPLETE
-    if reason is None and may_be_degraded(place.acting, draft.seen.degraded_osds):
-        reason = DEGRADED
     if reason is not None:
         return PgPlan(pgid, reason)
     present = draft.seen.osdmap.entry(pgid)
-    result = plan_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                      draft.seen.crush, out=draft.out)
+    result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
+                              draft.seen.crush, out=draft.out)
     if isinstance(result, Unpinnable):
-        return PgPlan(pgid, result.reason)
+        degraded = may_be_degraded(place.acting, draft.seen.degraded_osds)
+        return PgPlan(pgid, DEGRADED if degraded else result.reason)
     if not result.changed:
         return PgPlan(pgid)
     old = draft.pin_of(pgid)
-    raw = raw_from_up(place.up, present, draft.out)
+    raw = _raw(draft, pool, place, present)
     before = _before(draft, pool, present, raw) if old is None else old.before
     if result.entry == before:
         return PgPlan(pgid, action=SetEntry(pgid, before, _with_late(present, sent, before)),
@@ -399,6 +399,12 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     return PgPlan(pgid, action=SetEntry(pgid, result.entry, _with_late(
         present, sent, result.entry)), pin=pin if old is None or old.entry != pin.entry
         else replace(old, raw=raw))
+
+
+def _raw(draft: Draft, pool: Pool, place: Placement, present: UpmapEntry) -> Optional[OsdSet]:
+    """Where CRUSH places a PG; None: not known, for example while one of its OSDs may be down."""
+    known = pool.is_complete(place.up) or not draft.lost
+    return raw_from_up(place.up, present, draft.out) if known else None
 
 
 def _with_late(present: UpmapEntry, sent: UpmapEntry, wanted: UpmapEntry) -> UpmapEntry:

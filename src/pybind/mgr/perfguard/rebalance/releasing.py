@@ -472,9 +472,10 @@ def receives(draft: Draft) -> Mapping[int, int]:
 
 
 def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:
-    """Whether the pin is in force and the targets are ready."""
+    """Whether the pin is in force, the PG in place, and the targets are ready."""
     pgid, campaign, osds = move.pgid, draft.campaign, draft.seen.osdmap.osds
-    if pgid in campaign.in_flight or pgid in campaign.pinning or draft.pin_of(pgid) is None:
+    if pgid in campaign.in_flight or pgid in campaign.pinning or draft.pin_of(pgid) is None \
+            or pgid in draft.seen.osdmap.pg_temp:
         return False
     if not move.known and campaign.in_flight:
         return False  # it may concern any OSD, so it is released alone

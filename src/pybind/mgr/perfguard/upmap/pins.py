@@ -23,6 +23,8 @@ class Pin:
     entry: UpmapEntry
     #: False: the present entry already does this.
     changed: bool
+    #: Why shards of the PG are not pinned; '': all of them are.
+    left: str = ''
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     """The entry which makes up = acting; never raises.
 
     Erasure coded pools compare by position, replicated ones as sets, unless ``exact`` asks for
-    acting's very order. ``entry`` is the PG's present one. ``crush`` None: legality under the
+    acting's very order. No pair fills the place of an OSD that is missing in ``up``; a pg_upmap
+    vector does. ``entry`` is the PG's present one. ``crush`` None: legality under the
     CRUSH rule is not checked. ``raw`` is the raw set where the caller knows it; it serves only
     where ``up`` does not show it, as behind a vector, and must be of this very CRUSH map. Pairs of
     ``entry``, or ``existing``, that still serve stay, in their order. ``out`` is out_osds(osds),
@@ -51,18 +54,18 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         return Unpinnable(reason)
     if up == acting or (not by_position and set(up) == set(acting)):
         return Pin(entry, False)
-    reason = _target_reason(acting, osds)
+    reason = target_reason(acting, osds)
     if reason is None and crush is not None:
         reason = broken_rule(pool, acting, crush, out)
     if reason:
         return Unpinnable(reason)
-    derived = raw_from_up(up, entry, out)
+    derived = raw_from_up(up, entry, out) if pool.is_complete(up) else None
     known = raw if derived is None else derived
     known = known and _in_order(pool, known, crush)
     acting = _in_order(pool, acting, crush, known or ())
-    if known is None:
+    if known is None or not pool.is_complete(known):
         return Pin(UpmapEntry(vector=acting), True)
-    return _wanted_entry(known, acting, entry, by_position, out, existing)
+    return pin_from_raw(known, acting, entry, by_position, out, existing)
 
 
 def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
@@ -100,7 +103,7 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
     entry if CRUSH places it there anyway; else the present one."""
     if entry.vector is None:
         return entry
-    pin = _wanted_entry(raw, up, entry, pool.erasure, out)
+    pin = pin_from_raw(raw, up, entry, pool.erasure, out)
     return entry if isinstance(pin, Unpinnable) else pin.entry
 
 
@@ -178,17 +181,19 @@ def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before:
 
 def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
     """Why the sets cannot be made equal regardless of the OSDs; None: they may be."""
+    if NO_OSD in acting:
+        return 'the acting set has a hole at position %d' % acting.index(NO_OSD)
     for name, osds in (('up', up), ('acting', acting)):
-        if NO_OSD in osds:
-            return 'the %s set has a hole at position %d' % (name, osds.index(NO_OSD))
-        if len(osds) != pool.size:
+        if len(osds) > pool.size or name == 'acting' and len(osds) < pool.size:
             return 'the %s set has %d OSDs, the pool\'s size is %d' % (name, len(osds), pool.size)
-        if len(set(osds)) != len(osds):
+        found = [osd for osd in osds if osd != NO_OSD]
+        if len(set(found)) != len(found):
             return 'the %s set contains an OSD twice: %s' % (name, list(osds))
     return None
 
 
-def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
+def target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
+    """Why a PG must not be pinned to these OSDs. One that is down keeps its place in CRUSH."""
     for osd_id in acting:
         osd = osds.get(osd_id)
         if osd is None or not osd.exists:
@@ -200,8 +205,9 @@ def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
     return None
 
 
-def _wanted_entry(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
-                  out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
+def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
+                 out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
+    """The pin that leads from a raw set to the acting set."""
     if raw == acting or (not by_position and set(raw) == set(acting)):
         return _pin(NO_ENTRY, entry)
     existing = existing or entry.items

@@ -17,7 +17,8 @@ from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import command
 from perfguard.offline.plans import plan_pins
 from perfguard.rebalance import tranches
-from perfguard.upmap.semantics import as_line, entry_commands
+from perfguard.upmap.pins import INCOMPLETE
+from perfguard.upmap.semantics import apply_entry, as_line, entry_commands
 
 MODULES = Path(__file__).resolve().parents[3]
 
@@ -293,11 +294,25 @@ def test_clean_pgs_and_pgs_pinned_already_are_not_in_the_plan():
     assert not plan.entries and not plan.unpinnable
 
 
-def test_degraded_pgs_are_left_alone():
+@pytest.mark.parametrize('up, acting, left', [
+    ((0, 1, 2), (0, 1, 3), False), ((0, 4, 2), (0, 3), True), ((0, 4, 1), (0, 1), True)])
+def test_what_is_misplaced_in_degraded_pgs_is_pinned_and_the_rest_recovers(up, acting, left):
+    """norebalance does not defer their backfill."""
     osdmap = osdmap_from_dump(OSD_DUMP)
-    plan = plan_pins(osdmap, [PgSets('1.0', (0, 1, 2), (0, 1, 3),
-                                     'active+recovering+degraded+remapped')], None)
-    assert not plan.entries and 'degraded' in plan.unpinnable['1.0']
+    plan = plan_pins(osdmap, [PgSets('1.0', up, acting, 'active+recovering+degraded+remapped')],
+                     None)
+    assert bool(plan.unpinnable) == left and ('degraded' in plan.unpinnable.get('1.0', '')) == left
+    assert bool(plan.entries) != {1, 0}.issuperset(acting)
+    for entry in plan.entries.values():
+        assert set(acting) <= set(apply_entry(up, entry, ()))
+
+
+def test_a_pg_that_has_nowhere_to_move_is_named():
+    here = (0, 1, 2, 3)
+    plan = plan_pins(osdmap_from_dump(OSD_DUMP), [
+        PgSets('2.0', (0, 1, NO_OSD, 3), here), PgSets('2.2', (0, 5, NO_OSD, 3), here)], None)
+    assert plan.unpinnable == {'2.0': INCOMPLETE}
+    assert plan.entries == {'2.2': UpmapEntry(vector=here)}
 
 
 def test_package_imports_without_ceph():
@@ -363,10 +378,12 @@ def test_an_expansion_shows_what_it_moves(change):
 def test_a_change_names_pgs_that_are_not_pinned(change, monkeypatch):
     monkeypatch.setitem(FUTURE, '1.0', FuturePg((0, 1, 2), (0, 1)))
     monkeypatch.setitem(FUTURE, '1.1', FuturePg((0, 1, 3), (9, 1)))
+    monkeypatch.setitem(FUTURE, '1.2', FuturePg((0, 1), (9, 1, 3)))
     _, out, err = change('expand', '--format', 'json')
-    assert len(json.loads(out)['unpinnable']) == 2
+    assert [row['pgid'] for row in json.loads(out)['unpinnable']] == ['1.0', '1.2']
+    assert json.loads(out)['pg_upmap'] == {'1.1': [0, 1, 3]}
     assert 'PG 1.0 is remapped: CRUSH finds too few OSDs' in err
-    assert 'PG 1.1 moves at once: the up set has 2 OSDs' in err
+    assert 'PG 1.2 moves at once: the acting set has 2 OSDs' in err
 
 
 @pytest.mark.parametrize('kb, warned', [(1 << 30, False), (1 << 28, True)])
@@ -582,7 +599,7 @@ def test_a_change_after_which_an_osd_has_too_many_pgs_is_refused(change):
 
 def test_a_change_is_refused_if_many_pgs_would_move_at_once(change, monkeypatch):
     for seed in range(3):
-        monkeypatch.setitem(FUTURE, '1.%d' % seed, FuturePg((0, 1, 2), (9, 1)))
+        monkeypatch.setitem(FUTURE, '1.%d' % seed, FuturePg((0, 1), (9, 1, 2)))
     is_refused(change, '3 PGs of 3 that the change remaps cannot be pinned', 'expand')
 
 

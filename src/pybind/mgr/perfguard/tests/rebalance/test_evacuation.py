@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.rebalance import throttle
 from perfguard.status import EVACUATION, EVACUATION_SECONDS
+from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -120,13 +121,16 @@ def test_pgs_in_flight_are_pinned_back_where_latency_halts_all_movement(
 
 
 @pytest.mark.parametrize('phase', ['PINNED', 'PINNING'])
-def test_a_campaign_that_was_not_started_yields_once_all_others_are_pinned(phase: str) -> None:
+def test_a_campaign_that_was_not_started_yields_once_all_others_are_pinned(
+        phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = big()
     cluster = driver.cluster
     driver.to_pinned()
     pins = set(driver.loop.rebalance.pins)
     if phase == 'PINNING':
-        # Degraded PGs are pinned after their recovery.
+        # Degraded PGs that cannot be pinned now are pinned after their recovery.
+        monkeypatch.setattr('perfguard.rebalance.pinning.plan_partial_pin',
+                            lambda *_, **__: Unpinnable(''))
         cluster.degraded = set(cluster.pg)
         cluster.expand(share=1)
         cluster.report()

@@ -13,6 +13,8 @@ from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
+from perfguard.upmap.partial_pins import plan_partial_pin
+from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver
@@ -820,7 +822,8 @@ def test_a_fault_at_any_point_of_the_rollback(error: BaseException) -> None:
 
 def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PG that others remap between two bursts cannot be pinned until it has recovered."""
+    """A PG that others remap between two bursts, and that cannot be pinned until it has
+    recovered."""
     monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 4)
     driver = Driver(waiting())
     cluster = driver.cluster
@@ -828,6 +831,9 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
     data = cluster.pg['1.3'].data
     cluster.degraded.add('1.3')
+    monkeypatch.setattr('perfguard.rebalance.pinning.plan_partial_pin',
+                        lambda *args, **names: Unpinnable('') if cluster.degraded
+                        else plan_partial_pin(*args, **names))
     cluster.set_upmap('1.3', [(data[0], next(osd for osd in range(8) if osd not in data))])
     driver.run(5)
     for turn in range(70):

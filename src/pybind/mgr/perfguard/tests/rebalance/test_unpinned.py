@@ -31,19 +31,18 @@ def recovered(machine: Machine) -> None:
     machine.cluster.report()
 
 
-def test_degraded_pgs_are_still_to_be_pinned_and_nothing_moves_meanwhile() -> None:
+def test_degraded_pgs_are_pinned_and_nothing_is_released_until_they_have_recovered() -> None:
     machine = expanded()
     cluster = machine.cluster
     everything(machine)
     machine.ask('pin')
-    for _ in range(30):
-        machine.turn()
-        assert 'norebalance' in cluster.flags
-    assert machine.campaign.phase is Phase.PINNING and len(machine.campaign.unpinnable) == 12
-    recovered(machine)
     machine.to(Phase.PINNED)
     assert len(machine.pins) == 12 and not machine.campaign.unpinnable
     machine.ask('start')
+    for _ in range(30):
+        machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING and not cluster.moved
+    recovered(machine)
     machine.to(Phase.DONE)
     assert cluster.most_moving <= 4
 
@@ -65,7 +64,7 @@ def test_pgs_that_recover_from_a_lost_osd_raise_no_alarm() -> None:
 
 
 @pytest.mark.parametrize('phase', [Phase.PINNED, Phase.HOLDING, Phase.RELEASING])
-def test_degraded_pgs_of_a_later_change_keep_norebalance(phase: Phase) -> None:
+def test_degraded_pgs_of_a_later_change_are_pinned(phase: Phase) -> None:
     machine = pinned() if phase is Phase.PINNED else releasing()
     cluster = machine.cluster
     machine.until(lambda: not machine.campaign.in_flight or phase is not Phase.HOLDING)
@@ -75,31 +74,42 @@ def test_degraded_pgs_of_a_later_change_keep_norebalance(phase: Phase) -> None:
     machine.until(lambda: len(cluster.remapped()) > 12)
     machine.turn()
     cluster.most_moving = 0  # an unannounced change moves data until it is seen
-    for _ in range(20):
-        machine.turn()
-        assert 'norebalance' in cluster.flags or phase is Phase.PINNED
+    machine.until(lambda: not cluster.remapped())
+    assert not machine.campaign.unpinnable
     assert len(cluster.moved) - moved <= 4, 'only what was released before'
     recovered(machine)
-    machine.until(lambda: not cluster.remapped() or machine.campaign.phase is Phase.RELEASING)
     if phase is Phase.PINNED:
         machine.ask('start')
     machine.to(Phase.DONE)
     assert cluster.most_moving <= 4
 
 
-def test_pgs_are_pinned_once_their_osds_are_back() -> None:
+@pytest.mark.parametrize('out', [False, True])
+def test_what_pgs_have_left_is_pinned_while_an_osd_is_lost(out: bool) -> None:
+    """A degraded PG backfills in spite of norebalance: to the OSDs of the expansion as well."""
     machine = expanded()
     cluster = machine.cluster
+    cluster.backfill_seconds = 1e6
     cluster.take_down(0)
+    if out:
+        cluster.mark_out(0)
+    cluster.tick(5.0)
+    lacking = {pgid: set(pg.data) - {0} for pgid, pg in cluster.pg.items() if 0 in pg.data}
+    assert any(not held <= set(cluster.pg[pgid].mon.up()) for pgid, held in lacking.items())
     machine.ask('pin')
-    machine.until(lambda: any('OSDs' in why or 'hole' in why
-                              for why in machine.campaign.unpinnable.values()))
+    machine.until(lambda: all(held <= set(cluster.pg[pgid].up) for pgid, held in lacking.items()),
+                  turns=10)
     for _ in range(5):
         machine.turn()
+    assert all(held <= set(cluster.pg[pgid].up) for pgid, held in lacking.items())
+    assert set(machine.campaign.unpinnable) <= set(cluster.remapped())
+    cluster.backfill_seconds = 4.0
     cluster.revive(0)
-    machine.until(lambda: not machine.campaign.unpinnable and bool(machine.pins))
+    machine.until(lambda: not machine.campaign.unpinnable and not cluster.remapped())
     machine.to(Phase.PINNED)
-    assert not cluster.remapped() and not machine.campaign.unpinnable
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert not cluster.entries()
 
 
 def held_up(phase: Phase) -> Machine:

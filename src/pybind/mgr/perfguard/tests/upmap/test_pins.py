@@ -256,7 +256,6 @@ def test_vector_hides_the_raw_set_unless_told():
 
 
 @pytest.mark.parametrize('up, acting, words', [
-    ((1, 2, NO_OSD), (1, 2, 4), 'up set has a hole'),
     ((1, 2, 3), (1, NO_OSD, 4), 'acting set has a hole'),
     ((1, 2, 3), (1, 4), 'acting set has 2 OSDs'),
     ((1, 2, 3), (1, 4, 4), 'twice'),
