@@ -3,11 +3,15 @@
 
 An error that recurs is logged once. A loop that fails in every iteration raises a health check.
 """
+import contextlib
 import errno
+import logging
 import traceback
 from dataclasses import dataclass
-from typing import (Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple,
-                    TypedDict)
+from typing import (Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set,
+                    Tuple, TypedDict)
+
+log = logging.getLogger(__name__)
 
 CHECK = 'PERFGUARD_LOOP_FAILED'
 #: Number of consecutive failed turns until a health check is raised: a single turn may fail because
@@ -43,6 +47,19 @@ class Refused(PerfguardError):
         """The same without the frames that raised it. They refer to the state of a turn, which only
         the garbage collector would free where they also refer to the order."""
         return Refused(self.errno, str(self), self.not_fit)
+
+
+@contextlib.contextmanager
+def as_refusal(what: str) -> Iterator[None]:
+    """Raise Refused with EIO for an unexpected error, whose traceback is logged: an order that
+    fails must not fail the turn, and with it all other orders. `what`: the order."""
+    try:
+        yield
+    except PerfguardError:
+        raise
+    except Exception as error:
+        log.exception('%s failed', what)
+        raise Refused(errno.EIO, '%s failed: %r' % (what, error)) from None
 
 
 class InvalidValue(PerfguardError, ValueError):

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The second part of a turn: requests of operators."""
 import errno
-import logging
 from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from ..cluster.ports import View
 from ..cluster.types import Document
-from ..errors import Refused
+from ..errors import Refused, as_refusal
 from ..events import Event
 from ..holds import to_json as held_to_json
 from ..mitigation.types import Revert
@@ -19,8 +18,6 @@ from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, PendingOrder, Promised, 
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
-
-log = logging.getLogger(__name__)
 
 
 class Answering:
@@ -108,7 +105,8 @@ class Answering:
         try:
             if order.job != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
-            pending.answer = jobs[order.job](pending, seen, view, options)
+            with as_refusal(order.verb):
+                pending.answer = jobs[order.job](pending, seen, view, options)
             if pending.answer is None:
                 self._requests.keep(pending)
         except Refused as refused:
@@ -117,10 +115,6 @@ class Answering:
             # many.
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
-        except Exception as error:
-            # An order that fails must not prevent answers to the others.
-            log.exception('the order %s failed', order.verb)
-            pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
 
     def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
                       _: Options) -> Optional[Document]:

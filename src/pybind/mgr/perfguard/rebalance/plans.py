@@ -5,7 +5,6 @@ A plan is carried out as it was saved, or refused with a list of the changes sin
 approved while a campaign is active waits until that is DONE, and is compared with the cluster once
 more."""
 import errno
-import logging
 import re
 import secrets
 from dataclasses import dataclass, replace
@@ -24,9 +23,8 @@ from .campaigns import CampaignContext, Campaigns
 from .crush_orders import differences
 from .orders import Order
 from .prepared import Prepared, costs
+from .retry import RETRY_SECONDS, Retry
 from .types import Campaign, Change, Phase
-
-log = logging.getLogger(__name__)
 
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'approve'
@@ -37,9 +35,6 @@ PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.
 MOST = 20
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
-#: Interval of trying an approved plan again while the cluster is not ready: each attempt runs the
-#: tools of Ceph.
-QUEUE_SECONDS = 60.0
 #: Differences that a refusal names.
 NAMED = 10
 
@@ -332,8 +327,7 @@ class PlanQueue:
         self._starter = starter
         #: The approved plan that is next.
         self._next: Optional[QueuedOrder] = None
-        #: When it is tried again, and why it waits.
-        self._next_due, self._next_waits = 0.0, ('', '')
+        self._retry = Retry()
 
     def load(self) -> List[str]:
         """Returns texts on what cannot be read."""
@@ -401,27 +395,27 @@ class PlanQueue:
     def due(self, now: float) -> bool:
         """Whether a plan may be carried out now."""
         return (not self._campaigns.active and bool(self.saved.queue())
-                and not 0.0 < self._next_due - now <= QUEUE_SECONDS)
+                and self._retry.is_due(now))
 
     def start_next(self, seen: Observation) -> None:
         """Carry out the plan that was approved first; the campaign before it is DONE."""
         name = self.saved.queue()[0].name
-        waiting, self._next = self._next, None
-        if waiting is None or waiting.order.plan != name:
-            waiting = QueuedOrder(PlanOrder(APPROVE, name))
-        try:
-            if self._approve(waiting, seen) is None:
-                self._next = waiting
-        except Refused as refused:
-            if refused.not_fit or refused.errno == errno.EAGAIN:
-                self._next_due = seen.now + QUEUE_SECONDS
-                self._next_waits = (name, str(refused))
-            else:
-                self._withdraw([name], str(refused))
-        except Exception as error:
-            # No operator waits for it, and it must not fail every later turn.
-            log.exception('plan %s failed', name)
-            self._withdraw([name], 'failed: %r' % error)
+        pending, self._next = self._next, None
+        waiting = (pending if pending is not None and pending.order.plan == name
+                   else QueuedOrder(PlanOrder(APPROVE, name)))
+        # It waits for the cluster, so it is not tried less and less often.
+        retry, refused = Retry(name, most=RETRY_SECONDS).attempt(
+            seen.now, lambda: self._begin_next(waiting, seen))
+        if refused is None or refused.not_fit or refused.errno == errno.EAGAIN:
+            self._retry = retry
+        else:
+            self._withdraw([name], str(refused))
+
+    def _begin_next(self, waiting: QueuedOrder, seen: Observation) -> Optional[Document]:
+        answer = self._approve(waiting, seen)
+        if answer is None:
+            self._next = waiting
+        return answer
 
     def not_done(self) -> str:
         """Why no plan in the queue may follow the last campaign; '' if it may."""
@@ -433,8 +427,7 @@ class PlanQueue:
         return '' if last[1] == Phase.DONE.value else 'campaign %d is %s' % last
 
     def _waits(self, plan: SavedPlan) -> str:
-        name, why = self._next_waits
-        return why if plan.approved and plan.name == name else ''
+        return self._retry.waits if plan.approved and plan.name == self._retry.name else ''
 
     def withdraw_all(self, why: str) -> None:
         """Cancel the approval of all plans."""

@@ -8,7 +8,6 @@ else has to survive a failover.
 """
 import enum
 import errno
-import logging
 from dataclasses import dataclass, field
 from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple)
@@ -25,10 +24,9 @@ from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
                      serves)
-from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
+from .plans import PlanOrder, QueuedOrder
+from .retry import Retry
 from .types import Campaign, Phase
-
-log = logging.getLogger(__name__)
 
 #: Verbs of orders.
 REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'
@@ -44,8 +42,6 @@ SAME_SIZE = 0.01
 #: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; the
 #: second, while all replacements wait for operators.
 LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
-#: Seconds until a refused fill is tried again: doubled each time, up to the maximum.
-MOST_SECONDS = 3600.0
 
 
 class ReplacePhase(str, enum.Enum):
@@ -254,10 +250,8 @@ class _Fill:
     """The undrain of the devices that are ready, until its campaign begins."""
     osds: Tuple[int, ...] = ()
     since: float = 0.0
-    due: float = 0.0
     waits: str = ''
-    #: How often it was refused.
-    refused: int = 0
+    retry: Retry = Retry()
     pending: QueuedOrder = field(default_factory=lambda: QueuedOrder(PlanOrder(REPLACE)))
 
 
@@ -473,8 +467,8 @@ class Replacing:
             catch('the new device of osd.%d is in use' % filling[0])
             return
         if ready != self._fill.osds:
-            self._fill = _Fill(ready, seen.now)
-        if not ready or 0.0 < self._fill.due - seen.now <= MOST_SECONDS:
+            self._fill = _Fill(ready, seen.now, retry=Retry(osds_text(ready)))
+        if not ready or not self._fill.retry.is_due(seen.now):
             return
         waited = seen.now - self._fill.since
         if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
@@ -499,22 +493,14 @@ class Replacing:
         self._crush_orders.renew(seen.osdmap, {
             osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})
         order = Order('undrain', tuple('osd.%d' % osd for osd in ready))
-        try:
-            fill(self._fill.pending, order)
-        except Refused as refused:
-            self._wait(seen.now, str(refused))
-        except Exception as error:
-            # No operator waits for this, and it must not fail every later turn.
-            log.exception('%s failed', order)
-            self._wait(seen.now, 'failed: %r' % error)
-
-    def _wait(self, now: float, why: str) -> None:
-        fill = self._fill
-        if not fill.refused:
-            self._note(Event('refused', 'filling of %s' % osds_text(fill.osds),
-                             why + '; perfguard will retry'))
-        pause = min(MOST_SECONDS, QUEUE_SECONDS * 2 ** fill.refused)
-        self._fill = _Fill(fill.osds, fill.since, now + pause, why, min(fill.refused + 1, 10))
+        found = self._fill
+        retry, refused = found.retry.attempt(seen.now, lambda: fill(found.pending, order))
+        if refused is None:
+            return
+        if not found.retry.refusals:
+            self._note(Event('refused', 'filling of %s' % retry.name,
+                             retry.waits + '; perfguard will retry'))
+        self._fill = _Fill(found.osds, found.since, retry.waits, retry)
 
 
 def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:
