@@ -41,8 +41,7 @@ class Guard:
         self.former = 0
         cluster.mon('mgr module enable', module='perfguard')
         self.configure({**FAST_OPTIONS, **(options or {})})
-        # On, as usual, but with nothing to do. perfguard respects this value as well, so tests of
-        # target=balanced set another one.
+        # On, as usual, but with nothing to do. perfguard goes by this value when it adopts upmaps.
         cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='100')
         self.wait_ready()
 

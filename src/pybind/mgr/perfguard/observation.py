@@ -162,7 +162,7 @@ class Observation:
     pg_limit: int = 0
     #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
     osds_changed: float = 0.0
-    #: Configuration of the balancer, which also applies to balancing by perfguard.
+    #: Configuration of the balancer. perfguard balances only pools that the balancer would balance.
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not computed now.
     outlook: Optional[Outlook] = None

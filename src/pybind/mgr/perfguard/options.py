@@ -25,11 +25,17 @@ class Options:
     target: str = _option(
         'balanced', 'end state of a rebalance',
         'balanced: each OSD holds its share, by weight, of the PGs of each pool that the campaign '
-        'touched, and as little data as possible moves: shards that CRUSH moves are balanced to '
-        "within one PG, other shards move only beyond the balancer's upmap_max_deviation; upmaps "
-        'remain where the balance needs them. crush: every pin is released, and PGs end where '
-        'CRUSH and the upmaps from before the campaign place them.',
+        'touched, to within target_deviation, and as little data as possible moves; upmaps remain '
+        'where the balance needs them. crush: every pin is released, and PGs end where CRUSH and '
+        'the upmaps from before the campaign place them.',
         enum_allowed=['balanced', 'crush'])
+    target_deviation: float = _option(
+        1.0, 'PGs of a pool by which an OSD may differ from its share at the end of a campaign',
+        'Takes effect with target=balanced. Shards that CRUSH moves are balanced to within one PG '
+        'in any case; other shards move only between OSDs that differ by more. With the '
+        "upmap_max_deviation of Ceph's balancer (5 by default) less data moves, new OSDs remain "
+        'several PGs below their share, and the balancer still finds nothing to do. '
+        'max_extra_movement limits the movement.', min=1.0, max=1000.0)
     pin_batch: int = _option(
         512, 'number of PGs that are pinned in one batch of commands',
         'The next batch waits until the PGs of the previous batch have peered.', min=1, max=10000)
@@ -67,7 +73,8 @@ class Options:
         'maximum number of shards that move only for the balance, as a ratio to the shards that '
         'CRUSH moves',
         'Takes effect with target=balanced on a cluster that was not balanced before: the balance '
-        'then improves where it is worst, but is not complete.', min=0.0, max=1000.0)
+        'then improves where it is worst, but is not complete. --dry-run shows the result.',
+        min=0.0, max=1000.0)
     max_unpinnable_ratio: float = _option(
         0.05, "maximum share of a campaign's PGs that may be unpinnable when releases begin",
         'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '

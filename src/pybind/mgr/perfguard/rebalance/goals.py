@@ -9,13 +9,14 @@ an OSD is back. The preview shows the same for a change of CRUSH before it is ma
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
 from ..cluster.types import (Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
 from ..observation import Observation
+from ..options import Options
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.down_osds import PoolUp
@@ -51,11 +52,27 @@ class Goals:
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
 
+class Bounds(NamedTuple):
+    """Options of the end state."""
+    #: target_deviation.
+    deviation: float
+    #: max_extra_movement.
+    extra: float
+
+    @classmethod
+    def of(cls, options: Options) -> 'Bounds':
+        return cls(options.target_deviation, options.max_extra_movement)
+
+    def limit(self, shards: int) -> int:
+        """Shards that may move in all where CRUSH moves so many."""
+        return math.ceil((1.0 + self.extra) * shards)
+
+
 def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
-          balancing: Balancing = Balancing()) -> str:
+          balancing: Balancing = Balancing(), deviation: float = 1.0) -> str:
     """Words that change when the goals of PGs of these pools must be computed again: one for all
     pools, and one for each pool."""
-    common = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
+    common = (crush.identity, deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
     return ' '.join([_digest(common, 16), *(
         '%d=%s' % (pool.id, 'merging' if _is_merging(pool) else _digest(
@@ -150,13 +167,12 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                   dict(pins), now, entries, remapped)
 
 
-def work_out(on: Ground, seen: Observation, pool_up: PoolUp, max_extra: float,
+def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
              space: Mapping[int, Space] = {}, absent: Iterable[int] = ()) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
 
-    `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `max_extra`: as the option
-    max_extra_movement; `space`: no goal takes an OSD over nearfull; `absent`: OSDs that are down
-    and missing from some up sets.
+    `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `space`: no goal takes an OSD
+    over nearfull; `absent`: OSDs that are down and missing from some up sets.
     """
     campaign, pins, now = on.campaign, on.pins, on.basis
     records: Dict[str, PinRecord] = {}
@@ -170,7 +186,7 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, max_extra: float,
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
         size = seen.shard_bytes(pool)
-        work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra, room.of_pool(size))
+        work = _PoolGoals(campaign, pins, seen, pool, sets, bounds, room.of_pool(size))
         balances[pool_id] = work.balance
         _take(room, work.balance, size)
         records.update(work.records())
@@ -224,7 +240,7 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 class _PoolGoals:
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                 pool: Pool, ups: Mapping[str, OsdSet], max_extra: float,
+                 pool: Pool, ups: Mapping[str, OsdSet], bounds: Bounds,
                  room: PoolRoom) -> None:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
         self._pool, self._ups = pool, ups
@@ -236,7 +252,7 @@ class _PoolGoals:
             PlacedPg(pgid, up, self._raw[pgid],
                      self._is_free(pgid))
             for pgid, up in ups.items()], self._crush, seen.osdmap.osds,
-            math.ceil((1.0 + max_extra) * self._crush_shards()), seen.balancing.deviation, room)
+            bounds.limit(self._crush_shards()), bounds.deviation, room)
 
     def _is_free(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone."""
@@ -317,45 +333,58 @@ class Balanced:
     limit: int = 0
     #: Pins that stay as upmaps.
     kept: int = 0
+    #: PGs of a pool by which an OSD differs from its share at the end, at most; None: no pool is
+    #: balanced.
+    deviation: Optional[float] = None
+    #: max_extra_movement keeps some OSDs further from their share than target_deviation.
+    limited: bool = False
+    bounds: Bounds = Bounds(1.0, 0.0)
 
     def plus(self, other: 'Balanced') -> 'Balanced':
         return Balanced((*self.moves, *other.moves), self.extra + other.extra,
-                        self.limit + other.limit, self.kept + other.kept)
+                        self.limit + other.limit, self.kept + other.kept,
+                        _greater(self.deviation, other.deviation), self.limited or other.limited,
+                        self.bounds)
 
     def as_json(self) -> Json:
         found = plan(self.moves, 1, 1, None)
         return {'pgs': found.pgs, 'shards': found.shards, 'bytes': found.bytes,
                 'primaries_moving': found.primaries_moving, 'extra_shards': self.extra,
-                'limit_shards': self.limit, 'kept': self.kept}
+                'limit_shards': self.limit, 'kept': self.kept,
+                'deviation': self.deviation, 'target_deviation': self.bounds.deviation,
+                'max_extra_movement': self.bounds.extra, 'limited': self.limited}
 
 
-def preview_balance(planned: Join, future: Future, seen: Observation, max_extra: float,
+def _greater(one: Optional[float], other: Optional[float]) -> Optional[float]:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def preview_balance(planned: Join, future: Future, seen: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {}) -> Balanced:
-    """`future`: with all PGs of the pools that have pins; `max_extra`: max_extra_movement;
-    `space`: as for `work_out`."""
+    """`future`: with all PGs of the pools that have pins; `space`: as for `work_out`."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
         pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in seen.osdmap.pools}
     for row in (*future.pgs.items(), *future.others.items()):
         if pool_of(row[0]) in pgs:
             pgs[pool_of(row[0])].append(row)
-    found = Balanced()
+    found = Balanced(bounds=bounds)
     room = Room(space, seen.osdmap.nearfull_ratio)
     for pool_id, rows in sorted(pgs.items()):
         pool = seen.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
-        limit = math.ceil((1.0 + max_extra) * sum(len(move.targets) for move in moves))
+        limit = bounds.limit(sum(len(move.targets) for move in moves))
         if _is_balanced(pool, future.crush, seen.balancing):
-            found = found.plus(_balanced(pool, rows, planned, future, seen, limit, room))
+            found = found.plus(_balanced(pool, rows, planned, future, seen, bounds, limit, room))
         else:
             found = found.plus(Balanced(moves, limit=limit))
     return found
 
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
-              seen: Observation, limit: int, room: Room) -> Balanced:
+              seen: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
     pgs, per_shard = dict(rows), seen.shard_bytes(pool)
     result = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
-                     future.crush, seen.osdmap.osds, limit, seen.balancing.deviation,
+                     future.crush, seen.osdmap.osds, limit, bounds.deviation,
                      room.of_pool(per_shard))
     _take(room, result, per_shard)
     finals = result.finals
@@ -364,7 +393,7 @@ def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, futur
                   for pgid, final in finals.items())
     extra = sum(osd not in pgs[move.pgid].raw for move in moves for osd in move.targets)
     kept = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
-    return Balanced(moves, extra, limit, kept)
+    return Balanced(moves, extra, limit, kept, result.deviation, result.limited)
 
 
 def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Join, seen: Observation) -> PlacedPg:

@@ -17,7 +17,7 @@ from ..tables import pgs, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
-from .goals import Balanced, preview_balance
+from .goals import Balanced, Bounds, preview_balance
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
 from .holds import reconcile, wanted_mon_options
 from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
@@ -228,7 +228,7 @@ class Prepared:
         found = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
             found = replace(found, balanced=preview_balance(
-                self.planned, self.outlook, seen, options.max_extra_movement, facts.space))
+                self.planned, self.outlook, seen, Bounds.of(options), facts.space))
         if self.outlook is None and not self.moves_first:
             return found
         return replace(found, effects=effects(

@@ -158,10 +158,15 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
     """The movement with target=balanced."""
     if found is None:
         return []
-    return [('moved with target=balanced', '%s, %s; %d only for the balance (limit %d in total)' % (
+    rows = [('moved with target=balanced', '%s, %s; %d only for the balance (limit %d in total)' % (
         plural(found['shards'], 'shard'), bytes_text(found['bytes']), found['extra_shards'],
-        found['limit_shards'])),
-            ('pins that stay as upmaps', str(found['kept']))]
+        found['limit_shards']))]
+    if found['deviation'] is not None:
+        limit = ', limited by max_extra_movement %g' % found['max_extra_movement']
+        rows.append(('OSDs end within', '%.2f PGs of their share of each pool (%s)' % (
+            found['deviation'], 'target_deviation %g%s' % (
+                found['target_deviation'], limit if found['limited'] else ''))))
+    return [*rows, ('pins that stay as upmaps', str(found['kept']))]
 
 
 def _effects(data: Json) -> List[Tuple[str, str]]:

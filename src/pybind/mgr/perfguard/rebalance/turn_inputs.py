@@ -266,7 +266,8 @@ class PinGoals:
         """New goals, stored in the pins; None: there are none (yet), see `fit`."""
         if self.fit and not seen.new_map:
             return None
-        now = goals.basis(seen.osdmap, seen.crush, self._pins.pools, seen.balancing)
+        now = goals.basis(seen.osdmap, seen.crush, self._pins.pools, seen.balancing,
+                          options.target_deviation)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self.fit = not goals.needed(campaign, self._pins, now, seen.osdmap)
@@ -276,7 +277,7 @@ class PinGoals:
                 or not self._may_write():
             return None
         found = self._worked_out(goals.ground(campaign, self._pins, seen, now), seen, view,
-                                 options.max_extra_movement)
+                                 goals.Bounds.of(options))
         if found is not None:
             self._pins.note(found.records)
             self._pins.forget(found.dropped)
@@ -285,7 +286,7 @@ class PinGoals:
         return found
 
     def _worked_out(self, ground: goals.Ground, seen: Observation, view: View,
-                    most: float) -> Optional[goals.Goals]:
+                    bounds: goals.Bounds) -> Optional[goals.Goals]:
         """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
@@ -294,7 +295,7 @@ class PinGoals:
             def work() -> goals.Goals:
                 pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
                                                        seen.osdmap, view)
-                return goals.work_out(ground, seen, pool_up, most, space, absent)
+                return goals.work_out(ground, seen, pool_up, bounds, space, absent)
 
             job = self._tools.submit(work, first=True)
             self._goals_job = None if job is None else (ground, job)

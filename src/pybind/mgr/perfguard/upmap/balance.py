@@ -9,14 +9,14 @@ bucket, the shards of a PG leave a bucket only together: such groups move in the
 single shards move between the OSDs of a bucket.
 """
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
 from .levels import ShardLevel
-from .shares import (PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
+from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
                      weights_of, within_buckets)
 
 
@@ -38,6 +38,8 @@ class Balance:
     #: PGs by OSD before and after.
     before: Mapping[int, int]
     after: Mapping[int, int]
+    #: The budget keeps some OSDs further from their ideal than the deviation that was asked for.
+    limited: bool = False
 
     @property
     def least(self) -> int:
@@ -78,7 +80,8 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             _Groups(shards, number, depth).even_out()
     shards.share_within_buckets()
     shards.even_out()
-    return Balance(shards.finals(), shards.targets, before, dict(shards.count))
+    found = Balance(shards.finals(), shards.targets, before, dict(shards.count))
+    return replace(found, limited=shards.refused and found.deviation > shards.deviation - ROUNDING)
 
 
 class _Shards(ShardLevel):
@@ -119,6 +122,8 @@ class _Shards(ShardLevel):
         self.filled = self.wide.filled(self.count, self.most)
         #: Shards that are not where their data is.
         self._moved = 0
+        #: The budget did not allow a move.
+        self.refused = False
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """In the order of the takes, which that of an acting set need not be."""
@@ -173,7 +178,9 @@ class _Shards(ShardLevel):
         return self.within_budget(moves) or not self.weights.get(giver)
 
     def within_budget(self, moves: int) -> bool:
-        return self._budget is None or self._moved + moves <= self._budget
+        within = self._budget is None or self._moved + moves <= self._budget
+        self.refused = self.refused or not within
+        return within
 
     def move(self, number: int, place: int, osd: int) -> None:
         here, origin = self.here[number], self.origin[number][place]

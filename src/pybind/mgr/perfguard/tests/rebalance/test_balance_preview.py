@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """--dry-run shows both parts of the movement, as the campaign makes it afterwards."""
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from perfguard.cluster.types import Balancing
+from perfguard.options import DEFAULTS
 from perfguard.rebalance import tables
+from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.straw_cluster import StrawCluster
 
@@ -77,13 +80,56 @@ def test_pools_that_the_balancer_leaves_alone_end_where_crush_puts_them(
             assert list(pg.data) == list(pg.mon.raw) and not cluster.entries().get(pgid)
 
 
-def test_shards_move_for_the_balance_only_beyond_the_balancers_deviation() -> None:
-    fine, coarse = waiting(), waiting()
-    coarse.cluster.balancer = Balancing(deviation=100.0)
+def test_shards_move_for_the_balance_only_beyond_the_target_deviation() -> None:
+    fine, coarse = waiting(), waiting(target_deviation=100.0)
     tight, wide = (driver.order('expand', weight='1.0', dry_run=True)['balanced']
                    for driver in (fine, coarse))
     assert tight['extra_shards'] > wide['extra_shards'] == 0 < wide['shards']
     assert planned(coarse)['shards'] == wide['shards']
+
+
+def test_every_osd_ends_within_one_of_its_share_whatever_the_balancer_allows() -> None:
+    driver = waiting(max_extra_movement=DEFAULTS.max_extra_movement,
+                     target_deviation=DEFAULTS.target_deviation)
+    driver.cluster.balancer = Balancing(deviation=5.0)
+    preview = driver.order('expand', weight='1.0', dry_run=True)
+    assert preview['balanced']['deviation'] < 1 and not preview['balanced']['limited']
+    assert planned(driver)['shards'] == preview['balanced']['shards']
+    driver.ask('start')
+    driver.run_to('DONE', 2000)
+    assert farthest(driver.cluster) < 1
+
+
+def farthest(cluster: FakeCluster) -> float:
+    """Greatest distance of an OSD from its share of a pool, in PGs."""
+    counts = Counter((pgid.partition('.')[0], osd) for pgid, pg in cluster.pg.items()
+                     for osd in pg.data)
+    pools = {pool for pool, _ in counts}
+    osds = {osd for _, osd in counts}
+    return max(abs(counts[pool, osd] - sum(counts[pool, each] for each in osds) / len(osds))
+               for pool in pools for osd in osds)
+
+
+def test_the_preview_shows_the_deviation_at_the_end_and_what_limits_it() -> None:
+    free, bound, loose = (driver.order('expand', weight='1.0', dry_run=True) for driver in (
+        waiting(), waiting(max_extra_movement=0.0), waiting(target_deviation=3.0)))
+    assert 'OSDs end within             %.2f PGs of their share of each pool (target_deviation 1)' \
+        % free['balanced']['deviation'] in tables.order(free)
+    assert bound['balanced']['deviation'] >= 1 and bound['balanced']['limited']
+    assert '(target_deviation 1, limited by max_extra_movement 0)' in tables.order(bound)
+    assert 1 < loose['balanced']['deviation'] < 3 and not loose['balanced']['limited']
+    crush = waiting()
+    crush.cluster.balancer = Balancing(upmap=False)
+    unbalanced = crush.order('expand', weight='1.0', dry_run=True)
+    assert unbalanced['balanced']['deviation'] is None
+    assert 'OSDs end within' not in tables.order(unbalanced)
+
+
+def test_goals_are_worked_out_again_for_another_deviation() -> None:
+    driver = waiting()
+    shards = planned(driver)['shards']
+    driver.options = replace(driver.options, target_deviation=100.0)
+    driver.run_until(lambda: driver.plan['shards'] < shards, 30)
 
 
 def test_goals_are_worked_out_again_when_the_balancer_is_configured_anew() -> None:
