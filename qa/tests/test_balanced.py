@@ -75,10 +75,9 @@ def test_goals_outlive_the_mgr(guard: Guard) -> None:
 
 
 def balance_from_now_on(guard: Guard) -> None:
-    """By perfguard, with the balancer's deviation; the balancer has not balanced beforehand."""
+    """By perfguard; the balancer has not balanced beforehand."""
     guard.cluster.mgr('balancer off')
     guard.option('target', 'balanced')
-    guard.cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
     guard.cluster.wait_clean(60)
 
 
@@ -151,8 +150,9 @@ def entries(cluster: Cluster, epoch: int) -> Dict[str, str]:
     return found
 
 
-def assert_nothing_for_the_balancer(cluster: Cluster) -> None:
-    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
+def assert_nothing_for_the_balancer(cluster: Cluster, deviation: int = 1) -> None:
+    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
+                value=str(deviation))
     cluster.mgr('balancer off')
     retval, _, error = cluster.mgr('balancer mode', mode='upmap')
     assert retval == 0, error

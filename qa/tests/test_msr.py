@@ -55,8 +55,6 @@ def test_the_failure_domain_outlives_an_expansion(release: str,
                                                   make_cluster: ClusterFactory) -> None:
     cluster = msr_cluster(make_cluster, release)
     guard = Guard(cluster, {'target': 'balanced'})
-    # Guard's 100 would leave nothing to balance.
-    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
     rules = {rule['rule_id']: rule for rule in cluster.mon('osd crush dump')['rules']}
     rule_id = next(pool['crush_rule'] for pool in cluster.osd_dump()['pools']
                    if pool['pool_name'] == 'msr')

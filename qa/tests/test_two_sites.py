@@ -46,7 +46,7 @@ COPIES = {'rack0': 2, 'rack1': 2}
 
 def add_rule(cluster: Cluster, rule: str) -> None:
     if cluster.release.name == 'pacific':
-        rule = rule.replace('replicated', 'replicated\n    min_size 1\n    max_size 10')
+        rule = rule.replace('    step take', '    min_size 1\n    max_size 10\n    step take', 1)
     path, text = cluster.directory / 'crush', cluster.directory / 'crush.txt'
     cluster.ceph('osd', 'getcrushmap', '-o', str(path))
     cluster.run_tool(['crushtool', '-d', str(path), '-o', str(text)])
