@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence
 
-from perfguard.cluster.dumps import crc32c
+from perfguard.cluster.map_encoding import crc32c
 from perfguard.cluster.types import OsdSet, UpmapEntry, seed_of
 
 from .crushmaps import Map
