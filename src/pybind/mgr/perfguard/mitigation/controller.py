@@ -13,7 +13,6 @@ from ..holds import Row, same_value
 from ..observation import OSD_OPTION, Observation
 from ..options import Options
 from ..rebalance.copying import QUEUE, some_osds
-from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import RELEASING_PHASES, Campaign, Phase
 from ..store import Store
 from ..watch.controller import Watched
@@ -213,7 +212,7 @@ class Mitigating:
                 name[len(OSD_OPTION):] for name in campaign.holds.mon
                 if name.startswith(OSD_OPTION)),
             campaign_flag=campaign is not None and running
-            and NOREBALANCE in campaign.holds.flags,
+            and campaign.holds.flag is not None,
             campaign_still=campaign is not None and running
             and (campaign.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)

@@ -294,4 +294,4 @@ def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
     """The campaign in which moving PGs are pinned where they are and then rolled back."""
     return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
                    left=0, ended=None, automatic=True, prepared=True, back=change,
-                   holds=replace(campaign.holds, given_up=()))
+                   holds=campaign.holds.with_nothing_given_up())

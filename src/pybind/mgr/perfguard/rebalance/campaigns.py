@@ -174,7 +174,7 @@ class Campaigns:
         """Settings that an aborted campaign still borrows, which the next one gives back."""
         if self.current is None or not self.current.held:
             return Holds()
-        return replace(self.current.holds, given_up=())
+        return self.current.holds.with_nothing_given_up()
 
     def _still_draining(self, seen: Observation) -> OsdSet:
         """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,

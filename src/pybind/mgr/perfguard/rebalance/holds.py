@@ -13,8 +13,8 @@ from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from .copying import OFF
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
-from .types import (RELEASING_PHASES, Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale,
-                    SetBalancer, SetFlag, SetOption)
+from .types import (AUTOSCALE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Campaign, ChangeStage,
+                    Holds, Phase, SetAutoscale, SetBalancer, SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
 #: The balancer's default. If there was no entry, this value is given back: an mgr does not notice
@@ -79,52 +79,43 @@ def gives_way(blocked: float, now: float) -> bool:
     return bool(blocked) and 0.0 <= passed - BLOCKED_SECONDS < GIVE_WAY_SECONDS
 
 
-def retaken(holds: Holds, name: str) -> Holds:
-    """The operator requests settings that others had changed."""
-    return replace(holds, given_up=tuple(each for each in holds.given_up if each != name))
+def retaken(holds: Holds, key: str) -> Holds:
+    """The operator requests a setting that others had changed."""
+    return replace(holds, given_up=holds.given_up - {key})
 
 
 def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
     value = NOREBALANCE if NOREBALANCE in settings.osdmap.flags else None
-    if value and NOREBALANCE in settings.ordered_flags and NOREBALANCE in holds.flags:
+    if value and NOREBALANCE in settings.ordered_flags and holds.flag is not None:
         # "ceph osd set" changes nothing then, but it is an order: an emergency stop.
-        return Reconciled(_with_flag(holds, None), (), (
+        return Reconciled(holds.put(NOREBALANCE_KEY, None), (), (
             'norebalance was set outside perfguard, too: perfguard leaves it set',))
     if not wanted:
-        holds = retaken(holds, NOREBALANCE)
-    if NOREBALANCE not in holds.flags:
-        if not wanted or value or NOREBALANCE in holds.given_up:
+        holds = retaken(holds, NOREBALANCE_KEY)
+    held = holds.flag
+    if held is None:
+        if not wanted or value or holds.gave_up_flag:
             return Reconciled(holds)  # set by others: it is left alone
-        return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
+        return Reconciled(holds.put(NOREBALANCE_KEY, Held(None, NOREBALANCE)),
                           (SetFlag(NOREBALANCE, True),))
-    held = Held(None, NOREBALANCE, holds.flags[NOREBALANCE], NOREBALANCE in holds.returning)
     if wanted and held.returning:
         # An OSDMap may be older than our last commands. If the flag was set again before one has
         # shown that it was cleared, the OSDMaps of both commands would come later and look like
         # changes by others: the flag would be given up, and stay set.
         step = give_back(held, value)
-        holds = _with_flag(holds, step.held)
+        holds = holds.put(NOREBALANCE_KEY, step.held)
         return _flag(holds, settings, wanted) if step.held is None \
             else Reconciled(holds, (SetFlag(NOREBALANCE, False),))
     step = hold(held, value) if wanted else give_back(held, value)
-    holds = _with_flag(holds, step.held)
+    holds = holds.put(NOREBALANCE_KEY, step.held)
     if wanted and step.theirs:
-        return Reconciled(replace(holds, given_up=holds.given_up + (NOREBALANCE,)), (), (
+        return Reconciled(holds.give_up(NOREBALANCE_KEY), (), (
             'norebalance was cleared outside perfguard: perfguard does not set it again',))
     return Reconciled(holds, (SetFlag(NOREBALANCE, wanted),) if step.send else ())
 
 
-def _with_flag(holds: Holds, held: Optional[Held]) -> Holds:
-    flags = {flag: seen for flag, seen in holds.flags.items() if flag != NOREBALANCE}
-    if held is None:
-        return replace(holds, flags=flags, returning=())
-    return replace(holds, flags={**flags, NOREBALANCE: held.seen},
-                   returning=(NOREBALANCE,) if held.returning else ())
-
-
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
-    options = dict(holds.options)
-    held = options.get(BALANCER)
+    held = holds.held.get(BALANCER)
     active = settings.balancer_active
     if wanted:
         if BALANCER in holds.given_up:
@@ -136,22 +127,17 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
                 return _theirs(holds)
             if settings.stored is None:
                 return Reconciled(holds)
-            options[BALANCER] = Held(_stored_active(settings), 'false')
-            return Reconciled(replace(holds, options=options), (SetBalancer(False),))
+            return Reconciled(holds.put(BALANCER, Held(_stored_active(settings), 'false')),
+                              (SetBalancer(False),))
         step = hold(held, _balancer_value(held, settings))
         if step.held is None:
             return _theirs(holds)
-        options[BALANCER] = step.held
-        return Reconciled(replace(holds, options=options),
+        return Reconciled(holds.put(BALANCER, step.held),
                           (SetBalancer(False),) if step.send else ())
     if held is None or settings.stored is None:
         return Reconciled(holds)
     step = give_back(held, _stored_active(settings))
-    del options[BALANCER]
-    if step.held is not None:
-        options[BALANCER] = step.held
-    return Reconciled(replace(holds, options=options),
-                      (SetBalancer(True),) if step.send else ())
+    return Reconciled(holds.put(BALANCER, step.held), (SetBalancer(True),) if step.send else ())
 
 
 def _stored_active(settings: Settings) -> str:
@@ -172,9 +158,8 @@ def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
 
 def _theirs(holds: Holds) -> Reconciled:
     """Others have switched on the balancer during the campaign."""
-    options = {name: held for name, held in holds.options.items() if name != BALANCER}
     return Reconciled(
-        replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
+        holds.put(BALANCER, None).give_up(BALANCER), (),
         ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))
 
 
@@ -186,38 +171,37 @@ def _quiet_pools(settings: Settings, quiet: bool,
 
 
 def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bool) -> Reconciled:
-    held: Dict[int, Held] = dict(holds.autoscale)
     actions: List[Action] = []
     notices: List[str] = []
-    given_up: List[str] = list(holds.given_up)
     for pool in osdmap.pools.values():
         if pool.id not in wanted:
             continue
-        mark = f'pg_autoscale_mode of pool {pool.id}'
-        if pool.id not in held:
-            if begin and pool.autoscale_mode == 'on' and mark not in given_up:
-                held[pool.id] = Held('on', 'off')
+        key = AUTOSCALE + str(pool.id)
+        if key not in holds.held:
+            if begin and pool.autoscale_mode == 'on' and key not in holds.given_up:
+                holds = holds.put(key, Held('on', 'off'))
                 actions.append(SetAutoscale(pool.name, 'off'))
             continue
-        step = hold(held.pop(pool.id), pool.autoscale_mode)
+        step = hold(holds.held[key], pool.autoscale_mode)
+        holds = holds.put(key, step.held)
         if step.held is None:
-            given_up.append(mark)
+            holds = holds.give_up(key)
             notices.append(f'the autoscaler of pool {pool.name} was switched to '
                            f'{pool.autoscale_mode} outside perfguard')
             continue
-        held[pool.id] = step.held
         if step.send:
             actions.append(SetAutoscale(pool.name, step.held.put))
-    # Nothing is given back to a removed pool.
-    held = {pool_id: each for pool_id, each in held.items() if pool_id in osdmap.pools}
-    for pool_id in sorted(held.keys() - wanted):
-        pool = osdmap.pools[pool_id]
-        step = give_back(held.pop(pool_id), pool.autoscale_mode)
-        if step.held is not None:
-            held[pool_id] = step.held
-            actions.append(SetAutoscale(pool.name, step.held.found or 'on'))
-    return Reconciled(replace(holds, autoscale=held, given_up=tuple(given_up)),
-                      tuple(actions), tuple(notices))
+    for pool_id, held in sorted(holds.autoscale.items()):
+        key = AUTOSCALE + str(pool_id)
+        if pool_id not in osdmap.pools:
+            holds = holds.put(key, None)  # nothing is given back to a removed pool
+        elif pool_id not in wanted:
+            pool = osdmap.pools[pool_id]
+            step = give_back(held, pool.autoscale_mode)
+            holds = holds.put(key, step.held)
+            if step.held is not None:
+                actions.append(SetAutoscale(pool.name, step.held.found or 'on'))
+    return Reconciled(holds, tuple(actions), tuple(notices))
 
 
 def waiting_text(settings: Settings, until: str) -> str:
@@ -240,23 +224,25 @@ def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bo
                   pools: Optional[AbstractSet[int]] = None) -> bool:
     """As `settled`, without options of the mons and the OSDs."""
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
-            and NOREBALANCE not in holds.given_up:
+            and not holds.gave_up_flag:
         return False
-    if not norebalance and NOREBALANCE in holds.flags:
+    if not norebalance and holds.flag is not None:
         return False
+    autoscale = holds.autoscale
     if quiet:
         on = settings.balancer_active != 'false' or settings.balancer_busy
         if on and BALANCER not in holds.given_up:
             return False
-        return (all(held.seen for held in holds.options.values())
-                and all(held.seen for held in holds.autoscale.values())
-                and (pools is None or holds.autoscale.keys() <= pools))
-    return not holds.options and not holds.autoscale
+        return (all(held.seen for held in autoscale.values())
+                and (BALANCER not in holds.held or holds.held[BALANCER].seen)
+                and (pools is None or autoscale.keys() <= pools))
+    return BALANCER not in holds.held and not autoscale
 
 
 def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
     """Flags of others that prevent released PGs from moving."""
-    return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)
+    ours = () if holds.flag is None else (NOREBALANCE,)
+    return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in ours)
 
 
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
@@ -280,27 +266,24 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs \
             and campaign.idle_seconds(campaign.turned) < options.stalled_after:
         found[OSD_OPTION + MAX_SCRUBS] = '0'
-    return {name: value for name, value in found.items()
-            if _refused_mark(name) not in campaign.holds.given_up}
+    return {name: value for name, value in found.items() if name not in campaign.holds.refused}
 
 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
     """The mons did not accept these options. The campaign continues without them."""
-    marks = [mark for name in sorted(names)
-             for mark in (mon_option_mark(name), _refused_mark(name))]
-    return replace(holds, given_up=holds.given_up + tuple(marks))
+    names = frozenset(names)
+    return replace(holds.give_up(*names), refused=holds.refused | names)
 
 
 def can_be_missed(holds: Holds, name: str) -> bool:
     """Whether the campaign can continue without an option: it is being set, not given back."""
-    held = holds.mon.get(name)
-    return held is not None and not held.returning and _refused_mark(name) not in holds.given_up
+    held = holds.held.get(name)
+    return held is not None and not held.returning and name not in holds.refused
 
 
 def refused_options(holds: Holds) -> List[str]:
     """Texts on the options that the campaign continues without."""
-    return [option_text(mark[len(_REFUSED):]) for mark in holds.given_up
-            if mark.startswith(_REFUSED)]
+    return [option_text(name) for name in sorted(holds.refused)]
 
 
 def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
@@ -313,10 +296,11 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
     """
     if stored is None:
         return holds, [], []
+    borrowed = holds.mon
     held: Dict[str, Held] = {}
     actions: List[Action] = []
     theirs: List[str] = []
-    for name, before in holds.mon.items():
+    for name, before in borrowed.items():
         now = stored.get(name)
         if name not in wanted:
             step = give_back(before, now)
@@ -329,7 +313,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
         if step.held is not None:
             held[name] = step.held
     for name, value in wanted.items():
-        if name not in holds.mon and mon_option_mark(name) not in holds.given_up:
+        if name not in borrowed and name not in holds.given_up:
             found = stored.get(name)
             held[name] = Held(found, value, seen=same_value(found, value))
     actions += [set_option(name, value) for name, value in wanted.items()
@@ -337,9 +321,9 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
     notices = ['%s was changed outside perfguard: perfguard leaves it alone from now on'
                % option_text(name)
                for name in theirs]
-    given_up = holds.given_up + tuple(mon_option_mark(name) for name in theirs)
-    return replace(holds, mon=held, given_up=given_up), actions, notices + _of_scrubs(
-        holds.mon.get(OSD_OPTION + MAX_SCRUBS), held.get(OSD_OPTION + MAX_SCRUBS))
+    rest = {key: each for key, each in holds.held.items() if key not in borrowed}
+    return replace(holds.give_up(*theirs), held={**rest, **held}), actions, notices + _of_scrubs(
+        borrowed.get(OSD_OPTION + MAX_SCRUBS), held.get(OSD_OPTION + MAX_SCRUBS))
 
 
 def _of_scrubs(before: Optional[Held], now: Optional[Held]) -> List[str]:
@@ -356,9 +340,9 @@ def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
     """Whether every option is seen as wanted, or was changed by others, and no other one is
     borrowed."""
     for name, value in wanted.items():
-        held = holds.mon.get(name)
+        held = holds.held.get(name)
         if held is None:
-            if mon_option_mark(name) not in holds.given_up and (
+            if name not in holds.given_up and (
                     stored is None or not same_value(stored.get(name), value)):
                 return False
         elif held.returning or not held.seen or held.put != value:
@@ -367,14 +351,14 @@ def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
 
 
 def set_option(name: str, value: Optional[str]) -> SetOption:
-    """`name` as in Holds.mon; value None: no entry."""
+    """`name`: its key in Holds; value None: no entry."""
     if name.startswith(OSD_OPTION):
         return SetOption(OSD, name[len(OSD_OPTION):], value)
     return SetOption(MON, name, value)
 
 
 def option_name(who: str, name: str) -> str:
-    """As Holds.mon has an option of a section."""
+    """The key in Holds of an option of a section."""
     return OSD_OPTION + name if who == OSD else name
 
 
@@ -382,19 +366,6 @@ def option_text(name: str) -> str:
     if name.startswith(OSD_OPTION):
         return '%s of the OSDs' % name[len(OSD_OPTION):]
     return '%s of the mons' % name
-
-
-def mon_option_mark(name: str) -> str:
-    """The entry in Holds.given_up for an option that others have changed."""
-    return 'mon option ' + name
-
-
-#: What entries in Holds.given_up begin with for options that the mons did not accept.
-_REFUSED = 'refused '
-
-
-def _refused_mark(name: str) -> str:
-    return _REFUSED + name
 
 
 def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, options: Options,
@@ -412,4 +383,5 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
     giving_back = campaign.phase is Phase.ABORTING or (
         campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
         campaign.held and not pinned)
-    return asked or giving_back and bool(campaign.holds.options or campaign.holds.mon)
+    return asked or giving_back and bool(
+        BALANCER in campaign.holds.held or campaign.holds.mon)

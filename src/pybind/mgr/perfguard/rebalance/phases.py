@@ -118,15 +118,14 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
 def _is_lifted(draft: Draft) -> bool:
     """Whether norebalance, if it is ours, is cleared for a while so that PGs can recover."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
-    theirs = (NOREBALANCE in holds.given_up
-              or NOREBALANCE in flags and NOREBALANCE not in holds.flags)
+    theirs = holds.gave_up_flag or NOREBALANCE in flags and holds.flag is None
     return not theirs and gives_way(draft.campaign.blocked, draft.now)
 
 
 def _lift(draft: Draft) -> Draft:
     holds, counts = draft.campaign.holds, draft.seen.signals.counts
     waiting = pgs_are(counts.degraded_waiting)
-    if NOREBALANCE in holds.flags and NOREBALANCE not in holds.returning:
+    if holds.flag is not None and not holds.flag.returning:
         draft = draft.event('settings', 'norebalance is cleared so that degraded PGs can recover',
                             waiting + ' degraded and waiting behind PGs without objects')
     return draft.because(
@@ -146,7 +145,7 @@ def _yields(draft: Draft) -> bool:
     pinning = draft.left > awaited(draft) or campaign.pinning or _flag_is_coming(draft) \
         or _to_pin_back(draft)
     return bool(draft.seen.evacuation) and not (
-        pinning or campaign.paused or NOREBALANCE in campaign.holds.given_up
+        pinning or campaign.paused or campaign.holds.gave_up_flag
         or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
 
 
@@ -165,8 +164,8 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
 def _report_evacuation(draft: Draft) -> Draft:
     holds, leaving = draft.campaign.holds, by_osd(draft.seen.evacuation)
     number, osds = len(draft.seen.evacuation), osds_text(leaving)
-    if leaving and NOREBALANCE in holds.flags.keys() & draft.seen.osdmap.flags \
-            and NOREBALANCE not in holds.returning:
+    if leaving and NOREBALANCE in draft.seen.osdmap.flags \
+            and holds.flag is not None and not holds.flag.returning:
         return draft.set(evacuation_held=draft.campaign.evacuation_held or draft.now).because(
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
             % (pgs(number), osds))
@@ -385,8 +384,8 @@ def _refilled(draft: Draft) -> str:
 def _flag_is_coming(draft: Draft) -> bool:
     """norebalance was set, and no OSDMap has shown it. If it was cleared now and set again, the
     OSDMaps of both commands would come later, and look like changes by others."""
-    holds = draft.campaign.holds
-    return holds.flags.get(NOREBALANCE) is False and NOREBALANCE not in holds.returning
+    flag = draft.campaign.holds.flag
+    return flag is not None and not flag.seen and not flag.returning
 
 
 class _Obstacles(NamedTuple):
@@ -646,7 +645,7 @@ def _end(draft: Draft, phase: Phase) -> Draft:
     draft = draft.enter(phase, '%s released, %d kept as upmaps%s' % (
         pgs(campaign.released), campaign.kept_now, _left_tiny(draft)))
     draft = draft.set(ended=draft.now, paused=False, acknowledged=())
-    return draft if campaign.held else draft.set(holds=replace(campaign.holds, given_up=()))
+    return draft if campaign.held else draft.set(holds=campaign.holds.with_nothing_given_up())
 
 
 def _left_tiny(draft: Draft) -> str:

@@ -274,7 +274,7 @@ def _pins_allowed(draft: Draft) -> int:
 def is_still(draft: Draft) -> bool:
     """norebalance is in force, or others want it cleared."""
     return (NOREBALANCE in draft.seen.osdmap.flags - draft.seen.coming_flags
-            or NOREBALANCE in draft.campaign.holds.given_up)
+            or draft.campaign.holds.gave_up_flag)
 
 
 def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
@@ -356,7 +356,7 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
-    if campaign is None or NOREBALANCE not in campaign.holds.flags:
+    if campaign is None or campaign.holds.flag is None:
         return ''
     number = sum(1 for pgid in seen.osdmap.pg_temp
                  if pgid not in campaign.in_flight and pgid not in seen.evacuation

@@ -20,7 +20,7 @@ from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
+from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag,
                     SetPoolRule)
 
 #: The plain command.
@@ -263,11 +263,11 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
     if campaign is None or not campaign.open:
         return []
     since, holds = campaign.started, campaign.holds
-    rows = [Row('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)))
-            for flag in holds.flags]
-    for name, held in holds.options.items():
-        restore = BALANCER_ON if name == BALANCER else _restore(SetOption('mgr', name, held.found))
-        rows.append(Row(name, held.found, held.put, since, restore))
+    rows = [Row('flag ' + NOREBALANCE, None, 'set', since, _restore(SetFlag(NOREBALANCE, False)))
+            ] if holds.flag is not None else []
+    if BALANCER in holds.held:
+        held = holds.held[BALANCER]
+        rows.append(Row(BALANCER, held.found, held.put, since, BALANCER_ON))
     for pool_id, held in holds.autoscale.items():
         pool = osdmap.pools.get(pool_id)
         if pool is not None:

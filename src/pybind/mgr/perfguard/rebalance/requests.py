@@ -9,10 +9,10 @@ from ..errors import Code, Reason, Refused, texts
 from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
-from .holds import NOREBALANCE, retaken
+from .holds import retaken
 from .settings import assignment, overridden, problems
 from .states import STATES, from_phases
-from .types import Campaign, Phase
+from .types import NOREBALANCE_KEY, Campaign, Phase
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'finish':
         campaign = replace(campaign, keep=request.keep)
     elif verb == 'abort':
-        campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE))
+        campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
         campaign = replace(campaign, accepted_unpinnable=len(campaign.unpinnable))
     elif verb == 'pin':
@@ -235,7 +235,7 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
     return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
                    held=False, left=0, ended=None, unpinnable=campaign.incomplete,
-                   holds=replace(campaign.holds, given_up=()))
+                   holds=campaign.holds.with_nothing_given_up())
 
 
 #: "acknowledge" and "set" are possible in every phase of an active campaign. A rollback is an

@@ -21,7 +21,7 @@ from ..window import BadWindow, opens_in
 from . import copying
 from .draft import Draft, flight_osds
 from .fast_peering import PROPOSE_INTERVAL, epoch_of
-from .holds import NOREBALANCE, mon_option_mark
+from .holds import NOREBALANCE
 from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
                       judged_osds, minute_latencies, places_of, pool_latencies, slow_osds,
                       slow_reads_after, slowed_by_movement, strain, without_slow)
@@ -293,7 +293,7 @@ def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
     stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
-    held = campaign.holds.mon.get(PROPOSE_INTERVAL)
+    held = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
     if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
@@ -375,7 +375,7 @@ def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
         now = replace(now, due=False)
     return replace(now, wanted={
         name: value for name, value in wanted.items() if name not in seen.own_options
-        and mon_option_mark(OSD_OPTION + name) not in holds.given_up})
+        and OSD_OPTION + name not in holds.given_up})
 
 
 def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:

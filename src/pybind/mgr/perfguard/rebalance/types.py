@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state of the campaign and its actions, as frozen data."""
 import enum
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, FrozenSet, List, Mapping, Optional, Tuple, Union
+from dataclasses import dataclass, field, replace
+from typing import (Annotated, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple,
+                    Union)
 
 from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
 from ..codec import BY_PG
 from ..errors import Code
 from ..holds import Held
+from ..observation import OSD_OPTION
 from ..upmap.pins import INCOMPLETE
 from .copying import Copying
 from .latency import SlowReads
@@ -255,25 +257,62 @@ class Sent:
 Unpinnable = Annotated[Mapping[str, str], BY_PG]
 
 
+#: Keys of borrowed settings, or what they begin with.
+NOREBALANCE_KEY = 'flag/norebalance'
+AUTOSCALE = 'pg_autoscale_mode/'
+
+
+def is_option(key: str) -> bool:
+    """Whether it is the key of an option of the mons or the OSDs."""
+    return '/' not in key or key.startswith(OSD_OPTION)
+
+
 @dataclass(frozen=True)
 class Holds:
-    """All settings besides upmaps that the campaign has changed and must give back."""
-    #: Flag -> "we set it and the OSDMap showed it".
-    flags: Mapping[str, bool] = field(default_factory=dict)
-    options: Mapping[str, Held] = field(default_factory=dict)
-    #: pg_autoscale_mode by pool id.
-    autoscale: Mapping[int, Held] = field(default_factory=dict)
-    #: Options in the configuration database: of the section mon by name, of the section osd as
-    #: "osd/<name>".
-    mon: Mapping[str, Held] = field(default_factory=dict)
+    """All settings besides upmaps that the campaign has changed and must give back, by key.
+
+    "flag/norebalance", "mgr/balancer/active", "pg_autoscale_mode/<pool id>", and options in the
+    configuration database: of the section mon by name, of the section osd as "osd/<name>".
+    """
+    held: Mapping[str, Held] = field(default_factory=dict)
     #: Settings that others have changed meanwhile, which are left alone from then on.
-    given_up: Tuple[str, ...] = ()
-    #: Flags that are being given back: until the OSDMap shows that, their absence is not a change
-    #: by others.
-    returning: Tuple[str, ...] = ()
+    given_up: FrozenSet[str] = frozenset()
+    #: Options that the mons did not accept.
+    refused: FrozenSet[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.flags or self.options or self.autoscale or self.mon)
+        return bool(self.held)
+
+    @property
+    def flag(self) -> Optional[Held]:
+        """norebalance."""
+        return self.held.get(NOREBALANCE_KEY)
+
+    @property
+    def gave_up_flag(self) -> bool:
+        return NOREBALANCE_KEY in self.given_up
+
+    @property
+    def autoscale(self) -> Dict[int, Held]:
+        """pg_autoscale_mode by pool id."""
+        return {int(key[len(AUTOSCALE):]): held for key, held in self.held.items()
+                if key.startswith(AUTOSCALE)}
+
+    @property
+    def mon(self) -> Dict[str, Held]:
+        """Options of the mons and the OSDs."""
+        return {key: held for key, held in self.held.items() if is_option(key)}
+
+    def put(self, key: str, held: Optional[Held]) -> 'Holds':
+        """With the record of one setting; None: without it."""
+        rest = {each: record for each, record in self.held.items() if each != key}
+        return replace(self, held=rest if held is None else {**rest, key: held})
+
+    def with_nothing_given_up(self) -> 'Holds':
+        return replace(self, given_up=frozenset(), refused=frozenset())
+
+    def give_up(self, *keys: str) -> 'Holds':
+        return replace(self, given_up=self.given_up | set(keys))
 
 
 @dataclass(frozen=True)

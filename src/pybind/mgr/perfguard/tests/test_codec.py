@@ -118,7 +118,7 @@ HELD = Held('1', '3', True, True, ('2',))
 CAMPAIGN = Campaign(
     7, Phase.PINNING, 1.5, automatic=True, change=CHANGE, back=CHANGE, undone=CHANGE,
     draining=(3, 5), acknowledged=('X',), ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
-    holds=Holds({'norebalance': True}, {'a': HELD}, {3: HELD}, {'b': HELD}, ('c',), ('d',)),
+    holds=Holds({'a': HELD, 'b': HELD}, frozenset({'c'}), frozenset({'d'})),
     pace=Pace(3.5, 7.0, 1, 2, True, 'why', 'CODE', {'reads': 1.5}, 8.0, 3, 4),
     stalls=Stalls((IntervalChange(1.5, 3, (1, 2), '1.a'), IntervalChange(2.5, 3, ())), 1.0, 2.0,
                   3.0, {3: 0.5}, 4.0, 0.25, 5.0),

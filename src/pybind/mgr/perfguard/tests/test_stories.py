@@ -15,6 +15,7 @@ from hypothesis.stateful import (RuleBasedStateMachine, initialize, precondition
 
 from perfguard.cluster.types import pool_of
 from perfguard.errors import Refused
+from perfguard.rebalance.types import is_option
 
 from .fakes.audit import over_caps
 from .fakes.cluster import BALANCER, Crash
@@ -235,9 +236,8 @@ class Stories(RuleBasedStateMachine):
         holds = campaign.holds
         return (campaign.prepared and campaign.phase.value == 'RELEASING'
                 and self.cluster.now - campaign.phase_since > 8.0
-                and not holds.flags
-                and all(held.seen for held in holds.options.values())
-                and all(held.seen for held in holds.autoscale.values()))
+                and holds.flag is None
+                and all(held.seen for key, held in holds.held.items() if not is_option(key)))
 
     # ---- OSDs
 

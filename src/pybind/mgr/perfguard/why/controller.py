@@ -16,6 +16,7 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.moves import Move
 from ..rebalance.draft import Draft
+from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
@@ -205,10 +206,11 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
     seen, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
-    flags = {} if campaign is None else campaign.holds.flags
+    holds = None if campaign is None else campaign.holds
+    flags = frozenset((NOREBALANCE,) if holds is not None and holds.flag is not None else ())
     found = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
-        frozenset(flags) | seen.own_flags, campaign, state.reasons, pin, move,
+        flags | seen.own_flags, campaign, state.reasons, pin, move,
         leaves=seen.evacuation.get(pgid, ()), answers=answers)
     if campaign is None or pin is None or move is None:
         return found

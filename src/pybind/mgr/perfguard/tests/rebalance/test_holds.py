@@ -12,7 +12,11 @@ from perfguard.cluster.types import OsdMap, Pool
 from perfguard.holds import Held
 from perfguard.observation import BALANCER, Settings
 from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
-from perfguard.rebalance.types import Action, Holds, SetAutoscale, SetBalancer, SetFlag
+from perfguard.rebalance.types import (AUTOSCALE, NOREBALANCE_KEY, Action, Holds, SetAutoscale,
+                                       SetBalancer, SetFlag)
+
+
+SEEN = Held(None, NOREBALANCE, True)
 
 
 class World:
@@ -105,16 +109,16 @@ def test_what_is_switched_on_in_mid_campaign_is_not_taken() -> None:
     world.stored, world.mode = 'true', 'on'
     done = reconcile(holds, world.settings(), True, True, False)
     assert done.actions == () and len(done.notices) == 1 and BALANCER in done.holds.given_up
-    assert world.drive(done.holds, True, begin=False).given_up == (BALANCER,)
+    assert world.drive(done.holds, True, begin=False).given_up == {BALANCER}
     assert (world.stored, world.mode) == ('true', 'on')
 
 
 def test_the_balancer_is_not_taken_before_its_stored_value_is_known() -> None:
     blind = replace(World().settings(), stored=None)
     done = reconcile(Holds(), blind, True, True, True)
-    assert not done.holds.options
+    assert BALANCER not in done.holds.held
     assert not any(isinstance(action, SetBalancer) for action in done.actions)
-    assert not settled(replace(done.holds, flags={NOREBALANCE: True}), blind, False, True)
+    assert not settled(done.holds.put(NOREBALANCE_KEY, SEEN), blind, False, True)
 
 
 def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
@@ -134,7 +138,7 @@ def test_a_balancer_that_finishes_its_plan_is_not_off() -> None:
     busy = replace(world.settings(), balancer_busy=True)
     assert settled(holds, world.settings(), True, True) and not settled(holds, busy, True, True)
     # It was switched on by others, or is about to be given back: no reason to wait.
-    assert settled(replace(holds, given_up=(BALANCER,)), busy, True, True)
+    assert settled(holds.give_up(BALANCER), busy, True, True)
     assert settled(Holds(), busy, False, False)
 
 
@@ -149,8 +153,8 @@ def test_settled_only_when_seen() -> None:
     assert not settled(second.holds, world.settings(), False, False)
 
 
-@pytest.mark.parametrize('holds', [Holds(options={BALANCER: Held('true', 'false')}),
-                                   Holds(autoscale={1: Held('on', 'off')})])
+@pytest.mark.parametrize('holds', [Holds({BALANCER: Held('true', 'false')}),
+                                   Holds({AUTOSCALE + '1': Held('on', 'off')})])
 def test_one_hold_that_was_not_seen_is_enough_to_wait(holds: Holds) -> None:
     world = World(flag=True, stored='false', mode='off')
     assert not settled(holds, world.settings(), True, True)
@@ -169,12 +173,12 @@ def test_our_own_clearing_that_the_map_shows_late_is_not_taken_for_that_of_other
         world.act(list(done.actions))
         maps.append(world.settings())
         assert done.notices == ()
-    assert world.flag and holds.given_up == ()
+    assert world.flag and not holds.given_up
     # What others clear later is theirs again.
     world.flag = False
     for _ in range(2):
         holds = reconcile(holds, world.settings(), True, True, True).holds
-    assert not world.flag and NOREBALANCE in holds.given_up
+    assert not world.flag and holds.gave_up_flag
 
 
 @pytest.mark.parametrize('lag', range(3))
@@ -191,7 +195,7 @@ def test_norebalance_is_neither_given_up_nor_left_behind_if_maps_are_two_turns_l
                 world.act(list(done.actions))
                 maps.append(world.settings())
                 assert done.notices == (), wishes
-            assert world.flag == at_last and bool(holds.flags) == at_last, wishes
+            assert world.flag == at_last and (holds.flag is not None) == at_last, wishes
 
 
 def test_norebalance_given_up_is_set_again_after_it_was_not_needed() -> None:
@@ -231,17 +235,16 @@ def test_the_balancers_entry_is_never_removed(found: Optional[str]) -> None:
 
 
 def test_foreign_movement_flags_are_those_that_we_did_not_set() -> None:
-    ours = Holds(flags={NOREBALANCE: True})
+    ours = Holds({NOREBALANCE_KEY: SEEN})
     flags = frozenset({NOREBALANCE, 'nobackfill', 'noscrub'})
     assert foreign_movement_flags(ours, flags) == ('nobackfill',)
     assert foreign_movement_flags(Holds(), flags) == (NOREBALANCE, 'nobackfill')
 
 
 def test_inputs_stay_as_they_were() -> None:
-    holds = Holds({NOREBALANCE: True}, {BALANCER: Held('true', 'false', True)},
-                  {1: Held('on', 'off', True)})
-    copy = replace(holds, flags=dict(holds.flags), options=dict(holds.options),
-                   autoscale=dict(holds.autoscale))
+    holds = Holds({NOREBALANCE_KEY: SEEN, BALANCER: Held('true', 'false', True),
+                   AUTOSCALE + '1': Held('on', 'off', True)})
+    copy = replace(holds, held=dict(holds.held))
     for world in (World(), World(True, 'false', 'off'), World(True, 'true', 'on')):
         for wanted in (True, False):
             reconcile(holds, world.settings(), wanted, wanted, True)

@@ -12,7 +12,6 @@ from perfguard.options import DEFAULTS
 from perfguard.rebalance.fast_peering import PREPARED_SECONDS, epoch_of
 from perfguard.rebalance.fast_peering import peering_forecast as forecast
 from perfguard.rebalance.fast_peering import release_interval
-from perfguard.rebalance.holds import mon_option_mark as mark
 from perfguard.rebalance.holds import mon_options_settled as settled
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import wanted_mon_options as wanted
@@ -75,8 +74,8 @@ def test_nothing_happens_before_the_database_was_read() -> None:
 
 
 def test_settled_only_when_seen_with_the_intended_value() -> None:
-    assert not settled(Holds(mon={NAME: Held('1', '3')}), {NAME: '3'}, {NAME: '3'})
-    seen = Holds(mon={NAME: Held('1', '3', True)})
+    assert not settled(Holds({NAME: Held('1', '3')}), {NAME: '3'}, {NAME: '3'})
+    seen = Holds({NAME: Held('1', '3', True)})
     assert settled(seen, None, {NAME: '3'})
     assert not settled(seen, None, {NAME: '0.1'}) and not settled(seen, None, {})
 
@@ -95,7 +94,7 @@ def test_what_others_change_is_theirs(theirs: Optional[str]) -> None:
     left = dict(database.stored)
     holds, actions, notices = reconcile(holds, database.stored, {NAME: '3'})
     assert actions == [] and not holds.mon and len(notices) == 1 and NAME in notices[0]
-    assert holds.given_up == (mark(NAME),)
+    assert holds.given_up == {NAME}
     for value in ('0.1', None):
         holds = database.drive(holds, {} if value is None else {NAME: value})
         assert database.stored == left
@@ -120,7 +119,7 @@ def test_wanted_again_while_it_is_given_back() -> None:
 
 
 def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
-    holds, actions, _ = reconcile(Holds(mon={NAME: Held(None, '3')}), {}, {})
+    holds, actions, _ = reconcile(Holds({NAME: Held(None, '3')}), {}, {})
     assert actions == [SetOption('mon', NAME, None)] and holds.mon
     holds, actions, _ = reconcile(holds, {}, {})
     assert actions == [SetOption('mon', NAME, None)] and holds.mon
@@ -128,7 +127,7 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
 
 
 def test_the_journal_keeps_it() -> None:
-    held = Campaign(1, Phase.PINNING, 0.0, holds=Holds(mon={NAME: Held(None, '3', True)}))
+    held = Campaign(1, Phase.PINNING, 0.0, holds=Holds({NAME: Held(None, '3', True)}))
     assert decode(Campaign, encode(held)) == held
 
 

@@ -13,6 +13,7 @@ from perfguard.cluster.types import (OsdSet, PgCounts, Placement, Signals, Upmap
 from perfguard.codec import decode, encode
 from perfguard.errors import Code, texts
 from perfguard.events import Event
+from perfguard.holds import Held
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
@@ -23,8 +24,8 @@ from perfguard.rebalance.releasing import _prime, others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.draft import CampaignDecision, Draft
-from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, Sent, SetEntry,
-                                       SetFlag, SetOption)
+from perfguard.rebalance.types import (NOREBALANCE_KEY, Action, Campaign, Flight, Phase, PinRecord,
+                                       Sent, SetEntry, SetFlag, SetOption)
 from perfguard.upmap.semantics import out_osds
 from perfguard.why.causes import gate
 
@@ -142,11 +143,10 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
 def test_norebalance_is_not_cleared_before_an_osdmap_has_shown_it() -> None:
     """It was set for a PG that was remapped for a moment."""
     machine = releasing()
-    holds = machine.campaign.holds
-    machine.campaign = replace(machine.campaign, holds=replace(
-        holds, flags={**holds.flags, 'norebalance': False}))
+    machine.campaign = replace(machine.campaign, holds=machine.campaign.holds.put(
+        NOREBALANCE_KEY, Held(None, 'norebalance')))
     assert SetFlag('norebalance', False) not in machine.turn()
-    machine.until(lambda: not machine.campaign.holds.flags)
+    machine.until(lambda: machine.campaign.holds.flag is None)
     machine.to(Phase.DONE)
     assert not [event for event in machine.events if 'outside perfguard' in event.what]
 
