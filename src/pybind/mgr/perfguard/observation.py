@@ -39,6 +39,8 @@ class Settings:
     balancer_busy: bool = False
     #: Flags that others have ordered to set, perhaps while perfguard had them set.
     ordered_flags: AbstractSet[str] = frozenset()
+    #: Flags that the mitigation has set, or is setting: the OSDMap may not show them yet.
+    mitigation_flags: FrozenSet[str] = frozenset()
 
     @property
     def balancer_stored(self) -> Optional[str]:
@@ -142,13 +144,9 @@ class Observation:
     clients: Clients = Clients()
     #: OSDs that the watch reports as slow.
     slow_osds: FrozenSet[int] = frozenset()
-    #: From the mitigation: why nothing may be released, PGs in flight to pin back, and flags that
-    #: it has set.
+    #: From the mitigation: why nothing may be released, and PGs in flight to pin back.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
-    own_flags: FrozenSet[str] = frozenset()
-    #: Flags of the mitigation that the OSDMap does not contain yet, although they are listed there.
-    coming_flags: FrozenSet[str] = frozenset()
     #: Options of the OSDs that the mitigation has set.
     own_options: FrozenSet[str] = frozenset()
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.

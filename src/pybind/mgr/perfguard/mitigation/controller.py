@@ -56,13 +56,10 @@ class Mitigated:
 
 
 def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
-    """The observation for the campaign. It includes flags that the mitigation has set and that the
-    OSDMap does not show yet, so that the campaign does not set them as well."""
-    osdmap = replace(seen.osdmap, flags=seen.osdmap.flags | mitigated.own_flags)
-    return replace(seen, settings=replace(seen.settings, osdmap=osdmap), stops=mitigated.stops,
-                   pin_back=mitigated.pin_back, own_flags=mitigated.own_flags,
-                   own_options=mitigated.own_options,
-                   coming_flags=mitigated.own_flags - seen.osdmap.flags)
+    """The observation for the campaign."""
+    settings = replace(seen.settings, mitigation_flags=mitigated.own_flags)
+    return replace(seen, settings=settings, stops=mitigated.stops, pin_back=mitigated.pin_back,
+                   own_options=mitigated.own_options)
 
 
 class Mitigating:

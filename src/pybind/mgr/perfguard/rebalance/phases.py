@@ -118,7 +118,8 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
 def _is_lifted(draft: Draft) -> bool:
     """Whether norebalance, if it is ours, is cleared for a while so that PGs can recover."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
-    theirs = holds.gave_up_flag or NOREBALANCE in flags and holds.flag is None
+    theirs = holds.gave_up_flag or holds.flag is None and (
+        NOREBALANCE in flags | draft.seen.settings.mitigation_flags)
     return not theirs and gives_way(draft.campaign.blocked, draft.now)
 
 

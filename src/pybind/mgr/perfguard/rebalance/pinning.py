@@ -273,8 +273,7 @@ def _pins_allowed(draft: Draft) -> int:
 
 def is_still(draft: Draft) -> bool:
     """norebalance is in force, or others want it cleared."""
-    return (NOREBALANCE in draft.seen.osdmap.flags - draft.seen.coming_flags
-            or draft.campaign.holds.gave_up_flag)
+    return NOREBALANCE in draft.seen.osdmap.flags or draft.campaign.holds.gave_up_flag
 
 
 def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
