@@ -12,7 +12,7 @@ are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy 
 """
 import math
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import OsdPlace
@@ -161,6 +161,10 @@ class ChronicOsds:
 
     def __init__(self) -> None:
         self._counts: Dict[int, _Count] = {}
+        #: When the work of the OSDs besides client operations was last read, and the counts of then
+        #: of the OSDs that have been slow since.
+        self._busy_read = -math.inf
+        self._before: Dict[int, _Count] = {}
         self._judged = -math.inf
         #: The memory as a multiple of MEMORY_SECONDS.
         self._scale = 1.0
@@ -185,7 +189,8 @@ class ChronicOsds:
         """`findings`: comparisons of each OSD with its peers; `baselines`: of its slowdown, by
         channel.
 
-        OSDs with work besides client operations are not counted. OSDs with a primary affinity of 0
+        OSDs with work besides client operations are not counted: not since that was last read, if
+        it becomes known late. OSDs with a primary affinity of 0
         have no reads, and some stores show no other evidence: without any for a day they are
         cleared, so that they can be judged anew.
         """
@@ -194,6 +199,7 @@ class ChronicOsds:
         if now < self._now:
             self._turn_back(now)
         self._now = now
+        self._take_back(min(reading.busy_read, now), reading.busy)
         intervals = _intervals(reading, findings, windows, baselines)
         slow = _worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)
         crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
@@ -202,21 +208,34 @@ class ChronicOsds:
                 count = self._counts.get(osd)
                 if count is None:
                     count = self._counts[osd] = _Count()
+                if osd in slow:
+                    self._before.setdefault(osd, replace(count))
                 count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
                            self._scale)
         if not 0.0 <= now - self._judged < min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = now
             self._judge(now, reading.places, reading.replicas_only)
 
+    def _take_back(self, busy_read: float, busy: Mapping[int, str]) -> None:
+        """Take back what was counted since the last reading of other work, of OSDs that have some
+        now."""
+        if busy_read > self._busy_read:
+            self._counts.update({osd: count for osd, count in self._before.items()
+                                 if osd in busy and osd in self._counts})
+            self._before.clear()
+            self._busy_read = busy_read
+
     def forget(self, replaced: Collection[int]) -> None:
         """Forget OSDs that have another device now."""
         for osd in replaced:
+            self._before.pop(osd, None)
             self._counts.pop(osd, None)
             if self._standing.pop(osd, None) is not None:
                 self.unjudged[osd] = 'osd.%d was replaced' % osd
 
     def _turn_back(self, now: float) -> None:
         """The clock was set back."""
+        self._busy_read = min(self._busy_read, now)
         for count in self._counts.values():
             count.since, count.last = min(count.since, now), min(count.last, now)
             count.seen = min(count.seen, now)

@@ -12,7 +12,7 @@ from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, 
 from ..cluster.types import OsdPlace
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
-from .osd_window import CHANNELS, REPLICATED, OsdWindow
+from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SURE, Excused, Findings, PeerFinding, ScoreBaseline, excuse_waiting, judge,
                     median, worst)
 from .types import OsdReading, OsdVerdict, SlowHost
@@ -118,6 +118,9 @@ BUSY_PATIENCE = 3.0
 #: peers, is shorter, but PGs may peer one after another. It does not depend on the length of the
 #: window, because the length of stalls does not either.
 QUICK_SECONDS = 35.0
+#: Maximum time for which an alarm waits until the work of its OSD is read. On large clusters that
+#: is read every few minutes, and an OSD that has begun to deep scrub is slow.
+WORK_SECONDS = 600.0
 #: Time that a reading of replicated writes covers: when a reading is fast, they have been fast for
 #: that time. If they alone are slow for longer than two readings take to pass, other operations do
 #: not show when the OSD has recovered.
@@ -170,6 +173,8 @@ class SlowOsds:
         self._states: Dict[int, _State] = {}
         self._hosts: Tuple[SlowHost, ...] = ()
         self._now = -math.inf
+        #: When the work of the OSDs besides client operations was last read.
+        self._busy_read = -math.inf
         #: Since when all PGs have been active and clean.
         self._settled_since = math.inf
         self.chronic = ChronicOsds()
@@ -216,7 +221,7 @@ class SlowOsds:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
         windows = {osd: state.window for osd, state in self._states.items()
                    if state.window.expire(now, settings.seconds) and osd not in reading.probed}
-        kinds = self._kinds(now, reading.busy, settings)
+        kinds = self._kinds(reading, settings)
         judged = judge(windows, places, kinds)
         self.chronic.update(replace(reading, busy=kinds, samples=[
             each for each in reading.samples if each.osd in windows]),
@@ -255,22 +260,26 @@ class SlowOsds:
 
     def _turn_back(self, now: float) -> None:
         """The clock was set back."""
+        self._busy_read = min(self._busy_read, now)
         for state in self._states.values():
             state.since = min(state.since, now)
             state.evidence = min(state.evidence, now)
             state.kind_at = min(state.kind_at, now)
 
-    def _kinds(self, now: float, busy: Mapping[int, str],
-               settings: SlowSettings) -> Dict[int, str]:
+    def _kinds(self, reading: OsdReading, settings: SlowSettings) -> Dict[int, str]:
         """OSDs that are busy, or were within the window."""
         kinds: Dict[int, str] = {}
         for osd, state in self._states.items():
-            if osd in busy:
-                state.kind, state.kind_at = busy[osd], now
-            elif now - state.kind_at > settings.seconds:
+            if osd in reading.busy:
+                if not state.kind and _began_after(state, self._busy_read, settings):
+                    # It was not known to be busy yet.
+                    state.over_seconds = 0.0
+                state.kind, state.kind_at = reading.busy[osd], reading.now
+            elif reading.now - state.kind_at > settings.seconds:
                 state.kind = ''
             if state.kind:
                 kinds[osd] = state.kind
+        self._busy_read = min(reading.busy_read, reading.now)
         return kinds
 
     def _raise(self, judged: AbstractSet[int], places: Mapping[int, OsdPlace],
@@ -280,7 +289,9 @@ class SlowOsds:
                       if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
         for osd in candidates - too_many(candidates, judged, places):
             state = self._states[osd]
-            if not state.slow and state.over_seconds >= _hold(state, settings):
+            known = state.kind or self._now - state.since >= WORK_SECONDS \
+                or not _began_after(state, self._busy_read, settings)
+            if not state.slow and known and state.over_seconds >= _hold(state, settings):
                 state.slow = True
                 state.evidence = self._now
                 state.over_seconds = settings.seconds
@@ -356,6 +367,11 @@ def _usual_scores() -> Tuple[ScoreBaseline, ...]:
 def _hold(state: _State, settings: SlowSettings) -> float:
     """Seconds over the ratio after which an OSD is reported."""
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
+
+
+def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
+    """Whether an OSD that is not reported yet became slow after a point in time, or at it."""
+    return not state.slow and state.since > when - settings.seconds / SLOTS
 
 
 def _forget(state: _State, now: float, settings: SlowSettings) -> None:

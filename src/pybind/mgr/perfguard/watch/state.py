@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """State of the watch: processes readings, draws conclusions, keeps histories."""
 import contextlib
+import math
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,8 @@ class WatchState:
         self.cluster = History(10)
         self.charts = Charts()
         self.osd_counts: Mapping[int, PgCounts] = {}
+        #: What time they are of: OSDs report them once per period.
+        self._counts_read = math.inf
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
         #: Pools with OSDs of the class hdd.
@@ -128,7 +131,7 @@ class WatchState:
         self._forget_replaced(context.osdmap)
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         if readings.osd_counts is not None:
-            self.osd_counts = readings.osd_counts
+            self.osd_counts, self._counts_read = readings.osd_counts, context.now - context.period
         if readings.ping_ms is not None:
             self.ping_ms = readings.ping_ms
         if readings.untrimmed_epochs is not None:
@@ -186,7 +189,7 @@ class WatchState:
                 context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
                 not context.probing, self._settled(context),
                 {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
-                self._partners.known, context.probed.osds),
+                self._partners.known, context.probed.osds, self._counts_read),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
                          memory_seconds=options.slow_osd_memory))
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Types of the watch: flows of operations, verdicts, and alarms."""
+import math
 from dataclasses import dataclass, field
 from typing import AbstractSet, Collection, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -64,6 +65,8 @@ class OsdReading:
     partners: Mapping[int, AbstractSet[int]] = field(default_factory=dict)
     #: OSDs whose samples may contain operations of a probe of this module: they are not judged.
     probed: Collection[int] = ()
+    #: When `busy` was read, if not now: OSDs may have begun other work since then.
+    busy_read: float = math.inf
 
 
 class OsdVerdict(NamedTuple):

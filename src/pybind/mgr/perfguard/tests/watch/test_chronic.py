@@ -42,6 +42,8 @@ class Clock:
         #: OSDs with a primary affinity of 0; and those without operations, as on memstore.
         self.replicas_only: Set[int] = set()
         self.idle: Set[int] = set()
+        #: When `busy` was read; None: with each beat.
+        self.busy_read: Optional[float] = None
 
     def sample(self, osd: int, factor: float) -> OsdSample:
         if osd in self.idle:
@@ -57,7 +59,8 @@ class Clock:
             samples = [self.sample(osd, pattern(osd, self.beat)) for osd in self.places]
             self.detector.update(OsdReading(
                 self.now, samples, self.places, self.busy, self.learning,
-                replicas_only=self.replicas_only, probed=self.probed), self.settings)
+                replicas_only=self.replicas_only, probed=self.probed,
+                busy_read=self.now if self.busy_read is None else self.busy_read), self.settings)
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -102,6 +105,27 @@ def test_a_probe_of_other_osds_delays_no_finding() -> None:
     clock.play(HOUR)
     clock.learning, clock.probed = False, {5}
     assert clock.play(5 * HOUR, of_ten(3, 5)) == [3]
+
+
+def test_deep_scrubs_that_are_seen_late_do_not_count() -> None:
+    def slow(osd: int, beat: int) -> float:
+        return 4.0 if osd == 3 else 1.0
+
+    clock = Clock()
+    clock.play(HOUR)
+    for _ in range(40):
+        clock.busy_read, clock.busy = clock.now, {}
+        assert not clock.play(180, slow)
+        clock.busy_read, clock.busy = None, {3: SCRUB}
+        assert not clock.play(300, slow)
+        clock.busy = {}
+        assert not clock.play(420)
+    assert clock.detector.chronic.shares()[3] < 0.01
+    # The same time is slow without other work.
+    for _ in range(12):
+        clock.play(180, slow)
+        clock.play(720)
+    assert clock.slow() == [3]
 
 
 def test_a_shorter_memory_finds_and_clears_sooner() -> None:

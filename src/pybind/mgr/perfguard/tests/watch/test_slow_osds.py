@@ -44,15 +44,21 @@ class Clock:
         self.settled = True
         self.partners: Dict[int, Set[int]] = {}
         self.probed: Set[int] = set()
+        #: Seconds between two readings of the work besides client operations; 0: with each beat.
+        self.busy_seconds = 0.0
+        self._busy_read, self._busy = -math.inf, self.busy
 
     def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
              beat: float = BEAT) -> Set[int]:
         """Who is slow at the end."""
         for _ in range(round(seconds / beat)):
             self.now += beat
+            if not 0.0 <= self.now - self._busy_read < self.busy_seconds:
+                self._busy_read, self._busy = self.now, dict(self.busy)
             self.detector.update(OsdReading(
-                self.now, [make(osd) for osd in self.places], self.places, self.busy,
-                self.learning, self.settled, partners=self.partners, probed=self.probed), SETTINGS)
+                self.now, [make(osd) for osd in self.places], self.places, self._busy,
+                self.learning, self.settled, partners=self.partners, probed=self.probed,
+                busy_read=self._busy_read), SETTINGS)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -519,6 +525,45 @@ def test_other_work_excuses_but_not_everything(kind: str) -> None:
         clock = Clock()
         clock.busy = {5: kind}
         assert clock.play(900, slow_ones({5}, read=factor, write=factor)) == accused
+
+
+@pytest.mark.parametrize('seconds', [60.0, 160.0])
+@pytest.mark.parametrize('factor', [3.0, 4.5])
+def test_a_deep_scrub_that_is_seen_late_is_no_alarm(seconds: float, factor: float) -> None:
+    """PG states of 33,000 or 100,000 PGs are read every 53 or 160 s."""
+    clock = Clock()
+    clock.busy_seconds = seconds
+    assert not clock.play(900)
+    for late in (0, 15, 60, seconds - 5):
+        while (clock.now - START) % seconds:
+            clock.play(BEAT)
+        assert not clock.play(late)
+        clock.busy = {7: SCRUB}
+        for _ in range(120):
+            assert not clock.play(BEAT, slow_ones({7}, read=factor, write=factor))
+        clock.busy = {}
+        assert not clock.play(240)
+
+
+def test_an_alarm_waits_for_one_reading_of_the_work() -> None:
+    clock = Clock()
+    clock.busy_seconds = 160.0
+    # The first reading is after 5 s.
+    clock.play(200)
+    assert clock.until(slow_ones({3}, read=20.0, write=20.0)) == 125
+    since = clock.detector.verdicts[3].since
+    assert since <= START + 205
+    # It began before its work did.
+    clock.busy = {3: SCRUB}
+    assert clock.play(300, slow_ones({3}, read=20.0, write=20.0)) == {3}
+    assert clock.detector.verdicts[3].since == since
+
+
+def test_an_alarm_does_not_wait_for_ever_for_a_reading_of_the_work() -> None:
+    clock = Clock()
+    clock.busy_seconds = math.inf
+    clock.play(160)
+    assert 590 < clock.until(slow_ones({3}, read=20.0, write=20.0)) <= 610
 
 
 def test_deep_scrub_reads_large() -> None:
