@@ -138,7 +138,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'kind of operation, the latency, the duration, and the likely causes.',
         'Check the drive (SMART, firmware, queue), the load of the host, and the memory of the '
         'OSD. ``ceph perfguard why osd.<id>`` lists the evidence. The check clears within two '
-        'minutes after the OSD is as fast as its peers.'),
+        'minutes after the OSD is as fast as its peers, or as they were before they became slow '
+        'as well.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '

@@ -72,6 +72,8 @@ class PeerComparison(NamedTuple):
     #: Load of this OSD / median load of the peers.
     load_ratio: float
     peers: int
+    #: Logarithm of the operations per second of this OSD.
+    load: float = 0.0
 
     @property
     def score(self) -> float:
@@ -133,7 +135,7 @@ class Peers:
         return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
                               expected_ms * math.expm1(self.spread),
                               (reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
-                              math.exp(point.loads[0] - self._middle), others)
+                              math.exp(point.loads[0] - self._middle), others, point.loads[0])
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -295,6 +297,15 @@ LEAST_SCORE = 1.1
 SURE = 10.0
 
 
+class OsdExpectation(NamedTuple):
+    """What was expected of a slow OSD when it last stood out from its peers."""
+    ms: float
+    #: As in PeerComparison.
+    load: float
+    #: Standard deviation of the logarithm.
+    sigma: float
+
+
 class PeerFinding(NamedTuple):
     """Comparison of one kind of operation of one OSD with its peers."""
     channel: int
@@ -303,6 +314,8 @@ class PeerFinding(NamedTuple):
     allowance: float
     #: Excess over the expected latency that matters.
     least_ms: float = MIN_EXCESS_MS
+    #: The expectation is an earlier one.
+    earlier: bool = False
 
     @property
     def score(self) -> float:
@@ -332,6 +345,21 @@ class PeerFinding(NamedTuple):
             return True
         return usual is not None and usual.known and math.log(self.score) - usual.mean \
             >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), found.op_sigma))
+
+    def expected(self) -> OsdExpectation:
+        """For `against`, of an OSD that is slow."""
+        found = self.comparison
+        return OsdExpectation(found.expected_ms, found.load,
+                        math.log(found.score) / max(found.deviations, 0.1))
+
+    def against(self, kept: OsdExpectation) -> 'PeerFinding':
+        """The same operations against what was expected earlier, at the load of now."""
+        found = self.comparison
+        more_load = min(max(0.0, found.load - kept.load), 10.0)
+        expected_ms = kept.ms * math.exp(BEYOND_SLOPE * more_load)
+        deviations = math.log(found.ms / expected_ms) / max(kept.sigma, found.op_sigma)
+        return self._replace(earlier=True, comparison=found._replace(
+            expected_ms=expected_ms, deviations=deviations))
 
     def now(self) -> float:
         """The score at the end of the window, which falls as soon as the slowness ends."""

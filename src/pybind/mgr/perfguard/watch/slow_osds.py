@@ -6,15 +6,16 @@ be slow until it is reported, and how long it must be healthy until that is clea
 chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from ..cluster.types import OsdPlace
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
-from .peers import (SURE, Excused, Findings, PeerFinding, ScoreBaseline, excuse_waiting, judge,
-                    median, worst)
+from .peers import (SURE, Excused, Findings, OsdExpectation, PeerFinding, ScoreBaseline,
+                    excuse_waiting, judge, median, worst)
+from .series import LARGEST
 from .types import OsdReading, OsdVerdict, SlowHost
 
 #: Loads within this factor are reported as the same.
@@ -27,9 +28,12 @@ def describe(finding: PeerFinding, seconds: float) -> str:
     load = 'at the same load'
     if not 1 / SAME_LOAD < found.load_ratio < SAME_LOAD:
         load = 'at %s times their load' % figure(found.load_ratio)
-    return '%s take %s ms, %s +- %s ms on %d peers, for %s %s' % (
-        CHANNELS[finding.channel], figure(found.ms), figure(found.expected_ms),
-        figure(found.spread_ms), found.peers, seconds_text(seconds), load)
+    usual = '%s ms on %d peers before they became slow too' % (
+        figure(found.expected_ms), found.peers) if finding.earlier else \
+        '%s +- %s ms on %d peers' % (figure(found.expected_ms), figure(found.spread_ms),
+                                     found.peers)
+    return '%s take %s ms, %s, for %s %s' % (
+        CHANNELS[finding.channel], figure(found.ms), usual, seconds_text(seconds), load)
 
 
 def figure(value: float) -> str:
@@ -162,6 +166,8 @@ class _State:
     findings: Sequence[PeerFinding] = ()
     #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
+    #: If slow: what was expected of it when it last stood out, by channel.
+    kept: Dict[int, OsdExpectation] = field(default_factory=dict)
     #: If slow: seconds for which replicated writes alone have been slow.
     late_seconds: float = 0.0
 
@@ -293,6 +299,7 @@ class SlowOsds:
                 or not _began_after(state, self._busy_read, settings)
             if not state.slow and known and state.over_seconds >= _hold(state, settings):
                 state.slow = True
+                _keep_expected(state, state.findings, settings)
                 state.evidence = self._now
                 state.over_seconds = settings.seconds
 
@@ -302,13 +309,14 @@ class SlowOsds:
         slow: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
             # The score says how slow an OSD is, also if another one is the cause.
-            score = worst(judged.get(osd, ()), settings.ratio)[1]
+            score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
             verdict = OsdVerdict(osd, score if osd in judged else None,
                                  waits_for=excused.waits_for.get(osd))
             if not state.slow:
                 state.verdict = verdict
                 continue
-            best = worst(excused.findings.get(osd, ()), settings.ratio)[0]
+            best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
+                         settings.ratio)[0]
             if best is not None:
                 state.why = describe(best, now - state.since)
             slow[osd] = verdict._replace(slow=True, since=state.since, why=state.why)
@@ -322,7 +330,9 @@ class SlowOsds:
 
     def to_json(self) -> Dict[str, Any]:
         """The state that survives a failover: slow OSDs."""
-        return {str(osd): {'since': state.since, 'why': state.why}
+        return {str(osd): {'since': state.since, 'why': state.why,
+                           'kept': {str(channel): [round(value, 4) for value in each]
+                                    for channel, each in state.kept.items()}}
                 for osd, state in self._states.items() if state.slow}
 
     def from_json(self, value: Any, now: float) -> None:
@@ -339,7 +349,51 @@ class SlowOsds:
                 osd, begun = int(key), min(float(since), now)
                 self._states[osd] = _State(OsdWindow(), math.inf, begun, True, why, now,
                                            verdict=OsdVerdict(osd, None, True, begun, why),
-                                           usual=_usual_scores())
+                                           usual=_usual_scores(),
+                                           kept=_kept_from_json(flag.get('kept')))
+
+
+def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
+    return {int(channel): OsdExpectation(*map(float, row)) for channel, row in value.items()
+            if channel in map(str, range(len(CHANNELS))) and isinstance(row, list)
+            and len(row) == 3 and all(isinstance(each, (int, float)) for each in row)
+            and 0.0 < row[0] < LARGEST and abs(row[1]) < LARGEST and 0.0 <= row[2] < LARGEST} \
+        if isinstance(value, dict) else {}
+
+
+def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
+    """Whether a slow OSD still is slow."""
+    # Baselines are learned without other work, so they do not apply to an OSD that has some.
+    usual = None if state.kind else state.usual[finding.channel]
+    return finding.above(settings.clear_ratio, usual)
+
+
+def _keep_expected(state: _State, findings: Sequence[PeerFinding],
+                   settings: SlowSettings) -> Set[int]:
+    """Keep what is expected of a slow OSD in the operations in which it stands out from its peers.
+    Returns their channels."""
+    above = set()
+    for each in findings:
+        if _stands_out(state, each, settings):
+            state.kept[each.channel] = each.expected()
+            above.add(each.channel)
+    return above
+
+
+def _is_left(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
+    """Whether an OSD is as slow as it was when it stood out, though its peers are slow as well."""
+    kept = state.kept.get(finding.channel)
+    return kept is not None and _stands_out(state, finding.against(kept), settings)
+
+
+def _at_worst(state: _State, findings: Sequence[PeerFinding],
+              settings: SlowSettings) -> List[PeerFinding]:
+    """The findings, against what was expected of a slow OSD earlier where its peers are slow."""
+    if not state.kept:
+        return list(findings)
+    return [each.against(state.kept[each.channel])
+            if _is_left(state, each, settings) and not _stands_out(state, each, settings) else each
+            for each in findings]
 
 
 def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
@@ -377,7 +431,7 @@ def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
 def _forget(state: _State, now: float, settings: SlowSettings) -> None:
     """Drop the counted time, and later the flag, of an OSD without evidence."""
     if now - state.evidence > (FORGET_SECONDS if state.slow else settings.seconds):
-        state.slow, state.over_seconds = False, 0.0
+        state.slow, state.kept, state.over_seconds = False, {}, 0.0
 
 
 def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, passed: float,
@@ -390,9 +444,9 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
     state.findings = findings
     findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
-        # Baselines are learned without other work, so they do not apply to an OSD that has some.
-        above = {each.channel for each in findings if each.above(
-            settings.clear_ratio, None if state.kind else state.usual[each.channel])}
+        # It has not recovered because its peers have become slow as well.
+        above = _keep_expected(state, findings, settings) | {
+            each.channel for each in findings if _is_left(state, each, settings)}
         bad = bool(above)
         if above == {REPLICATED}:
             state.late_seconds += passed
@@ -414,7 +468,7 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
     state.over_seconds += passed if bad else -passed
     state.over_seconds = min(max(state.over_seconds, 0.0), _hold(state, settings))
     if state.slow and state.over_seconds <= 0.0:
-        state.slow = False
+        state.slow, state.kept = False, {}
 
 
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:

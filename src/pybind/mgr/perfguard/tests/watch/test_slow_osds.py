@@ -412,6 +412,38 @@ def test_cleared_with_hysteresis() -> None:
     assert clock.detector.verdicts[3].why == ''
 
 
+def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
+    """Nearly all, one after another; also for another mgr."""
+    clock = Clock(places(3))
+    clock.play(300)
+    assert clock.play(120, slow_ones({1}, read=30.0, write=30.0)) == {1}
+    since = clock.detector.verdicts[1].since
+    slow = {1}
+    for osd in range(2, 12):
+        slow.add(osd)
+        for _ in range(24):
+            assert 1 in clock.play(BEAT, slow_ones(slow, read=30.0, write=30.0))
+        kept = json.loads(json.dumps(clock.detector.to_json()))
+        clock.detector = SlowOsds()
+        clock.detector.from_json(kept, clock.now)
+    clock.play(60, slow_ones(slow, read=30.0, write=30.0))
+    verdict = clock.detector.verdicts[1]
+    assert verdict.since == since and verdict.score is not None and verdict.score > 20
+    assert re.search(r'take [\d.]+ ms, [\d.]+ ms on 11 peers before they became slow too',
+                     verdict.why)
+    assert not clock.play(240)
+
+
+def test_an_osd_that_recovers_while_the_load_grows_is_cleared() -> None:
+    def loaded(osd: int, factor: float = 1.0) -> OsdSample:
+        return sample(osd, read=1.5 * factor, write=1.5 * factor, load=1.5)
+
+    clock = Clock(places(3))
+    clock.play(300)
+    assert clock.play(300, slow_ones({1}, read=4.0, write=4.0)) == {1}
+    assert not clock.play(240, loaded)
+
+
 def test_cleared_where_the_peers_differ_as_much() -> None:
     """A machine with other things to do: healthy OSDs are up to twice as slow as others."""
     def noisy(osd: int, factor: float = 1.0) -> OsdSample:
@@ -625,6 +657,15 @@ def test_nonsense_is_not_taken_up(kept: object) -> None:
     detector = SlowOsds()
     detector.from_json(kept, START)
     assert not detector.verdicts
+
+
+@pytest.mark.parametrize('kept', [
+    None, 7, [], {'0': 1}, {'0': [1.0]}, {'0': [0.0, 0.0, 0.1]}, {'9': [1.0, 0.0, 0.1]},
+    {'0': [math.nan, 0.0, 0.1]}, {'0': ['x', 0.0, 0.1]}, {'0': [1.0, math.inf, 0.1]}])
+def test_an_expectation_that_cannot_be_read_is_skipped(kept: object) -> None:
+    clock = Clock()
+    clock.detector.from_json({'3': {'since': START, 'why': 'slow', 'kept': kept}}, START)
+    assert clock.play(BEAT) == {3} and not clock.play(120)
 
 
 def test_a_removed_osd_is_no_longer_slow() -> None:
