@@ -24,6 +24,8 @@ MODEL_MEMBERS = 5
 SLOPE_MEMBERS = 9
 #: Maximum number of members for which the OSD itself is excluded from the median.
 FEW_MEMBERS = 30
+#: Logarithm of the slowdown from which an OSD is far slower than most: load seldom explains it.
+FAR = math.log(5.0)
 #: Minimum difference of load between the lower and the upper third for a slope.
 SLOPE_SPREAD = math.log(1.15)
 #: Maximum slope, that of a queue at a utilisation of 0.9.
@@ -102,16 +104,24 @@ class Peers:
 
     def _slope(self) -> float:
         """Slope of latency on load between the medians of the lower and upper third by load."""
-        third = self.count // 3
-        if self.count < SLOPE_MEMBERS:
+        ordered = self._slow_by_load()
+        third = len(ordered) // 3
+        if len(ordered) < SLOPE_MEMBERS:
             return 0.0
-        ordered = sorted((point.loads[0], point.reading.log_ms) for point in self._points)
         low, high = ordered[:third], ordered[-third:]
         run = high[third // 2][0] - low[third // 2][0]
         if run < SLOPE_SPREAD:
             return 0.0
         rise = median(sorted(y for _, y in high)) - median(sorted(y for _, y in low))
         return min(max(rise / run, 0.0), MAX_SLOPE)
+
+    def _slow_by_load(self) -> List[Tuple[float, float]]:
+        """The loads and latencies of the OSDs, by load. Without those that are far slower than
+        most, though two others have as much load: a third of the OSDs may be slow."""
+        ordered = sorted((point.loads[0], point.reading.log_ms) for point in self._points)
+        bound = FAR + median(sorted(ms for _, ms in ordered))
+        loads = [load for load, ms in ordered if ms <= bound][-2:]
+        return [(load, ms) for load, ms in ordered if ms <= bound or load > loads[0]]
 
     def _growth(self, load: float) -> float:
         return growth(self.utilisation, load)

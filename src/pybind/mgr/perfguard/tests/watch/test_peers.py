@@ -56,6 +56,18 @@ def test_load_explains_latency_within_the_range_of_the_peers() -> None:
         1000 / 70, rel=0.15)
 
 
+def test_the_latency_of_slow_osds_is_not_taken_for_that_of_their_load() -> None:
+    """A third of the OSDs, most of them with more load than the median."""
+    points = [point(osd, 10.0 * (1.0 + osd * 7 % 12 / 100), 100.0 + 3 * osd) for osd in range(12)]
+    for osd in (4, 7, 8, 10):
+        points[osd] = point(osd, 300.0, 100.0 + 3 * osd)
+    points[8] = point(8, 300.0, 110.0)
+    peers = Peers(points)
+    assert peers.utilisation < 0.2 and 9.0 < math.exp(peers.expected(loads_of(66, 44))) < 12.0
+    # The hottest ones are slow for their load.
+    assert Peers(queue([60 + 2 * i for i in range(13)] + [180, 185, 190])).utilisation > 0.2
+
+
 def test_a_low_load_lowers_nothing() -> None:
     peers = Peers(queue([60 + 5 * i for i in range(16)]))
     assert peers.expected(loads_of(1, 1)) == peers.expected(loads_of(0.6 * 97, 0.4 * 97))
