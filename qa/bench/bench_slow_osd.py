@@ -166,6 +166,8 @@ def watch(trace: Trace) -> List[Watcher]:
     for beat in range(trace.beats):
         for watcher in watchers:
             watcher.show(beat)
+    if perfguard.parts:
+        print('  %s: %s' % (trace.case.name, ', '.join(sorted(perfguard.parts))))
     if perfguard.hosts != trace.hosts:
         print('  %s: hosts %s named, %s slow' % (trace.case.name, sorted(perfguard.hosts),
                                                  sorted(trace.hosts)))

@@ -41,12 +41,15 @@ class Perfguard:
         self.trace, self.settings = trace, settings
         self.detector = SlowOsds()
         self.hosts: Set[str] = set()
+        #: What is reported of parts of a class.
+        self.parts: Set[str] = set()
 
     def flagged(self, beat: int) -> Set[int]:
         self.detector.update(OsdReading(
             1e9 + self.trace.clock(beat), self.trace.samples(beat), self.trace.places,
             self.trace.busy[beat]), self.settings)
         self.hosts.update(host.host for host in self.detector.hosts())
+        self.parts.update(part.what for part in self.detector.parts())
         return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
 
 

@@ -134,8 +134,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'clears when no PG is laggy.'),
     HealthCheck(
         'PERFGUARD_SLOW_OSD',
-        'OSDs or whole hosts are slower than their peers at the same load. The detail names the '
-        'kind of operation, the latency, the duration, and the likely causes.',
+        'OSDs, whole hosts, or a large part of the OSDs of a class are slower than their peers at '
+        'the same load. The detail names the kind of operation, the latency, the duration, and the '
+        'likely causes.',
         'Check the drive (SMART, firmware, queue), the load of the host, and the memory of the '
         'OSD. ``ceph perfguard why osd.<id>`` lists the evidence. The check clears within two '
         'minutes after the OSD is as fast as its peers, or as they were before they became slow '

@@ -304,5 +304,6 @@ def _kinds(provisional: Json) -> Dict[str, Set[str]]:
 def _gist(document: Any) -> Any:
     """The document without texts, which change with every turn."""
     if isinstance(document, dict) and isinstance(document.get('slow'), dict):
-        return {**document, 'slow': sorted(document['slow'])}
+        return {**document, 'slow': sorted((osd, bool(row.get('part')))
+                                           for osd, row in document['slow'].items())}
     return document

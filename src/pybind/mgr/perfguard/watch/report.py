@@ -16,7 +16,7 @@ from .laggy import LaggyPg, Suspect
 from .osds import COMMIT_NS, COMMITS, NO_FLOWS
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
-from .slow_osds import whole_hosts
+from .slow_parts import whole_hosts
 from .state import WatchContext, WatchState
 from .types import Chronic, Flow, OsdVerdict
 
@@ -348,9 +348,12 @@ def _slow_summary(watch: WatchState, now: float) -> str:
     members = {osd for host in hosts for osd in host.osds}
     single = [each.osd for each in _slow(watch, now) if each.osd not in members]
     many = len(hosts) + len(single) > 1
-    return '%s %s slower than %s peers' % (
-        _names([host.host for host in hosts], single), 'are' if many else 'is',
-        'their' if many else 'its')
+    texts = ['%s are slower than the others' % part.what for part in watch.slow.parts()]
+    if hosts or single:
+        texts.insert(0, '%s %s slower than %s peers' % (
+            _names([host.host for host in hosts], single), 'are' if many else 'is',
+            'their' if many else 'its'))
+    return '; '.join(texts)
 
 
 def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
@@ -363,7 +366,8 @@ def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
 
 
 def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
-    return ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
+    return [part.why for part in watch.slow.parts()] + [
+        'host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
         '%s: %s%s' % (_place(watch, verdict.osd), verdict.why,
                       _likely(watch.causes_of(verdict.osd, context)))
         for verdict in _slow(watch, context.now)]
@@ -465,7 +469,10 @@ class Announcer:
                  if (SLOW, 'osd.%d' % osd) in now}
         of_reported = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()
                        if (SLOW, 'host ' + place.host) in self._reported}
-        now.update({key: self._reported[key] for key in hosts & self._reported.keys() - now.keys()})
+        # Those that became slow first have not recovered.
+        of_parts = {(SLOW, 'osd.%d' % osd) for part in watch.slow.parts() for osd in part.osds}
+        now.update({key: self._reported[key]
+                    for key in (hosts | of_parts) & self._reported.keys() - now.keys()})
         begun = {key: each for key, each in now.items()
                  if key not in self._reported and not each.host and key not in of_reported}
         ended = {key: each for key, each in self._reported.items() if key not in now}
@@ -487,6 +494,7 @@ def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> L
     for host in watch.slow.hosts():
         found.append(_Problem(SLOW, 'host ' + host.host, host.since, host.why))
         host_of.update({osd: host.host for osd in host.osds})
+    found += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
     found += [_Problem(SLOW, 'osd.%d' % each.osd, each.since, each.why, host_of.get(each.osd, ''))
               for each in _slow(watch, now)]
     found += [_Problem(CHRONIC, 'osd.%d' % osd, each.since, each.why)

@@ -7,16 +7,17 @@ chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Collection, Dict, List, Mapping, Sequence, Set, Tuple
 
 from ..cluster.types import OsdPlace
 from ..tables import seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SURE, Excused, Findings, OsdExpectation, PeerFinding, ScoreBaseline,
-                    excuse_waiting, judge, median, worst)
+                    excuse_waiting, judge, worst)
 from .series import LARGEST
-from .types import OsdReading, OsdVerdict, SlowHost
+from .slow_parts import SlowOne, SlowParts, hosts_of, too_many
+from .types import OsdReading, OsdVerdict, SlowHost, SlowPart
 
 #: Loads within this factor are reported as the same.
 SAME_LOAD = 1.2
@@ -39,78 +40,6 @@ def describe(finding: PeerFinding, seconds: float) -> str:
 def figure(value: float) -> str:
     """With two significant digits, or all digits before the decimal point."""
     return '%.0f' % value if value >= 10 else '%.2g' % value
-
-
-# ---- Many slow OSDs: whole hosts, and parts of a class that indicate load
-
-#: Share of the OSDs of a host, in one root and class, from which the host is slow.
-HOST_PART = 2 / 3
-#: Maximum share of the OSDs of a class that are reported. If more are slow, the cause is the load
-#: or the kind of device, and naming OSDs would mislead.
-CROWD_PART = 1 / 4
-
-#: Root, device class.
-Class = Tuple[str, str]
-
-
-def by_host(osds: Iterable[int],
-            places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
-    found: Dict[Class, Dict[str, Set[int]]] = {}
-    for osd in osds:
-        place = places[osd]
-        hosts = found.setdefault(place.kind, {})
-        hosts.setdefault(place.host, set()).add(osd)
-    return found
-
-
-def whole_hosts(slow: Collection[int], judged: Iterable[int],
-                places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
-    """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
-    found: Dict[Tuple[Class, str], Set[int]] = {}
-    if len(slow) < 2:
-        return found
-    every, known = by_host(places, places), by_host({*judged, *slow}, places)
-    for key, hosts in by_host(slow, places).items():
-        whole = {host: osds for host, osds in hosts.items()
-                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(known[key][host])}
-        if 2 * len(whole) < len(every[key]):
-            found.update({(key, host): osds for host, osds in whole.items()})
-    return found
-
-
-def too_many(slow: AbstractSet[int], judged: Iterable[int],
-             places: Mapping[int, OsdPlace]) -> Set[int]:
-    """The slow OSDs of classes with so many of them that none is reported."""
-    crowd: Set[int] = set()
-    if len(slow) < 2:
-        return crowd
-    hosts = whole_hosts(slow, judged, places)
-    single = slow - {osd for osds in hosts.values() for osd in osds}
-    everyone = by_host(judged, places)
-    for key, found in by_host(single, places).items():
-        osds = {osd for each in found.values() for osd in each}
-        count = sum(len(each) for each in everyone.get(key, {}).values())
-        if len(osds) > max(1.0, CROWD_PART * count):
-            crowd |= osds
-    return crowd
-
-
-def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
-             places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
-    """The slow hosts, sorted by name."""
-    if len(slow) < 2:
-        return ()
-    known = by_host({*judged, *slow}, places)
-    found = []
-    for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
-        scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
-        since = median(sorted(slow[osd].since for osd in osds))
-        score = median(scores) if scores else 1.0
-        worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
-        why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
-            len(osds), len(known[key][host]), key[1] or 'classless', worst, slow[worst].why)
-        found.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
-    return tuple(found)
 
 
 #: Seconds without evidence after which a flag is dropped.
@@ -166,6 +95,9 @@ class _State:
     findings: Sequence[PeerFinding] = ()
     #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
+    #: If slow: its last score, and whether it belongs to a part of its class that is slow.
+    score: float = 1.0
+    of_part: bool = False
     #: If slow: what was expected of it when it last stood out, by channel.
     kept: Dict[int, OsdExpectation] = field(default_factory=dict)
     #: If slow: seconds for which replicated writes alone have been slow.
@@ -178,7 +110,10 @@ class SlowOsds:
     def __init__(self) -> None:
         self._states: Dict[int, _State] = {}
         self._hosts: Tuple[SlowHost, ...] = ()
+        self._parts = SlowParts()
         self._now = -math.inf
+        #: Since when readings are known.
+        self._started = math.inf
         #: When the work of the OSDs besides client operations was last read.
         self._busy_read = -math.inf
         #: Since when all PGs have been active and clean.
@@ -194,6 +129,9 @@ class SlowOsds:
 
     def hosts(self) -> Tuple[SlowHost, ...]:
         return self._hosts
+
+    def parts(self) -> Tuple[SlowPart, ...]:
+        return self._parts.parts
 
     def slowdowns(self, osd: int) -> Dict[str, float]:
         """By kind of operation."""
@@ -221,7 +159,7 @@ class SlowOsds:
         passed = min(max(now - self._now, 0.0), settings.seconds / 4)
         if now < self._now:
             self._turn_back(now)
-        self._now = now
+        self._now, self._started = now, min(self._started, now)
         for sample in reading.samples:
             if sample.osd in places and sample.osd not in reading.probed:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
@@ -247,14 +185,14 @@ class SlowOsds:
                             reading.learning, quick)
             else:
                 _forget(state, now, settings)
-        self._raise(judged.keys(), places, settings)
-        self._conclude(now, judged, excused, places, settings)
+        self._raise(settings)
+        self._conclude(passed, judged, excused, places, settings)
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
         if not places:
             if now - self._now > FORGET_SECONDS:
-                self._states, self._hosts = {}, ()
+                self._states, self._hosts, self._parts = {}, (), SlowParts()
             return False
         for osd in [osd for osd in self._states if osd not in places]:
             del self._states[osd]
@@ -288,13 +226,9 @@ class SlowOsds:
         self._busy_read = min(reading.busy_read, reading.now)
         return kinds
 
-    def _raise(self, judged: AbstractSet[int], places: Mapping[int, OsdPlace],
-               settings: SlowSettings) -> None:
-        """Raise OSDs that have been over the ratio long enough, unless they are too many."""
-        candidates = {osd for osd, state in self._states.items()
-                      if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
-        for osd in candidates - too_many(candidates, judged, places):
-            state = self._states[osd]
+    def _raise(self, settings: SlowSettings) -> None:
+        """Raise OSDs that have been over the ratio long enough."""
+        for state in self._states.values():
             known = state.kind or self._now - state.since >= WORK_SECONDS \
                 or not _began_after(state, self._busy_read, settings)
             if not state.slow and known and state.over_seconds >= _hold(state, settings):
@@ -303,34 +237,57 @@ class SlowOsds:
                 state.evidence = self._now
                 state.over_seconds = settings.seconds
 
-    def _conclude(self, now: float, judged: Findings, excused: Excused,
+    def _conclude(self, passed: float, judged: Findings, excused: Excused,
                   places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
         """Update the verdicts."""
-        slow: Dict[int, OsdVerdict] = {}
+        verdicts: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
             # The score says how slow an OSD is, also if another one is the cause.
             score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
-            verdict = OsdVerdict(osd, score if osd in judged else None,
-                                 waits_for=excused.waits_for.get(osd))
-            if not state.slow:
-                state.verdict = verdict
-                continue
-            best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
-                         settings.ratio)[0]
-            if best is not None:
-                state.why = describe(best, now - state.since)
-            slow[osd] = verdict._replace(slow=True, since=state.since, why=state.why)
-        self._hosts = hosts_of(slow, judged.keys(), places)
-        of_host = {osd: host for host in self._hosts for osd in host.osds}
-        for osd, verdict in slow.items():
+            verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
+                                       waits_for=excused.waits_for.get(osd))
+            if state.slow:
+                state.score = score if osd in judged else state.score
+                best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
+                             settings.ratio)[0]
+                if best is not None:
+                    state.why = describe(best, self._now - state.since)
+        known = self._known(settings)
+        named = self._named(passed, known, places, settings)
+        slow = {osd: verdicts[osd]._replace(slow=True, since=self._states[osd].since,
+                                            why=self._states[osd].why) for osd in named}
+        self._hosts = hosts_of(slow, known, places)
+        of_host = {osd: host.host for host in self._hosts for osd in host.osds}
+        for osd, state in self._states.items():
+            state.verdict = slow.get(osd, verdicts[osd])
             if osd in of_host:
-                host = of_host[osd]
-                verdict = verdict._replace(why='%s; so is its host %s' % (verdict.why, host.host))
-            self._states[osd].verdict = verdict
+                state.verdict = state.verdict._replace(
+                    why='%s; so is its host %s' % (state.why, of_host[osd]))
+
+    def _known(self, settings: SlowSettings) -> Set[int]:
+        """The OSDs that may have become slow: those with operations in the last minutes."""
+        begins = self._now - self._started < settings.seconds
+        return {osd for osd, state in self._states.items()
+                if begins or self._now - state.evidence <= FORGET_SECONDS}
+
+    def _named(self, passed: float, known: AbstractSet[int], places: Mapping[int, OsdPlace],
+               settings: SlowSettings) -> List[int]:
+        """The slow OSDs that are reported one by one."""
+        slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part)
+                for osd, state in self._states.items() if state.slow}
+        of_parts = self._parts.update(passed, slow, known, places, settings.seconds)
+        # Not the first ones of many that become slow together.
+        soon = {osd for osd, state in self._states.items()
+                if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
+        waiting = too_many(soon, known, places)
+        for osd, state in self._states.items():
+            state.of_part = osd in of_parts
+        return [osd for osd in slow if osd not in of_parts
+                and (self._states[osd].verdict.slow or osd not in waiting)]
 
     def to_json(self) -> Dict[str, Any]:
         """The state that survives a failover: slow OSDs."""
-        return {str(osd): {'since': state.since, 'why': state.why,
+        return {str(osd): {'since': state.since, 'why': state.why, 'part': state.of_part,
                            'kept': {str(channel): [round(value, 4) for value in each]
                                     for channel, each in state.kept.items()}}
                 for osd, state in self._states.items() if state.slow}
@@ -346,11 +303,11 @@ class SlowOsds:
                 continue
             since, why = flag.get('since'), flag.get('why')
             if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
-                osd, begun = int(key), min(float(since), now)
-                self._states[osd] = _State(OsdWindow(), math.inf, begun, True, why, now,
-                                           verdict=OsdVerdict(osd, None, True, begun, why),
-                                           usual=_usual_scores(),
-                                           kept=_kept_from_json(flag.get('kept')))
+                osd, begun, part = int(key), min(float(since), now), flag.get('part') is True
+                self._states[osd] = _State(
+                    OsdWindow(), math.inf, begun, True, why, now, usual=_usual_scores(),
+                    verdict=OsdVerdict(osd) if part else OsdVerdict(osd, None, True, begun, why),
+                    of_part=part, kept=_kept_from_json(flag.get('kept')))
 
 
 def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:

@@ -231,7 +231,9 @@ class WatchState:
                 and not context.signals.recovery_bytes_per_second
                 and not self.laggy.raised
                 and not any(verdict.slow and context.now - verdict.since < ACCEPT_SECONDS
-                            for verdict in self.slow.verdicts.values()))
+                            for verdict in self.slow.verdicts.values())
+                and not any(context.now - part.since < ACCEPT_SECONDS
+                            for part in self.slow.parts()))
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""

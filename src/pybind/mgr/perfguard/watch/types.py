@@ -110,6 +110,24 @@ class SlowHost(NamedTuple):
     why: str
 
 
+class SlowPart(NamedTuple):
+    """OSDs of a root and device class that are slow, and too many to be reported one by one."""
+    root: str
+    device_class: str
+    osds: Tuple[int, ...]
+    #: "4 of 12 ssd OSDs"
+    what: str
+    score: float
+    since: float
+    why: str
+
+    @property
+    def subject(self) -> str:
+        """For events: the same however many OSDs belong to it."""
+        return 'part of the %s OSDs of root %s' % (self.device_class or 'classless',
+                                                   self.root or '(none)')
+
+
 # ---- Hysteresis: one bad reading raises nothing, one good reading clears nothing
 
 class Alarm:

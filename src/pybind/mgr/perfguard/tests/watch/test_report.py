@@ -2,6 +2,7 @@
 """The watch as a whole over a cluster of OSDs that report: what it concludes, and its words."""
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -323,6 +324,33 @@ def test_a_slow_host_is_named_once() -> None:
     lines = cluster.checks[SLOW]['detail']
     assert lines[0].startswith('host h2: ') and len(lines) == 5
     assert [what for kind, what in cluster.told if kind == 'slow-osd'][-1] == 'host h2 is slow'
+
+
+def test_a_part_of_a_class_is_reported_as_one() -> None:
+    cluster = Osds(12)
+    cluster.run(300)
+    cluster.slow = {2: 30.0}
+    cluster.run(240)
+    assert cluster.checks[SLOW]['summary'] == 'osd.2 is slower than its peers'
+    cluster.slow = dict.fromkeys((2, 5, 6, 11), 30.0)
+    for _ in range(60):
+        cluster.turn()
+        assert SLOW in cluster.checks
+    assert cluster.checks[SLOW]['summary'] == '4 of 12 ssd OSDs are slower than the others'
+    assert re.match(r'4 of 12 ssd OSDs are \d+ times as slow as the others: osd.2, osd.5, osd.6, '
+                    'osd.11; osd', cluster.detail(SLOW))
+    part = 'part of the ssd OSDs of root default'
+    told = [each for each in cluster.told if each[0] == 'slow-osd']
+    assert told == [('slow-osd', 'osd.2 is slow'), ('slow-osd', part + ' is slow')]
+    after = restarted(cluster)
+    after.run(120)
+    assert after.checks[SLOW]['summary'] == cluster.checks[SLOW]['summary']
+    assert not [each for each in after.told if each[0] == 'slow-osd']
+    after.slow = {}
+    after.run(300)
+    assert SLOW not in after.checks
+    assert sorted(each for each in after.told if each[0] == 'slow-osd') == [
+        ('slow-osd', 'osd.2 is no longer slow'), ('slow-osd', part + ' is no longer slow')]
 
 
 def test_a_latency_that_recurs_ends_as_accepted() -> None:

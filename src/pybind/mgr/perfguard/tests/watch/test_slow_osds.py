@@ -417,20 +417,19 @@ def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
     clock = Clock(places(3))
     clock.play(300)
     assert clock.play(120, slow_ones({1}, read=30.0, write=30.0)) == {1}
-    since = clock.detector.verdicts[1].since
     slow = {1}
     for osd in range(2, 12):
         slow.add(osd)
         for _ in range(24):
-            assert 1 in clock.play(BEAT, slow_ones(slow, read=30.0, write=30.0))
+            named = clock.play(BEAT, slow_ones(slow, read=30.0, write=30.0))
+            assert 1 in named.union(*(part.osds for part in clock.detector.parts()))
         kept = json.loads(json.dumps(clock.detector.to_json()))
         clock.detector = SlowOsds()
         clock.detector.from_json(kept, clock.now)
     clock.play(60, slow_ones(slow, read=30.0, write=30.0))
-    verdict = clock.detector.verdicts[1]
-    assert verdict.since == since and verdict.score is not None and verdict.score > 20
-    assert re.search(r'take [\d.]+ ms, [\d.]+ ms on 11 peers before they became slow too',
-                     verdict.why)
+    part, = clock.detector.parts()
+    assert part.osds == (1, 2, 3, 4, 5, 6) and part.score > 20
+    assert re.search(r'take [\d.]+ ms, [\d.]+ ms on 11 peers before they became slow too', part.why)
     assert not clock.play(240)
 
 
@@ -522,6 +521,45 @@ def test_one_slow_osd_is_not_its_host() -> None:
 @pytest.mark.parametrize('many', [set(range(24)), {osd for osd in range(24) if osd % 3 == 0}])
 def test_where_many_are_slow_nobody_is_accused(many: Set[int]) -> None:
     assert not Clock().play(900, slow_ones(many, read=4.0, write=4.0))
+
+
+@pytest.mark.parametrize('order', [(1, 5, 6, 11), (11, 6, 5, 1), ()])
+def test_a_large_part_of_a_class_is_reported_as_one_in_any_order(order: Sequence[int]) -> None:
+    many = {1, 5, 6, 11}
+    clock = Clock(places(3))
+    clock.play(300)
+    for number in range(3) if order else ():
+        some = set(order[:number + 1])
+        assert clock.play(180, slow_ones(some, read=30.0, write=30.0)) == some
+        assert not clock.detector.parts()
+    make = slow_ones(many, read=30.0, write=30.0)
+    for _ in range(60):
+        named = clock.play(BEAT, make)
+        assert not order or named or clock.detector.parts(), 'it was reported and is slow'
+    assert not named
+    part, = clock.detector.parts()
+    assert part.osds == (1, 5, 6, 11)
+    assert re.match('4 of 12 ssd OSDs are (29|30) times as slow as the others: osd.1, osd.5, '
+                    r'osd.6, osd.11; osd.\d+: store commits take', part.why)
+    # Another mgr, and fewer than a quarter.
+    kept = json.loads(json.dumps(clock.detector.to_json()))
+    clock.detector = SlowOsds()
+    clock.detector.from_json(kept, clock.now)
+    for _ in range(24):
+        assert not clock.play(BEAT, make) and clock.detector.parts()
+    assert clock.play(300, slow_ones({5, 11}, read=30.0, write=30.0)) == {5, 11}
+    assert not clock.detector.parts()
+    assert not clock.play(240)
+
+
+@pytest.mark.parametrize('first', [{6}, set()])
+def test_a_part_that_differs_as_classes_do_is_not_reported(first: Set[int]) -> None:
+    """Twice as slow: other drives, or less in the cache. Nor is its first one forgotten."""
+    clock = Clock(places(3))
+    clock.play(300)
+    assert clock.play(400, slow_ones(first, read=2.2, write=2.2)) == first
+    assert clock.play(900, slow_ones({1, 5, 6, 11}, read=2.2, write=2.2)) == first
+    assert not clock.detector.parts()
 
 
 def test_models_have_peers_of_their_own() -> None:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Many slow OSDs: whole hosts, and parts of a class that are too large to name their OSDs."""
+from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, NamedTuple, Set,
+                    Tuple)
+
+from ..cluster.types import OsdPlace
+from ..tables import osds_text
+from .peers import median
+from .types import OsdVerdict, SlowHost, SlowPart
+
+#: Share of the OSDs of a host, in one root and class, from which the host is slow.
+HOST_PART = 2 / 3
+#: Maximum share of the OSDs of a class that are reported one by one. If more are slow, the cause is
+#: the load or the kind of device, and naming OSDs as the cause would mislead.
+CROWD_PART = 1 / 4
+#: Slowdown from which such a part of a class is reported, and below which it no longer is: OSDs of
+#: one class often differ by less, by drive or by what is cached for them.
+PART_RATIO = 3.0
+PART_CLEAR_RATIO = 2.0
+
+#: Root, device class.
+Class = Tuple[str, str]
+
+
+def by_host(osds: Iterable[int],
+            places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
+    found: Dict[Class, Dict[str, Set[int]]] = {}
+    for osd in osds:
+        place = places[osd]
+        hosts = found.setdefault(place.kind, {})
+        hosts.setdefault(place.host, set()).add(osd)
+    return found
+
+
+def whole_hosts(slow: Collection[int], judged: Iterable[int],
+                places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
+    """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
+    found: Dict[Tuple[Class, str], Set[int]] = {}
+    if len(slow) < 2:
+        return found
+    every, known = by_host(places, places), by_host({*judged, *slow}, places)
+    for key, hosts in by_host(slow, places).items():
+        whole = {host: osds for host, osds in hosts.items()
+                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(known[key][host])}
+        if 2 * len(whole) < len(every[key]):
+            found.update({(key, host): osds for host, osds in whole.items()})
+    return found
+
+
+def too_many(slow: AbstractSet[int], judged: Iterable[int],
+             places: Mapping[int, OsdPlace]) -> Set[int]:
+    """The slow OSDs of classes with so many of them that they are not reported one by one."""
+    crowd: Set[int] = set()
+    if len(slow) < 2:
+        return crowd
+    hosts = whole_hosts(slow, judged, places)
+    single = slow - {osd for osds in hosts.values() for osd in osds}
+    everyone = by_host(judged, places)
+    for key, found in by_host(single, places).items():
+        osds = {osd for each in found.values() for osd in each}
+        count = sum(len(each) for each in everyone.get(key, {}).values())
+        if len(osds) > max(1.0, CROWD_PART * count):
+            crowd |= osds
+    return crowd
+
+
+def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
+             places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
+    """The slow hosts, sorted by name."""
+    if len(slow) < 2:
+        return ()
+    known = by_host({*judged, *slow}, places)
+    found = []
+    for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
+        scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
+        since = median(sorted(slow[osd].since for osd in osds))
+        score = median(scores) if scores else 1.0
+        worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
+        why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
+            len(osds), len(known[key][host]), key[1] or 'classless', worst, slow[worst].why)
+        found.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
+    return tuple(found)
+
+
+#: Number of OSDs that the text of a part names.
+NAMED_OSDS = 20
+
+
+class SlowOne(NamedTuple):
+    """A slow OSD, whether it is reported or not."""
+    score: float
+    since: float
+    why: str
+    #: It belonged to a part when the last mgr stored it.
+    stored: bool
+
+
+class SlowParts:
+    """Decides which parts of classes are slow, by the set of slow OSDs alone: not by the order in
+    which they became slow."""
+
+    def __init__(self) -> None:
+        #: Seconds for which so many OSDs were slow minus seconds for which they were not.
+        self._seconds: Dict[Class, float] = {}
+        self.parts: Tuple[SlowPart, ...] = ()
+
+    def update(self, passed: float, slow: Mapping[int, SlowOne], known: AbstractSet[int],
+               places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
+        """Returns the OSDs of the parts. `known`: the OSDs that may be slow or not; `seconds`: for
+        which it must last."""
+        known = known | slow.keys()
+        crowd = by_class(too_many(slow.keys(), known, places), places)
+        single = by_class(slow.keys() - {
+            osd for osds in whole_hosts(slow, known, places).values() for osd in osds}, places)
+        before = {(part.root, part.device_class) for part in self.parts}
+        parts: List[SlowPart] = []
+        for key in sorted(single):
+            raised = key in before or any(slow[osd].stored for osd in single[key])
+            least = PART_CLEAR_RATIO if raised else PART_RATIO
+            holds = key in crowd and median(sorted(
+                slow[osd].score for osd in crowd[key])) >= least
+            held = self._seconds.get(key, seconds if raised else 0.0)
+            held = min(held + passed, seconds) if holds else held - passed
+            self._seconds[key] = held
+            if len(single[key]) > 1 and (held >= seconds or (raised and held > 0.0)):
+                parts.append(_part(key, single[key], slow, len(by_class(known, places)[key])))
+        self._seconds = {key: held for key, held in self._seconds.items()
+                         if key in single and held > 0.0}
+        self.parts = tuple(parts)
+        return {osd for part in parts for osd in part.osds}
+
+
+def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
+    found: Dict[Class, Set[int]] = {}
+    for osd in osds:
+        found.setdefault(places[osd].kind, set()).add(osd)
+    return found
+
+
+def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
+          count: int) -> SlowPart:
+    score = median(sorted(slow[osd].score for osd in osds))
+    worst = max(osds, key=lambda osd: (slow[osd].score, -osd))
+    root, device_class = key
+    what = '%d of %d %s OSDs%s' % (len(osds), count, device_class or 'classless',
+                                   '' if root in ('default', '') else ' of root ' + root)
+    why = '%s are %s times as slow as the others: %s; osd.%d: %s' % (
+        what, '%.0f' % score if score >= 10.0 else '%.2g' % score,
+        osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
+    return SlowPart(root, device_class, tuple(sorted(osds)), what, score,
+                    median(sorted(slow[osd].since for osd in osds)), why)
