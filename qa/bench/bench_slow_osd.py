@@ -33,6 +33,8 @@ from .traces import (BEAT, DAY_SECONDS, DISK, FLASH, FLASH_B, Case, Fault, Layou
                      build)
 
 FLASHES, DISKS = ((10, 6, FLASH),), ((8, 6, DISK),)
+#: As on three nodes of Rook or Proxmox.
+FEW_FLASHES, FEW_DISKS = ((3, 1, FLASH),), ((3, 1, DISK),)
 MODELS = ((6, 5, FLASH), (6, 5, FLASH_B))
 CLASSES = ((8, 6, FLASH), (6, 6, DISK))
 FACTORS = (1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -55,6 +57,8 @@ def named_cases() -> Iterator[Case]:
     yield Case('mixed models, not known', MODELS, Fault(5, 5), models=False)
     yield Case('mixed classes, slow flash', CLASSES, Fault(5, 5), where=FLASH.name)
     yield Case('mixed classes, slow disk', CLASSES, Fault(4, 4), where=DISK.name)
+    yield Case('one of three, flash', FEW_FLASHES, Fault(6, 6), minutes=60)
+    yield Case('one of three, disk', FEW_DISKS, Fault(6, 6), minutes=60)
 
 
 def graded_cases(factors: Sequence[float] = FACTORS) -> Iterator[Case]:
@@ -71,6 +75,10 @@ def healthy_cases(hours: float) -> Iterator[Case]:
     yield Case('backfill, healthy disk', DISKS, backfill=True)
     yield Case('nearly idle, flash', FLASHES, load=0.02, minutes=60)
     yield Case('nearly idle, disk', DISKS, load=0.1, minutes=60)
+    yield Case('three, healthy flash', FEW_FLASHES, minutes=60 * hours)
+    yield Case('three, healthy disk', FEW_DISKS, minutes=60 * hours)
+    yield Case('three, hot, healthy flash', FEW_FLASHES, hot=3.0)
+    yield Case('three, hot, healthy disk', FEW_DISKS, hot=3.0)
     yield Case('%g h healthy flash' % hours, FLASHES, minutes=60 * hours)
     yield Case('%g h healthy disk' % hours, DISKS, minutes=60 * hours)
 

@@ -15,7 +15,8 @@ from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
 
-#: Minimum number of peers with evidence for a comparison.
+#: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
+#: an OSD is compared with the slowest of them and with its own history.
 MIN_PEERS = 3
 #: Minimum number of OSDs of a drive model to form a group; others are grouped by device class and
 #: store.
@@ -32,6 +33,8 @@ SLOPE_SPREAD = math.log(1.15)
 MAX_SLOPE = 9.0
 #: Utilisation above which any latency is possible.
 SATURATION = 0.95
+#: Utilisation that is assumed of small groups, whose queues are unknown.
+SMALL_UTILISATION = 0.5
 #: The capacity of the OSDs of a group differs: a healthy OSD may be closer to saturation than its
 #: load suggests by this factor.
 CAPACITY = 1.2
@@ -76,6 +79,8 @@ class PeerComparison(NamedTuple):
     peers: int
     #: Logarithm of the operations per second of this OSD.
     load: float = 0.0
+    #: Standard deviation of the logarithm of ms.
+    sigma: float = MIN_SPREAD
 
     @property
     def score(self) -> float:
@@ -85,7 +90,8 @@ class PeerComparison(NamedTuple):
 class Peers:
     """Latency of a group of OSDs as a function of load."""
 
-    def __init__(self, points: Sequence[LoadPoint]) -> None:
+    def __init__(self, points: Sequence[LoadPoint], slowest: bool = False) -> None:
+        """`slowest`: of the slowest one, instead of most of them."""
         self._points = points
         self.count = len(points)
         loads = [sorted(point.loads[i] for point in points) for i in range(3)]
@@ -99,11 +105,13 @@ class Peers:
         self.utilisation = self.slope / (1.0 + self.slope)
         residuals = sorted(point.reading.log_ms - self._growth(point.loads[0] - self._middle)
                            for point in points)
-        self._center = median(residuals)
+        self._center = residuals[-1] if slowest else median(residuals)
         self.spread = MAD_SIGMA * median(sorted(abs(each - self._center) for each in residuals))
 
     def _slope(self) -> float:
         """Slope of latency on load between the medians of the lower and upper third by load."""
+        if self.count < SLOPE_MEMBERS:
+            return 0.0
         ordered = self._slow_by_load()
         third = len(ordered) // 3
         if len(ordered) < SLOPE_MEMBERS:
@@ -140,12 +148,14 @@ class Peers:
         # The deviation of few peers is uncertain, as is the mean of few operations.
         spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
         op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
+        sigma = max(spread, op_sigma)
         expected_ms = math.exp(expected)
         reading = point.reading
         return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
                               expected_ms * math.expm1(self.spread),
-                              (reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
-                              math.exp(point.loads[0] - self._middle), others, point.loads[0])
+                              (reading.log_ms - expected) / sigma, op_sigma,
+                              math.exp(point.loads[0] - self._middle), others, point.loads[0],
+                              sigma)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -161,6 +171,12 @@ def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerCompar
         # Excluding it costs time, so only if it may be slow.
         found = peers.without(point.osd).compare(point, others)
     return found
+
+
+def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]) -> Optional[PeerComparison]:
+    """Compare a point with the slowest of one or two others; None: there are none."""
+    others = [each for each in points if each.osd != point.osd]
+    return Peers(others, slowest=True).compare(point, len(others)) if others else None
 
 
 def growth(utilisation: float, load: float) -> float:
@@ -296,7 +312,8 @@ CLEAR_DEVIATIONS = 2.0
 ALIKE_ALLOWANCE = 2.0
 BUSY_LOAD = 1.75
 BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
-#: How much slower an OSD of a minority model may be than its group.
+#: How much slower an OSD of a minority model may be than its group, or one of a small group whose
+#: history is not known than its slowest peer.
 MINORITY_ALLOWANCE = 2.0
 #: The whole group, instead of a kind of work.
 EVERYONE = '*'
@@ -326,6 +343,8 @@ class PeerFinding(NamedTuple):
     least_ms: float = MIN_EXCESS_MS
     #: The expectation is an earlier one.
     earlier: bool = False
+    #: In a group of two or three OSDs: the latency of the slowest peer; else 0.0.
+    slowest_ms: float = 0.0
 
     @property
     def score(self) -> float:
@@ -359,8 +378,7 @@ class PeerFinding(NamedTuple):
     def expected(self) -> OsdExpectation:
         """For `against`, of an OSD that is slow."""
         found = self.comparison
-        return OsdExpectation(found.expected_ms, found.load,
-                        math.log(found.score) / max(found.deviations, 0.1))
+        return OsdExpectation(found.expected_ms, found.load, found.sigma)
 
     def against(self, kept: OsdExpectation) -> 'PeerFinding':
         """The same operations against what was expected earlier, at the load of now."""
@@ -370,6 +388,20 @@ class PeerFinding(NamedTuple):
         deviations = math.log(found.ms / expected_ms) / max(kept.sigma, found.op_sigma)
         return self._replace(earlier=True, comparison=found._replace(
             expected_ms=expected_ms, deviations=deviations))
+
+    def with_history(self, own: Optional[Tuple[ScoreBaseline, ScoreBaseline]]) -> 'PeerFinding':
+        """In a small group: also against what is usual for this OSD, of which `own` are the
+        logarithms of its latency relative to the slowest peer and in ms."""
+        if own is None or not own[0].known:
+            return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
+        relative, latency = own
+        found = self.comparison
+        expected_ms = max(self.slowest_ms * math.exp(max(0.0, relative.mean)),
+                          math.exp(latency.mean))
+        sigma = max(found.sigma, relative.sigma())
+        return self._replace(comparison=found._replace(
+            expected_ms=expected_ms, sigma=sigma,
+            deviations=math.log(found.ms / expected_ms) / sigma))
 
     def now(self) -> float:
         """The score at the end of the window, which falls as soon as the slowness ends."""
@@ -394,6 +426,8 @@ class _Group(NamedTuple):
     points: List[LoadPoint]
     #: The members by their work; '': client operations only.
     kinds: Dict[str, Peers]
+    #: It has fewer OSDs than a comparison with most of them needs.
+    small: bool
 
 
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
@@ -402,6 +436,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     group_of, minorities = groups_of(places)
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
+    sizes = Counter(key for own in group_of.values() for key in {own, all_models(own)})
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
@@ -411,7 +446,7 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
                 point = LoadPoint(osd, reading, load)
                 for key in {group_of[osd], all_models(group_of[osd])}:
                     members.setdefault(key, []).append(point)
-        groups += [_Group(key, channel, points, _by_kind(points, busy))
+        groups += [_Group(key, channel, points, _by_kind(points, busy), sizes[key] <= MIN_PEERS)
                    for key, points in members.items()]
     utilisation = _utilisations(groups)
     findings: Findings = {}
@@ -445,7 +480,8 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
     if chosen not in group.kinds:
         group.kinds[chosen] = Peers(group.points)
     peers = group.kinds[chosen]
-    found = compare(point, peers, chosen in (kind, EVERYONE))
+    found = compare_with_few(point, group.points) if group.small \
+        else compare(point, peers, chosen in (kind, EVERYONE))
     if found is None:
         return None
     allowance = MINORITY_ALLOWANCE if minority else 1.0
@@ -455,10 +491,11 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
         # The queues of few busy OSDs are unknown.
         unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
         factor = BUSY_LOAD if unseen else CAPACITY
-        allowance = max(allowance, queue_allowance(
-            max(utilisation, peers.utilisation), found.load_ratio, factor))
+        utilisation = max(utilisation, SMALL_UTILISATION if group.small else peers.utilisation)
+        allowance = max(allowance, queue_allowance(utilisation, found.load_ratio, factor))
     return PeerFinding(group.channel, found, allowance, FLASH_EXCESS_MS
-                       if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS)
+                       if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS,
+                       slowest_ms=found.expected_ms if group.small else 0.0)
 
 
 def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:

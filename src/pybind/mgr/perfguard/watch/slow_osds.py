@@ -29,12 +29,21 @@ def describe(finding: PeerFinding, seconds: float) -> str:
     load = 'at the same load'
     if not 1 / SAME_LOAD < found.load_ratio < SAME_LOAD:
         load = 'at %s times their load' % figure(found.load_ratio)
-    usual = '%s ms on %d peers before they became slow too' % (
-        figure(found.expected_ms), found.peers) if finding.earlier else \
-        '%s +- %s ms on %d peers' % (figure(found.expected_ms), figure(found.spread_ms),
-                                     found.peers)
     return '%s take %s ms, %s, for %s %s' % (
-        CHANNELS[finding.channel], figure(found.ms), usual, seconds_text(seconds), load)
+        CHANNELS[finding.channel], figure(found.ms), _expected_text(finding),
+        seconds_text(seconds), load)
+
+
+def _expected_text(finding: PeerFinding) -> str:
+    found = finding.comparison
+    peers = '%d peer%s' % (found.peers, 's' if found.peers > 1 else '')
+    if finding.earlier:
+        return '%s ms on %s before they became slow too' % (figure(found.expected_ms), peers)
+    if finding.slowest_ms:
+        usual = ' and usually %s ms' % figure(found.expected_ms) \
+            if found.expected_ms > finding.slowest_ms else ''
+        return '%s ms on the slowest of %s%s' % (figure(finding.slowest_ms), peers, usual)
+    return '%s +- %s ms on %s' % (figure(found.expected_ms), figure(found.spread_ms), peers)
 
 
 def figure(value: float) -> str:
@@ -95,6 +104,9 @@ class _State:
     findings: Sequence[PeerFinding] = ()
     #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
+    #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
+    #: relative to the slowest peer, and in ms.
+    own: Dict[int, Tuple[ScoreBaseline, ScoreBaseline]] = field(default_factory=dict)
     #: If slow: its last score, and whether it belongs to a part of its class that is slow.
     score: float = 1.0
     of_part: bool = False
@@ -167,6 +179,9 @@ class SlowOsds:
                    if state.window.expire(now, settings.seconds) and osd not in reading.probed}
         kinds = self._kinds(reading, settings)
         judged = judge(windows, places, kinds)
+        judged.update({osd: [each.with_history(self._states[osd].own.get(each.channel))
+                             for each in found]
+                       for osd, found in judged.items() if found[0].slowest_ms})
         self.chronic.update(replace(reading, busy=kinds, samples=[
             each for each in reading.samples if each.osd in windows]),
             judged, windows, {osd: self._states[osd].usual for osd in windows},
@@ -321,7 +336,7 @@ def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
 def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
     """Whether a slow OSD still is slow."""
     # Baselines are learned without other work, so they do not apply to an OSD that has some.
-    usual = None if state.kind else state.usual[finding.channel]
+    usual = None if state.kind or finding.slowest_ms else state.usual[finding.channel]
     return finding.above(settings.clear_ratio, usual)
 
 
@@ -363,11 +378,16 @@ def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
         return [each for each in findings if each.over(settings.ratio)]
     over = []
     for each in findings:
-        usual = state.usual[each.channel]
+        usual = None if each.slowest_ms else state.usual[each.channel]
         if each.over(settings.ratio, usual):
             over.append(each)
-        else:
+        elif usual is not None:
             usual.learn(math.log(each.score), learned)
+        else:
+            relative, latency = state.own.setdefault(
+                each.channel, (ScoreBaseline(), ScoreBaseline()))
+            relative.learn(math.log(each.comparison.ms / each.slowest_ms), learned)
+            latency.learn(math.log(each.comparison.ms), learned)
     return over
 
 

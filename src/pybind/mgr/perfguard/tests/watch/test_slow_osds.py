@@ -572,6 +572,63 @@ def test_models_have_peers_of_their_own() -> None:
         osd, *(2 * [natural[osd] * (3.0 if osd == 5 else 1.0)]))) == {5}
 
 
+@pytest.mark.parametrize('count, words', [
+    (3, r'[\d.]+ ms on the slowest of 2 peers( and usually [\d.]+ ms)?, for .* at the same load$'),
+    (2, r'[\d.]+ ms on the slowest of 1 peer( and usually [\d.]+ ms)?, for ')])
+def test_in_a_small_group_an_osd_is_compared_with_the_slowest_and_with_itself(
+        count: int, words: str) -> None:
+    """As on the three or two nodes of Rook and Proxmox."""
+    clock = Clock(places(count, 1))
+    assert not clock.play(900)
+    make = slow_ones({1}, read=8.0, write=8.0)
+    assert clock.until(make) <= 200
+    assert clock.play(60, make) == {1}
+    verdict = clock.detector.verdicts[1]
+    assert re.search(words, verdict.why) and verdict.score is not None and verdict.score > 5
+    # Others do not hide it, and are not named for it.
+    assert clock.play(300, slow_ones({0, 1}, read=8.0, write=8.0)) == {1}
+    assert not clock.play(300)
+
+
+def test_in_a_small_group_an_osd_that_always_differs_is_healthy() -> None:
+    def make(osd: int) -> OsdSample:
+        factor = load * (2.6 * slow if osd == 1 else 1.0)
+        return sample(osd, read=factor, write=factor)
+
+    load = slow = 1.0
+    clock = Clock(places(3, 1))
+    assert not clock.play(3600, make)
+    for load in (4.0, 0.5, 1.0):
+        assert not clock.play(900, make), 'the load of all'
+    slow = 3.0
+    assert clock.play(400, make) == {1}
+    slow = 1.0
+    assert not clock.play(300, make)
+
+
+def test_in_a_small_group_a_hot_osd_is_healthy() -> None:
+    """A disk near saturation, at twice the load of the others: nothing tells how long its queue is
+    by right."""
+    clock = Clock(places(3, 1))
+    clock.play(900)
+    assert not clock.play(900, lambda osd: sample(osd, read=20.0, cpu=20.0, load=2.1)
+                          if osd == 1 else sample(osd))
+
+
+def test_in_a_small_group_an_osd_may_be_slow_from_the_beginning() -> None:
+    assert Clock(places(3, 1)).play(400, slow_ones({1}, read=30.0, write=30.0)) == {1}
+    assert not Clock(places(3, 1)).play(900, slow_ones({1}, read=1.9, write=1.9))
+    assert not Clock(places(3, 1)).play(900, slow_ones({0, 1, 2}, read=30.0, write=30.0))
+
+
+@pytest.mark.parametrize('kind', [SCRUB, TARGET])
+def test_in_a_small_group_other_work_is_an_excuse_as_well(kind: str) -> None:
+    clock = Clock(places(3, 1))
+    clock.play(900)
+    clock.busy = {1: kind}
+    assert not clock.play(900, slow_ones({1}, read=3.0, write=3.0))
+
+
 @pytest.mark.parametrize('without', [12, 3])
 def test_osds_without_a_db_device_have_peers_of_their_own(without: int) -> None:
     """The same disks, but each commit waits for the disk instead of flash."""
