@@ -17,9 +17,10 @@ from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, 
 from .types import Alarm, Flow
 
 #: Points of a baseline that are kept (one quiet week with operations), and that are stored for a
-#: failover.
+#: failover: the last ones, and the last ones with operations of each kind.
 BASELINE_POINTS = 1008
 STORED_POINTS = 144
+STORED_POINTS_OF_KIND = 36
 #: Minimum number of operations of the time that counts as one value of a baseline.
 LEAST_OPS = 100
 #: The baseline is the latency that is not exceeded in this share of the time. A batch that makes
@@ -221,8 +222,10 @@ class PoolWatch:
         probed = 0.0 <= now - pool.probed < WINDOW_SECONDS
         for kind, number, total in KINDS:
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
-            # While a probe loads the pool, an alarm stays as it is.
-            usual, holds = None if probed else pool.baselines[kind], None
+            # While a probe loads the pool, an alarm stays as it is. Without a baseline, as after a
+            # failover with an unreadable document, an alarm ends: it would prevent a new baseline.
+            usual = None if probed else pool.baselines[kind]
+            holds = None if probed else False
             if usual is not None:
                 changed |= pool.levels[kind].review(now, usual, settings.alarm_factor)
                 base_ms = pool.take_limit(now, kind, usual, settings)
@@ -285,7 +288,7 @@ class PoolWatch:
             del self._unsaved[pool_id]
             pool = self._pools.get(pool_id)
             if pool is not None:
-                return pool_id, {'points': pool.quiet.to_json()[-STORED_POINTS:], **{
+                return pool_id, {'points': _to_store(pool.quiet.to_json()), **{
                     kind: level.to_json() for kind, level in pool.levels.items()}}
         return None
 
@@ -344,6 +347,16 @@ def _kinds_from_json(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
     for key, kinds in value.items() if isinstance(value, dict) else ():
         if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
             yield int(key), kinds
+
+
+def _to_store(rows: List[List[float]]) -> List[List[float]]:
+    """The rows of a Series that are stored. Operations of one kind may be rare."""
+    kept = set(range(len(rows))[-STORED_POINTS:])
+    for _, column, _ in KINDS:
+        # The first two values of a row are its end and its length.
+        kept.update([index for index, row in enumerate(rows)
+                     if row[2 + column]][-STORED_POINTS_OF_KIND:])
+    return [rows[index] for index in sorted(kept)]
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:

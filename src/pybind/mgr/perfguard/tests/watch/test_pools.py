@@ -443,6 +443,34 @@ def test_baselines_and_alarms_survive() -> None:
     assert later.slow == []
 
 
+def test_the_baseline_of_a_rare_kind_of_operation_survives() -> None:
+    clients = learned(2.0, 3.0)
+    clients.feel(60 * (STORED_POINTS + 10), read_ms=2.0)
+    later = Clients()
+    later.watch.load(POOL, json.loads(json.dumps(stored(clients)[1])), SETTINGS)
+    assert later.latency.read_baseline_ms == 2.0 and later.latency.write_baseline_ms == 3.0
+
+
+def test_an_alarm_without_a_baseline_ends_so_that_a_baseline_can_be_learned() -> None:
+    later = Clients()
+    later.watch.load(POOL, 'damaged', SETTINGS)
+    later.watch.load_alarms([[POOL, 'writes', later.now]], later.now)
+    assert later.slow == ['writes']
+    later.feel(60, write_ms=3.0)
+    assert later.slow == []
+    later.feel(120, write_ms=3.0)
+    assert later.latency.write_alarm_ms is not None
+
+
+def test_an_alarm_without_a_baseline_stays_while_a_probe_loads_the_pool() -> None:
+    later = Clients()
+    later.watch.load(POOL, 'damaged', SETTINGS)
+    later.watch.load_alarms([[POOL, 'writes', later.now]], later.now)
+    later.probed = (POOL,)
+    later.feel(600, write_ms=3.0)
+    assert later.slow == ['writes']
+
+
 @pytest.mark.parametrize('rows', [
     None, {}, 'x', [1], [[]], [[POOL, 'reads']], [[POOL, 'scrubs', 1.0]], [[99, 'reads', 1.0]],
     [[POOL, 'reads', 'today']], [[POOL, 'reads', None]], [[[1], 'reads', 1.0]],
