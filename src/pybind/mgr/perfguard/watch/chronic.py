@@ -225,6 +225,12 @@ class ChronicOsds:
             self._before.clear()
             self._busy_read = busy_read
 
+    def keep(self, osds: Collection[int]) -> None:
+        """Forget all but these OSDs. OSDs that are down, and have no place, are kept."""
+        for osd in self._counts.keys() - osds:
+            del self._counts[osd]
+            self._standing.pop(osd, None)
+
     def forget(self, replaced: Collection[int]) -> None:
         """Forget OSDs that have another device now."""
         for osd in replaced:
@@ -242,14 +248,13 @@ class ChronicOsds:
 
     def _judge(self, now: float, places: Mapping[int, OsdPlace],
                replicas_only: Collection[int]) -> None:
-        for osd in [osd for osd in self._counts if osd not in places]:
-            del self._counts[osd]
         for osd, count in self._counts.items():
             if count.settle(now, self._scale, osd in replicas_only):
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
                     (now - count.seen) / 3600,
                     ': its primary affinity is 0' if osd in replicas_only else '')
-        found = {osd for osd, count in self._counts.items() if count.is_chronic(self._scale)}
+        found = {osd for osd, count in self._counts.items()
+                 if osd in places and count.is_chronic(self._scale)}
         if any(not self._counts[osd].raised for osd in found):
             for osd in found - _crowd(found, self._counts, places):
                 count = self._counts[osd]
@@ -265,7 +270,7 @@ class ChronicOsds:
         kind = places[osd].kind
         shares = sorted(count.share for other, count in self._counts.items()
                         if other != osd and count.evidence >= self._scale * PEERS_SECONDS
-                        and places[other].kind == kind)
+                        and other in places and places[other].kind == kind)
         return (len(shares) >= MIN_PEERS
                 and self._counts[osd].share >= PEERS_SHARES * median(shares))
 

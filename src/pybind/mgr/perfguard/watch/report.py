@@ -387,8 +387,9 @@ def _place(watch: WatchState, osd: int) -> str:
 
 def _chronic_summary(watch: WatchState) -> str:
     """Names hosts instead of OSDs if most of their OSDs are chronically slow."""
-    standing = watch.slow.chronic.standing.keys() & watch.places.keys()
-    whole = whole_hosts(standing, watch.places, watch.places)
+    standing = watch.slow.chronic.standing.keys()
+    # OSDs that are down may have no place.
+    whole = whole_hosts(standing & watch.places.keys(), watch.places, watch.places)
     single = standing - {osd for osds in whole.values() for osd in osds}
     hosts = sorted({host for _, host in whole})
     return '%s %s chronically slow' % (

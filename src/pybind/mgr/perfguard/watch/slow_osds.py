@@ -163,7 +163,8 @@ class SlowOsds:
         self.chronic.forget(replaced)
 
     def update(self, reading: OsdReading, settings: SlowSettings) -> None:
-        """Process one interval. OSDs without a place are forgotten."""
+        """Process one interval. OSDs without a place are forgotten, except for the counts of
+        slow time."""
         now, places = reading.now, reading.places
         if not math.isfinite(now) or not self._take_places(now, places):
             return

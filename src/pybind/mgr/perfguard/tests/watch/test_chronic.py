@@ -303,6 +303,8 @@ def test_without_operations_it_is_forgotten_after_two_weeks() -> None:
 def test_a_removed_osd_is_forgotten() -> None:
     clock = raised()
     del clock.places[3]
+    assert clock.play(120) == [3], 'it is down'
+    clock.detector.chronic.keep(clock.places)
     assert not clock.play(120)
     assert '3' not in clock.detector.chronic.to_json({})
 

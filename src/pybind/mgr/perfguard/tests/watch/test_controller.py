@@ -284,6 +284,30 @@ def test_nor_do_the_counts_if_its_id_is_removed_in_between() -> None:
     assert row['chronic'] is None and row['slow_time_ratio'] is None
 
 
+def test_a_finding_survives_a_failover_while_the_osd_is_down() -> None:
+    """A new mgr knows no place of an OSD that it has never seen up."""
+    driver = chronic()
+    driver.restart()
+    driver.osds.counters.clear()
+    driver.osds.period = PERIOD
+    driver.osds.change = {'counters': {}, 'places': {
+        osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in driver.osds.toys if osd != 7}}
+    driver.minutes(2)
+    assert driver.checks == [CHRONIC]
+    assert driver.osds.checks[CHRONIC]['summary'] == 'osd.7 is chronically slow'
+    driver.osds.change = {}
+    driver.minutes(2)
+    assert driver.checks == [CHRONIC] and driver.rows[7]['chronic']['episodes'] == 22
+    assert driver.events('chronic-osd') == ['osd.7 is chronically slow']
+
+
+def test_a_finding_ends_when_the_osd_is_removed() -> None:
+    driver = chronic()
+    driver.osds.purge(7)
+    driver.turn(60.0)
+    assert driver.checks == []
+
+
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
     driver = chronic()
     driver.osds.slow = {7: 8.0}
