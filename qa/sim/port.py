@@ -326,6 +326,9 @@ class SimCluster:
     def read_without_probes(self, seconds: float) -> None:
         pass
 
+    def read_by_pg(self, osds: AbstractSet[int]) -> None:
+        pass
+
     def readings(self, view: object, signals: Signals) -> Readings:
         began = time.process_time()
         model, osds = self.model, range(self.model.tree.osds)

@@ -25,7 +25,7 @@ ClusterFactory = Callable[..., Cluster]
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 
-POOL = 'p'
+POOL, CODED_POOL = 'p', 'coded'
 #: Reads per second, and as many writes.
 CLIENT_READS = 100
 #: An OSD that is slowed, and its primary affinity, which is not the default.
@@ -184,6 +184,32 @@ def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> Non
         cluster.wait(lambda: affinity(guard) == AFFINITY, 30, 'the affinity given back')
         cluster.wait(lambda: not affinity_row(guard), 15, 'the rung to be idle')
         assert len(guard.event_texts('slow-osd', last)) == 2, 'begins and ends once'
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+def test_a_slow_osd_that_clients_read_from_in_any_case_keeps_its_primary_affinity(
+        guard: Guard) -> None:
+    """Most of its reads are of an erasure-coded pool."""
+    cluster = guard.cluster
+    cluster.pool_create(CODED_POOL, 32, erasure=(2, 1))
+    try:
+        load = cluster.load(CODED_POOL, rate=4 * CLIENT_READS, read_fraction=1.0, runtime=600)
+        with acting_on_affinity(guard):
+            with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+                wait_slow(guard, {VICTIM}, NAMED_SECONDS)
+                cluster.wait(lambda: affinity_row(guard), 60, 'a decision')
+                row = affinity_row(guard)
+                assert row['state'] == 'limited', row
+                assert 'of its reads are of erasure-coded pools' in row['note']
+                assert affinity(guard) == AFFINITY
+            wait_slow(guard, set(), NAMED_SECONDS)
+        load.stop()
+    finally:
+        cluster.mon('osd pool delete', pool=CODED_POOL, pool2=CODED_POOL,
+                    yes_i_really_really_mean_it=True)
+        cluster.mon('osd crush rule rm', name=CODED_POOL)
+        cluster.mon('osd erasure-code-profile rm', name=CODED_POOL + '-profile')
+    cluster.wait(lambda: not guard.checks(), LATENCY_SECONDS, 'no health check')
 
 
 @pytest.mark.alone

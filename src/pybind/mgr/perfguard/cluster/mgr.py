@@ -5,8 +5,8 @@ import json
 import logging
 import threading
 import time
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
-                    Set, Tuple)
+from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple)
 
 from mgr_module import CommandResult, MgrModule
 
@@ -156,6 +156,9 @@ class MgrCluster:
 
     def read_without_probes(self, seconds: float) -> None:
         self._sensors.read_without_probes(seconds)
+
+    def read_by_pg(self, osds: AbstractSet[int]) -> None:
+        self._sensors.read_by_pg(osds)
 
     def close(self) -> None:
         """Remove the performance queries of the OSDs."""

@@ -6,7 +6,8 @@ import logging
 import math
 import re
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from mgr_module import MgrModule
 
@@ -17,8 +18,8 @@ from .inventory import drive_model, store_layout
 from .osd_commands import HistogramSampler, OsdCommands, PingTimes
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
-                    ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites, Placement, Readings,
-                    Signals, UnreadablePg)
+                    ObjectLoad, Ops, OsdCounters, OsdPlace, PgCounts, PgReads, PgWrites, Placement,
+                    Readings, Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,8 @@ class Sensors:
         self._loads_until = -math.inf
         #: Until when client operations are read without those of probes.
         self._without_probes_until = -math.inf
+        #: OSDs of which client reads are read by PG.
+        self._read_by_pg: Tuple[int, ...] = ()
 
     def read_loads(self, seconds: float) -> None:
         """For so long, readings contain the load by client and by object."""
@@ -93,6 +96,10 @@ class Sensors:
     def read_without_probes(self, seconds: float) -> None:
         """For so long, the client operations in readings contain none of probes."""
         self._without_probes_until = self._clock() + seconds
+
+    def read_by_pg(self, osds: AbstractSet[int]) -> None:
+        """Until it is called again, readings contain the client reads of these OSDs by PG."""
+        self._read_by_pg = tuple(sorted(osds)[:MOST_READ_OSDS])
 
     def close(self) -> None:
         self._queries.close()
@@ -115,6 +122,7 @@ class Sensors:
             seconds=seconds, counters=counters,
             clients=self._queries.clients(now < self._without_probes_until),
             pg_seconds=pg_seconds, pg_writes=pg_writes,
+            pg_reads=self._queries.pg_reads(self._read_by_pg, view.placement),
             client_loads=loads.clients, object_loads=loads.objects,
             kv_bytes=self._kv_bytes(alive) if explain else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
@@ -345,6 +353,8 @@ OBJECT_QUERY = {
                        {'type': 'pool_id', 'regex': '^(.*)$'},
                        {'type': 'osd_id', 'regex': '^(.*)$'}],
     'performance_counter_descriptors': ['ops'], 'limit': {'order_by': 'ops', 'max_count': 3}}
+#: Maximum number of OSDs of which client reads are read by PG.
+MOST_READ_OSDS = 32
 #: Number of PGs that are read if there are enough of each OSD, the busiest ones of each.
 MOST_PGS = 3000
 #: Maximum number of PGs in one reading; of more, each reading takes another part.
@@ -369,6 +379,9 @@ class PerfQueries:
         self._client_query: Optional[int] = None
         self._without_probes = False
         self._pg_query: Optional[int] = None
+        #: Of client reads by PG, and its OSDs.
+        self._read_query: Optional[int] = None
+        self._read_osds: Tuple[int, ...] = ()
         #: By client and by object.
         self._load_queries: Optional[Tuple[int, int]] = None
         #: Limit of PGs per OSD in the query by PG.
@@ -378,6 +391,7 @@ class PerfQueries:
 
     def close(self) -> None:
         self.loads(False)
+        self.pg_reads((), lambda pgid: None)
         for query in (self._client_query, self._pg_query):
             if query is not None:
                 self._mgr.remove_osd_perf_query(query)
@@ -471,6 +485,28 @@ class PerfQueries:
         parts, self._parts = self._parts, _Parts()
         return parts.seconds / parts.read, tuple(parts.found)
 
+    def pg_reads(self, osds: Tuple[int, ...], placement: Callable[[str], Optional[Placement]]
+                 ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
+        """By OSD, also of those without reads; None when the query has just been replaced."""
+        if osds != self._read_osds:
+            if self._read_query is not None:
+                self._mgr.remove_osd_perf_query(self._read_query)
+            self._read_query = self._mgr.add_osd_perf_query(_read_query(osds)) if osds else None
+            self._read_osds = osds
+            return None
+        if self._read_query is None:
+            return None
+        found: Dict[int, List[PgReads]] = {osd: [] for osd in osds}
+        for row in self._rows(self._read_query):
+            try:
+                (osd,), (pgid,) = row['k']
+                placed, reads = placement(pgid), int(row['c'][0][0])
+                if placed is not None and reads > 0:
+                    found[int(osd)].append(PgReads(pgid, placed.acting, reads))
+            except (LookupError, TypeError, ValueError) as error:
+                log.debug('cannot read reads by PG: %r in %r', error, row)
+        return {osd: tuple(rows) for osd, rows in found.items()}
+
     def _rows(self, query: int) -> List[Dict[str, Any]]:
         rows: List[Dict[str, Any]] = (self._mgr.get_osd_perf_counters(query) or {}).get(
             'counters', [])
@@ -513,3 +549,12 @@ def _pg_query(pgs_per_osd: int) -> Dict[str, Any]:
     return {'key_descriptor': [{'type': 'pg_id', 'regex': '^(.*)$'}],
             'performance_counter_descriptors': ['write_latency', 'write_ops'],
             'limit': {'order_by': 'write_ops', 'max_count': pgs_per_osd}}
+
+
+def _read_query(osds: Sequence[int]) -> Dict[str, Any]:
+    """Of all PGs of some OSDs; other OSDs compare their id and count nothing. The name of a PG of
+    an erasure-coded pool ends in that of a shard."""
+    return {'key_descriptor': [
+                {'type': 'osd_id', 'regex': '^(%s)$' % '|'.join(map(str, osds))},
+                {'type': 'pg_id', 'regex': '^([0-9]+[.][0-9a-f]+)'}],
+            'performance_counter_descriptors': ['read_ops']}

@@ -342,6 +342,14 @@ class PgWrites(NamedTuple):
     write: Ops
 
 
+class PgReads(NamedTuple):
+    """Client reads of one PG that one OSD has served since the last reading."""
+    pgid: str
+    #: The primary first.
+    acting: OsdSet
+    reads: int
+
+
 @dataclass(frozen=True)
 class Balancing:
     """Configuration of the balancer."""
@@ -442,6 +450,8 @@ class Readings:
     #: Seconds that `pg_writes` cover, and the PGs with the most writes of each OSD.
     pg_seconds: float = 0.0
     pg_writes: Optional[Tuple[PgWrites, ...]] = None
+    #: By OSD, of those that `read_by_pg` has named.
+    pg_reads: Optional[Mapping[int, Tuple[PgReads, ...]]] = None
     #: By client and by object, while a slow OSD or pool is reported, or explained.
     client_loads: Tuple[ClientLoad, ...] = ()
     object_loads: Tuple[ObjectLoad, ...] = ()

@@ -202,7 +202,8 @@ class Mitigating:
             hosts={osd: host for osd, host in watched.hosts.items()
                    if osd in osdmap.osds and osdmap.osds[osd].up},
             mixed=mixed_osds(observed, watched.slow_osds) if policy.affinity else frozenset(),
-            futile=futile(watched.osd_causes),
+            futile=futile(watched.osd_causes, watched.osd_reads),
+            unread=watched.slow_osds.keys() - watched.osd_reads.keys(),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             paced=frozenset() if campaign is None or not campaign.open else frozenset(

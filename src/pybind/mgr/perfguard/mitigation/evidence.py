@@ -6,6 +6,7 @@ from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..tables import pgs_are, plural
+from ..watch.reads import OsdReads
 from ..watch.stop_conditions import is_muted, is_waived
 from .types import Evidence, MitigationState, Trouble
 
@@ -142,12 +143,21 @@ _OF_OSD = frozenset({'host', 'host_network', 'network', 'cpu', 'full', 'drive', 
                      'process'})
 
 
-def futile(causes: Mapping[int, Sequence[str]]) -> Dict[int, str]:
+#: Share of the reads of an OSD that do not depend on the primary, and least number of reads.
+FUTILE_SHARE = 0.5
+LEAST_READS = 20
+
+
+def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -> Dict[int, str]:
     """Slow OSDs of which a lower primary affinity would not help clients, with the reason.
 
     `causes`: codes of the likely causes by slow OSD, the most significant first.
     """
-    found: Dict[int, str] = {}
+    found = {osd: '%.0f%% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
+        'of erasure-coded pools, which need it in any case' if row.erasure > row.replica else
+        'of PGs that it does not lead'))
+        for osd, row in reads.items() if sum(row) >= LEAST_READS
+        and row.erasure + row.replica > FUTILE_SHARE * sum(row)}
     for osd, codes in causes.items():
         if _OF_OSD.isdisjoint(codes):
             for code in codes[::-1]:

@@ -417,7 +417,8 @@ def _take_affinity(draft: _Draft) -> None:
     affinities = draft.seen.affinities
     for osd, why in sorted(draft.evidence.slow_osds.items()):
         name = str(osd)
-        if affinities.get(osd, 0.0) <= 0.0 or name in taken - limited.keys():
+        if affinities.get(osd, 0.0) <= 0.0 or name in taken - limited.keys() \
+                or osd in draft.seen.unread:
             continue
         limit = _affinity_limit(draft, osd)
         if limit and name not in limited:

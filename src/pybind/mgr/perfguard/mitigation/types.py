@@ -2,7 +2,7 @@
 """Types of the mitigation, and their JSON."""
 import enum
 from dataclasses import dataclass, field
-from typing import ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..errors import Reason
@@ -190,6 +190,8 @@ class LadderView:
     mixed: FrozenSet[int] = frozenset()
     #: Slow OSDs of which a lower primary affinity would not help clients, with the reason.
     futile: Mapping[int, str] = field(default_factory=dict)
+    #: Slow OSDs of which it is not known yet which reads they serve.
+    unread: AbstractSet[int] = frozenset()
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()
 

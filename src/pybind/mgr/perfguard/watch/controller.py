@@ -15,6 +15,7 @@ from ..options import Options
 from ..store import Store
 from . import report
 from .pools import named_target, target_ms
+from .reads import OsdReads
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
@@ -64,6 +65,8 @@ class Watched:
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: Slow OSD -> the codes of its likely causes.
     osd_causes: Mapping[int, Tuple[str, ...]] = field(default_factory=dict)
+    #: Slow OSD -> its client reads, once they are known; for the mitigation that lowers affinities.
+    osd_reads: Mapping[int, OsdReads] = field(default_factory=dict)
     #: Health check -> the slow OSDs that it reports.
     reported_osds: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
     #: Host by OSD.
@@ -160,6 +163,7 @@ class Watching:
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)
+            self._cluster.read_by_pg(self._watch.reads.wanted)
             for event in self._announcer.events(self._watch, context):
                 self._note(event)
             self.watched = _watched(self._watch, context, options)
@@ -252,7 +256,7 @@ class Watching:
 
 
 def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watched:
-    pools, slow = context.osdmap.pools, _slow_osds(watch)
+    pools, slow = context.osdmap.pools, watch.slow_osds()
     return Watched(
         laggy_raised=watch.laggy.raised,
         hosts={osd: place.host for osd, place in watch.places.items()},
@@ -261,17 +265,11 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         slow_osds=slow, reported_osds=report.reported_osds(watch, context.now),
         osd_causes={osd: tuple(cause.code for cause in watch.causes_of(osd, context))
                     for osd in slow},
+        osd_reads=watch.reads.known(),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=report.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
-
-
-def _slow_osds(watch: WatchState) -> Dict[int, str]:
-    """With chronically slow OSDs: an episode is often over before it is known to be
-    one, and each change of an affinity makes PGs peer."""
-    slow = {osd: verdict.why for osd, verdict in watch.slow.verdicts.items() if verdict.slow}
-    return {**{osd: found.why for osd, found in watch.slow.chronic.standing.items()}, **slow}
 
 
 def _pool_clients(watch: WatchState, context: WatchContext,

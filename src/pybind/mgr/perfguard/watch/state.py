@@ -17,6 +17,7 @@ from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .partners import PgPartners
 from .pools import PoolSettings, PoolWatch, add_ops
+from .reads import SlowOsdReads
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
@@ -90,6 +91,7 @@ class WatchState:
         self.slow = SlowOsds()
         self.percentiles = LatencyPercentiles()
         self.laggy = LaggyState()
+        self.reads = SlowOsdReads()
         self.cluster = History(10)
         self.charts = Charts()
         self.osd_counts: Mapping[int, PgCounts] = {}
@@ -156,6 +158,9 @@ class WatchState:
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
         self._judge_osds(context, readings, samples, options)
+        wanted = options.mitigation_affinity and options.mitigation_mode != 'off'
+        self.reads.update(self.slow_osds() if wanted else (), readings.pg_reads,
+                          {pool.id for pool in context.osdmap.pools.values() if pool.erasure})
         self._loads.append(_by_osd(readings.client_loads))
         self._objects.append(_by_osd(readings.object_loads))
         self._kv_bytes.append((context.now, readings.kv_bytes))
@@ -196,6 +201,12 @@ class WatchState:
                          memory_seconds=options.slow_osd_memory))
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
         self._slow_ratio = options.slow_osd_ratio
+
+    def slow_osds(self) -> Dict[int, str]:
+        """With chronically slow OSDs: an episode is often over before it is known to be
+        one, and each change of an affinity makes PGs peer."""
+        slow = {osd: verdict.why for osd, verdict in self.slow.verdicts.items() if verdict.slow}
+        return {**{osd: found.why for osd, found in self.slow.chronic.standing.items()}, **slow}
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         counts = context.signals.counts

@@ -13,8 +13,8 @@ from perfguard.cluster.inventory import drive_model, store_layout
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
 from perfguard.cluster.types import (ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
-                                     Signals)
+                                     OsdPlace, PgCounts, PgReads, PgWrites, Placement, Pool,
+                                     Readings, Signals)
 from perfguard.watch.osds import replica_flows, steady
 from perfguard.watch.types import Flow
 
@@ -380,6 +380,47 @@ def test_writes_by_pg_are_read_now_and_then() -> None:
     found = [reader() for _ in range(13)]
     read = [(each.pg_seconds, each.pg_writes) for each in found if each.pg_writes is not None]
     assert read == [(30.0, (PgWrites('1.a', (2, 1), Ops(500, 2)),))] * 2
+
+
+READS_BY_PG = ('osd_id', 'pg_id')
+
+
+def test_reads_by_pg_are_read_of_chosen_osds_only() -> None:
+    reader = Reader()
+    reader.placements = {'1.a': Placement((1, 2), (2, 1)), '5.b': Placement((0, 1), (0, 1))}
+    reader.mgr.answers[READS_BY_PG] = {'counters': [
+        {'k': [['1'], ['1.a']], 'c': [[70, 0]]}, {'k': [['1'], ['5.b']], 'c': [[9, 0]]},
+        {'k': [['1'], ['1.b']], 'c': [[5, 0]]}, {'k': [['1'], ['1.a']], 'c': [[0, 0]]},
+        {'k': [['7'], ['1.a']], 'c': [[5, 0]]}, {'k': [['x'], ['1.a']], 'c': [[5, 0]]},
+        {'k': [['1']], 'c': [[5, 0]]}, {'k': [['1'], ['1.a']], 'c': []}, {}]}
+    assert [reader().pg_reads for _ in range(3)] == [None] * 3
+    assert READS_BY_PG not in reader.mgr.queries.values()
+    reader.sensors.read_by_pg({2, 1})
+    found = {1: (PgReads('1.a', (2, 1), 70), PgReads('5.b', (0, 1), 9)), 2: ()}
+    assert [reader().pg_reads for _ in range(3)] == [None, found, found]
+    made = reader.mgr.made
+    reader.sensors.read_by_pg({1})
+    assert [reader().pg_reads for _ in range(2)] == [None, {1: found[1]}]
+    assert reader.mgr.made == made + 1
+    assert list(reader.mgr.queries.values()).count(READS_BY_PG) == 1
+    reader.sensors.read_by_pg(set(range(100)))
+    assert [len(reader().pg_reads or ()) for _ in range(2)] == [0, 32]
+    reader.sensors.read_by_pg(set())
+    assert [reader().pg_reads for _ in range(2)] == [None] * 2
+    assert READS_BY_PG not in reader.mgr.queries.values()
+    reader.sensors.read_by_pg({1})
+    reader()
+    reader.sensors.close()
+    assert not reader.mgr.queries
+
+
+def test_the_query_of_reads_by_pg() -> None:
+    from perfguard.cluster.sensors import _read_query
+    osd, pgid = (re.compile(key['regex']) for key in _read_query((3, 17))['key_descriptor'])
+    assert [name for name in ('3', '17', '7', '13', '173', '31') if osd.search(name)] == ['3', '17']
+    for name, found in (('2.1f', '2.1f'), ('12.1fs0', '12.1f'), ('2.as11', '2.a')):
+        match = pgid.search(name)
+        assert match is not None and match.groups() == (found,)
 
 
 class BusyMgr:

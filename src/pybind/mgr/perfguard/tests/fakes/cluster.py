@@ -6,8 +6,8 @@ the tests let an mgr crash between any two steps.
 """
 import json
 from dataclasses import dataclass, field, replace
-from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
@@ -254,6 +254,8 @@ class FakeCluster:
         #: For how long the load by client and by object was asked for, each time.
         self.loads_wanted: List[float] = []
         self.without_probes_until = 0.0
+        #: Of which client reads were last to be read by PG.
+        self.read_osds: FrozenSet[int] = frozenset()
         #: PGs that perfguard has released and that have not arrived yet.
         self.released: Dict[str, Transfer] = {}
         #: PGs with a pg_upmap vector since CRUSH last changed: where it places them now is hidden
@@ -753,6 +755,9 @@ class FakeCluster:
 
     def read_without_probes(self, seconds: float) -> None:
         self.without_probes_until = self.now + seconds
+
+    def read_by_pg(self, osds: AbstractSet[int]) -> None:
+        self.read_osds = frozenset(osds)
 
     def readings(self, view: object, signals: Signals) -> Readings:
         if not self.nearly_empty or self.read.osd_counts is not None:

@@ -9,7 +9,7 @@ import pytest
 from ...mitigation.types import Revert
 from perfguard import tables
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import PgCounts, Readings
+from perfguard.cluster.types import PgCounts, PgReads, Readings
 from perfguard.errors import Refused
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
@@ -389,6 +389,31 @@ def test_an_osd_that_is_slow_under_its_load_keeps_its_primary_affinity(
     row = listing_json(driver.loop.published.mitigated.listing)['rungs'][-1]
     assert (row['subject'], row['state']) == ('osd.7', 'limited')
     assert 'and the next primaries would as well' in row['note']
+
+
+@pytest.mark.parametrize('erasure', [False, True])
+def test_an_osd_whose_reads_do_not_depend_on_the_primary_keeps_its_primary_affinity(
+        erasure: bool) -> None:
+    """Reads of erasure-coded pools, and balanced or localized ones."""
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.slow = {7: 6.0}
+    pool = 2 if erasure else 1
+    led, other = (PgReads('%d.1' % pool, acting, 100) for acting in ((7, 1, 2), (1, 7, 2)))
+    driver.osds.change = {'pg_reads': {7: (led,) if erasure else (led, other, other)}}
+    driver.minutes(6)
+    assert driver.osds.read_osds == {7}
+    assert driver.checks == ['PERFGUARD_SLOW_OSD'] and driver.osds.affinity == {}
+    row = listing_json(driver.loop.published.mitigated.listing)['rungs'][-1]
+    assert (row['subject'], row['state']) == ('osd.7', 'limited')
+    assert row['note'] == ('100% of its reads are of erasure-coded pools, which need it in any case'
+                           if erasure else '67% of its reads are of PGs that it does not lead')
+    driver.osds.change = {'pg_reads': {7: (led._replace(pgid='1.1'), other._replace(pgid='1.2'))}}
+    driver.minutes(2)
+    assert driver.osds.affinity == {7: 0.0}
+    driver.options = replace(driver.options, mitigation_affinity=False)
+    driver.minutes(1)
+    assert driver.osds.affinity == {7: 1.0} and driver.osds.read_osds == frozenset()
 
 
 def test_a_muted_slow_osd_keeps_its_primary_affinity() -> None:

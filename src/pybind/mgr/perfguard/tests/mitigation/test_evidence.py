@@ -13,6 +13,7 @@ from perfguard.mitigation.evidence import evidence, futile, mixed_osds
 from perfguard.mitigation.types import Evidence
 from perfguard.observation import Clients, Observation, PoolClients, Settings
 from perfguard.watch import causes
+from perfguard.watch.reads import OsdReads
 
 from ..cluster.test_crush import DUMP
 
@@ -124,9 +125,21 @@ def test_osds_in_whose_place_other_device_classes_would_lead(seen: Observation,
     (('network', 'load'), ''), (('host', 'object'), ''), (('drive',), ''), (('cpu', 'client'), ''),
     (('full', 'load'), ''), (('deep_scrub',), ''), ((), '')])
 def test_causes_that_another_primary_would_inherit(codes: Tuple[str, ...], text: str) -> None:
-    found = futile({3: codes})
+    found = futile({3: codes}, {3: OsdReads(led=100)})
     assert found.keys() == ({3} if text else set())
     assert found.get(3, '').startswith(text)
+
+
+@pytest.mark.parametrize('reads, text', [
+    (OsdReads(1, 2, 97), '99% of its reads are of erasure-coded pools, which need it in any case'),
+    (OsdReads(0, 0, 20), '100% of its reads are of erasure-coded pools, which need it in any case'),
+    (OsdReads(30, 70, 0), '70% of its reads are of PGs that it does not lead'),
+    (OsdReads(49, 26, 25), '51% of its reads are of PGs that it does not lead'),
+    (OsdReads(50, 25, 25), ''), (OsdReads(100, 0, 0), ''), (OsdReads(0, 0, 19), ''),
+    (OsdReads(), '')])
+def test_reads_that_do_not_depend_on_the_primary(reads: OsdReads, text: str) -> None:
+    assert futile({3: ('drive',)}, {3: reads}) == ({3: text} if text else {})
+    assert futile({}, {3: reads, 4: OsdReads(led=99)}) == ({3: text} if text else {})
 
 
 def test_codes_of_causes_are_those_of_the_watch() -> None:

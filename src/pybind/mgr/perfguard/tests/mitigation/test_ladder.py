@@ -41,6 +41,7 @@ class World:
     campaign_still: bool = False
     mixed: FrozenSet[int] = frozenset()
     futile: Dict[int, str] = field(default_factory=dict)
+    unread: FrozenSet[int] = frozenset()
     #: The commands are lost.
     deaf: bool = False
     now: float = 1e6
@@ -58,7 +59,7 @@ class World:
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
                           self.schedulers, self.in_flight, states, self.campaign_flag,
                           self.campaign_still, mixed=self.mixed,
-                          futile=self.futile,
+                          futile=self.futile, unread=self.unread,
                           ordered_flags=frozenset(self.flags & self.ordered))
 
     def turn(self, seconds: float = 1.0) -> None:
@@ -777,6 +778,15 @@ def test_an_operator_who_switches_the_option_off_and_on_has_an_osd_judged_anew()
         world.run(15)
         assert untouched(world)
         world.now += 3600.0
+
+
+def test_no_affinity_is_lowered_before_it_is_known_whether_that_helps() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}), unread=frozenset({3}))
+    world.run(60)
+    assert untouched(world) and world.state.steps == ()
+    world.unread = frozenset()
+    world.run(2)
+    assert lowered(world) == [3]
 
 
 def test_no_affinity_is_lowered_where_that_would_not_help() -> None:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which reads of slow OSDs depend on the primary of a PG."""
+from perfguard.cluster.types import PgReads
+from perfguard.watch.reads import LEAST_READINGS, MOST_TURNS, READINGS, OsdReads, SlowOsdReads
+
+LED, REPLICA = PgReads('1.a', (3, 1, 2), 10), PgReads('1.b', (1, 3, 2), 20)
+CODED, CODED_ELSEWHERE = PgReads('2.a', (3, 1, 2), 40), PgReads('2.b', (1, 3, 2), 80)
+ROWS = (LED, REPLICA, CODED, CODED_ELSEWHERE)
+SUM = OsdReads(10, 20, 120)
+
+
+def times(number: int) -> OsdReads:
+    return OsdReads(*(number * value for value in SUM))
+
+
+def test_reads_by_kind() -> None:
+    reads = SlowOsdReads()
+    for number in range(1, 10):
+        reads.update([3], {3: ROWS}, {2})
+        expected = {} if number < LEAST_READINGS else {3: times(min(number, READINGS))}
+        assert reads.known() == expected and reads.wanted == {3}
+
+
+def test_an_osd_that_is_no_longer_slow_is_forgotten() -> None:
+    reads = SlowOsdReads()
+    for _ in range(LEAST_READINGS):
+        reads.update([3, 4], {3: ROWS, 4: ()}, {2})
+    assert reads.known() == {3: times(LEAST_READINGS), 4: OsdReads()}
+    reads.update([4], {3: ROWS, 4: (), 5: ROWS}, {2})
+    assert reads.known() == {4: OsdReads()} and reads.wanted == {4}
+    reads.update([3, 4], {3: ROWS, 4: ()}, {2})
+    assert reads.known().keys() == {4}
+
+
+def test_an_osd_without_an_acting_set_leads_nothing() -> None:
+    reads = SlowOsdReads()
+    for _ in range(LEAST_READINGS):
+        reads.update([3], {3: (PgReads('1.a', (), 5),)}, set())
+    assert reads.known() == {3: OsdReads(0, 5 * LEAST_READINGS, 0)}
+
+
+def test_reads_that_cannot_be_read_are_not_waited_for() -> None:
+    reads = SlowOsdReads()
+    for turn in range(1, MOST_TURNS + 1):
+        reads.update([3], None, set())
+        assert reads.known() == ({} if turn < MOST_TURNS else {3: OsdReads()})
