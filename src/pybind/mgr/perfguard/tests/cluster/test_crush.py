@@ -252,3 +252,10 @@ def test_a_cycle_of_types_has_an_end() -> None:
         bucket(-1, 'default', 11, [(-2, W)]), bucket(-2, 'r0', 3, [(-1, W)])]}
     crush = CrushRules.from_dump(dump)
     assert crush.encloses('rack', 'root') and crush.encloses('root', 'rack')
+
+
+def test_buckets_within_buckets_are_no_osds() -> None:
+    """Whatever their ids: the first bucket is not always the root."""
+    rules = CrushRules.from_dump({'rules': [], 'types': DUMP['types'], 'buckets': [
+        bucket(-2, 'default', 11, [(-1, 3 * W)]), bucket(-1, 'host0', 1, [(0, W), (1, 2 * W)])]})
+    assert rules.weights() == {0: 1.0, 1: 2.0}

@@ -5,7 +5,7 @@ import gc
 import json
 from concurrent import futures
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
 import pytest
 
@@ -264,6 +264,28 @@ def test_pgs_that_recover_are_pinned_with_the_others() -> None:
     driver.run_until(lambda: driver.status['pinned'] == 24, 20)
     assert cluster.degraded_osds() and not driver.status['unpinnable']
     driver.run_to('PINNED')
+
+
+@pytest.mark.parametrize('campaign, down', [(False, True), (True, False), (True, True)])
+def test_degraded_pgs_are_looked_for_only_in_a_campaign_and_while_there_are_some(
+        campaign: bool, down: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of all PGs is expensive."""
+    driver = Driver()
+    cluster, made = driver.cluster, 0
+    if campaign:
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+
+    def degraded_osds() -> FrozenSet[int]:
+        nonlocal made
+        made += 1
+        return frozenset()
+
+    monkeypatch.setattr(cluster, 'degraded_osds', degraded_osds)
+    if down:
+        cluster.take_down(0)
+    driver.run(5)
+    assert bool(made) == (campaign and down)
 
 
 # ---- requests

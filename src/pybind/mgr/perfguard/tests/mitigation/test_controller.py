@@ -259,6 +259,29 @@ def test_with_a_campaign_pgs_that_wait_are_pinned_back() -> None:
     assert 'norebalance' not in driver.cluster.flags
 
 
+def test_answers_that_arrive_late_are_waited_for() -> None:
+    """One question is answered at once, the others after three seconds."""
+    driver = releasing()
+    driver.run(3)
+    waiting = set(driver.cluster.backfill_wait)
+    answer = driver.cluster.inquire
+    asked: Dict[Any, float] = {}
+
+    def late(questions: Any) -> Any:
+        for question in questions:
+            asked.setdefault(question, driver.cluster.now)
+        answers = answer(questions)
+        return {question: answers[question] for number, question in enumerate(questions)
+                if number == 0 or driver.cluster.now - asked[question] >= 3}
+
+    setattr(driver.cluster, 'inquire', late)
+    driver.trouble()
+    driver.run_until(lambda: 'held' in (driver.states()['pin back'],
+                                        driver.states()['slow recovery']))
+    assert driver.states()['slow recovery'] == 'idle'
+    assert all(pgid in driver.rungs['pin back']['note'] for pgid in waiting)
+
+
 def test_pgs_that_would_have_to_peer_with_a_suspect_stay_in_flight() -> None:
     driver = releasing()
     first, second = sorted(driver.cluster.backfill_wait)

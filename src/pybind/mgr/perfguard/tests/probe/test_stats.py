@@ -55,6 +55,8 @@ def test_mann_whitney_of_many_is_near_to_exact() -> None:
 def test_holm() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
     assert holm([0.013, 0.6], 0.02) == [False, False] and holm([], 0.05) == []
+    # The least p-value is compared with level / 2, the other one with the whole level.
+    assert holm([0.04, 0.01], 0.05) == [True, True]
 
 
 @pytest.mark.parametrize('repetitions, run_sd', [

@@ -188,3 +188,22 @@ def test_window_wraps_and_reaches_all() -> None:
     assert len(last) == module.SCAN
     assert last[0] is candidates[module.SCAN] and last[10] is candidates[0]
     assert {m.pgid for m in window(candidates, 0) + last} == {m.pgid for m in candidates}
+
+
+@pytest.mark.parametrize('room, chosen', [(1, []), (2, ['1.1'])])
+@pytest.mark.parametrize('domains', [False, True])
+def test_no_pg_takes_the_last_place_that_one_which_has_waited_too_long_needs(
+        room: int, chosen: List[str], domains: bool) -> None:
+    """Its target is busy; a source of each is on the same host, or in the same domain."""
+    def place(osd: int) -> str:
+        return 'shared' if osd in (0, 1) else 'of osd.%d' % osd
+
+    busy, far = Move('2.0', (8,), (4,), 8, 1, False), 1e6
+    waiting = replace(Move('1.0', (0,), (4,), 5, 1, False), since=0.0)
+    other = replace(Move('1.1', (1,), (6,), 7, 1, False), since=far)
+    load = load_of(flights_of([busy]), lambda osd: None if domains else place(osd),
+                   lambda pgid, osd: place(osd) if domains else None)
+    caps = Caps(pgs=9, bytes=99, source=9, primary=9, target=1,
+                host=99 if domains else room, domain=room if domains else 99)
+    found = choose([waiting, other], load, caps, far)
+    assert [move.pgid for move in found] == chosen

@@ -111,6 +111,19 @@ def test_pgs_with_upmaps_are_moved_before_they_are_merged() -> None:
     assert '1.3' in moved(cluster) and set(moved(cluster).values()) == {1}
 
 
+@pytest.mark.parametrize('pgid, to', [('1.1', 12), ('2.3', 8)])
+def test_upmaps_that_no_merge_concerns_do_not_delay_merges(pgid: str, to: int) -> None:
+    """Of a PG of the pool that stays as it is, and of another pool."""
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    pg = cluster.pg[pgid]
+    cluster.add_upmap(pgid, pg.up[0], next(osd for osd in cluster.toys if osd not in pg.up))
+    driver.run(5)
+    driver.order('pg_num', 'rep', str(to))
+    driver.run_to('DONE', turns=600)
+    assert cluster.numbers[1] == PoolPgs(1, to, to) and pgid in cluster.entries()
+
+
 def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.pool_change.MOST_AHEAD', 8)
     driver = driver_of()

@@ -8,9 +8,9 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
                                         WindowLatency)
-from perfguard.watch.peers import (Excused, LoadPoint, Partners, PeerComparison, PeerFinding,
-                                   Peers, compare, excuse_waiting, groups_of, loads_of,
-                                   queue_allowance)
+from perfguard.watch.peers import (MIN_PEERS, Excused, LoadPoint, Partners, PeerComparison,
+                                   PeerFinding, Peers, _choose, compare, excuse_waiting, groups_of,
+                                   loads_of, queue_allowance)
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
@@ -194,3 +194,9 @@ def test_an_osd_waits_for_the_slowest_replica_only_if_it_may_share_pgs_with_it()
     assert excused(findings, {3: {1, 3, 101}}).waits_for == {1: 3, 2: 4, 101: 3}
     assert excused(findings, {3: {2, 3}, 4: {2, 4}}).waits_for == {2: 3}
     assert not excused(findings, {3: set(), 4: set()}).waits_for
+
+
+def test_osds_with_the_same_work_are_peers_if_there_are_enough() -> None:
+    for scrubbing, chosen in ((MIN_PEERS, ''), (MIN_PEERS + 1, 'scrub')):
+        kinds = {'scrub': Peers(alike(scrubbing)), '': Peers(alike(12))}
+        assert _choose('scrub', kinds) == chosen
