@@ -6,6 +6,7 @@
 #
 #   ./check.sh [quick|nightly]
 #   ./check.sh lint|mypy|py|py39|packages|web|cluster [pytest's arguments]
+#   ./check.sh mutants [qa/mutate.py's arguments]
 #
 # PERFGUARD_ARTEFACTS names the directory of what the tests leave: durations, logs of failed
 # clusters, screenshots. PERFGUARD_WORKERS: how many clusters' tests run side by side.
@@ -75,6 +76,15 @@ unit() {
     else
         tests unit "$units" -q -n 2 --durations=10 "$@"
     fi
+}
+
+# Do the unit tests notice faults? Other ones each night. Survivors are printed; each of them needs a
+# look, as some change nothing, so they do not fail the check.
+mutants() {
+    begin mutants
+    report=$PERFGUARD_ARTEFACTS/unit.xml
+    [ ! -s "$report" ] || set -- --durations "$report" "$@"
+    "$python" -m qa.mutate --seed "$(date -u +%Y%j)" "$@"
 }
 
 # The path of a Python 3.9, which Ceph's own containers run, if this machine has one.
@@ -193,6 +203,7 @@ everything() {
     types
     page
     unit
+    [ "$tier" = quick ] || mutants
     oldest
     [ "$tier" = quick ] || packages
     clusters
@@ -209,6 +220,7 @@ case $step in
         tier=nightly
         oldest
         ;;
+    mutants) mutants "$@" ;;
     packages) packages ;;
     web) page ;;
     cluster)
@@ -219,7 +231,7 @@ case $step in
         everything
         ;;
     *)
-        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|py39|packages|web|cluster] [pytest's arguments]" >&2
+        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|py39|mutants|packages|web|cluster] [arguments]" >&2
         exit 2
         ;;
 esac
