@@ -796,9 +796,16 @@ def test_a_plan_holds_the_order_of_the_command(shell: Shell,
 def test_plans_in_words(shell: Shell) -> None:
     give = shell.driver.give
     shell.driver.cluster.add_waiting()
+    # They are 60 % full.
+    shell.driver.cluster.sizes = dict.fromkeys(range(99), int((1 << 35) / 0.6))
     assert tables.saved_plans(give(PlanOrder(LS))) == 'no plans'
-    text = tables.saved_plan(give(PlanOrder(SAVE, 'p', Order('expand', weight='1.0'))))
-    assert 'plan p' in text and 'fullest OSD' in text and 'rebalance approve p' in text
+    saved = give(PlanOrder(SAVE, 'p', Order('expand', weight='1.0')))
+    text = tables.saved_plan(saved)
+    assert 'plan p' in text and 'rebalance approve p' in text
+    fullest = max((row for row in saved['preview']['osds'] if row['fill_after'] is not None),
+                  key=lambda row: row['fill_after'])
+    assert re.search('fullest OSD +osd.%d: %.0f %% \\(before %.0f %%\\)' % (
+        fullest['osd'], 100 * fullest['fill_after'], 100 * fullest['fill_before']), text)
     names, row = tables.saved_plans(give(PlanOrder(LS))).split('\n')
     assert 'estimated time' in names and row.split()[0] == 'p'
     # As in the preview, from a quarter of the estimate to four times of it.

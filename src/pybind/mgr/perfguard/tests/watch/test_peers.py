@@ -93,6 +93,13 @@ def test_a_load_of_other_composition_counts_as_load() -> None:
     assert peers.expected(loads_of(0, 100)) > peers.expected(loads_of(60, 40)) + math.log(2)
 
 
+def test_the_load_ratio_is_one_of_operations() -> None:
+    peers = Peers([point(osd, 10.0) for osd in range(12)])
+    for reads, writes, ratio in ((60, 40, 1.0), (0, 100, 1.0), (300, 0, 3.0)):
+        given = point(99, 20.0)._replace(loads=loads_of(reads, writes))
+        assert peers.compare(given, 12).load_ratio == pytest.approx(ratio, rel=0.05)
+
+
 def test_few_operations_prove_little() -> None:
     points = alike(12)
     many, few = point(99, 20.0), point(99, 20.0, ops=24)
