@@ -167,6 +167,14 @@ def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
     assert ('probe 7 measured' in found.seen) == (3 in probed)
 
 
+@pytest.mark.parametrize('limit, other', [(1000, 4000), (80000, 20000)])
+def test_capacities_at_the_limits_are_plausible(limit: int, other: int) -> None:
+    same = [config(SSD, str(limit), 'osd.%d' % osd) for osd in range(6)]
+    assert findings(facts(*same)) == ()
+    found, = findings(facts(*same, config(SSD, str(other), 'osd.7')))
+    assert found.fix == 'ceph config set osd.7 %s %d' % (SSD, limit)
+
+
 def test_a_well_configured_cluster_has_no_finding() -> None:
     assert findings(GOOD) == ()
 

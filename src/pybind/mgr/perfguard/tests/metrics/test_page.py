@@ -155,6 +155,8 @@ def test_a_campaign_under_way(moving: Published) -> None:
     assert found[key('campaign_progress_timestamp_seconds')] == max(
         campaign.progressed, campaign.phase_since)
     assert found[key('last_turn_timestamp_seconds')] == moving.turned > 0
+    timed = replace(moving, status=replace(moving.status, turn_cpu_ms=12.5))
+    assert page(timed)[key('turn_cpu_seconds')] == 0.0125
     assert moving.status.signals is not None
     clean = moving.status.signals.counts.active_clean
     assert found[key('cluster_pgs')] >= found[key('pgs', state='active_clean')] == clean > 0

@@ -598,6 +598,8 @@ def test_an_option_that_others_set_is_theirs() -> None:
     theirs = {('osd', 'osd_max_backfills'): '8'}
     assert world.stages()['slow recovery'] == 'given up' and world.config == theirs
     assert any('given up' in text for text in world.events)
+    assert [step.note for step in world.state.steps if step.rung is Rung.SLOW] == [
+        'osd_max_backfills of osd is 8']
     world.run(60)
     assert world.config == theirs and world.stages()['slow recovery'] == 'given up'
     world.evidence = CLEAR
@@ -611,6 +613,8 @@ def test_an_option_that_others_remove_is_theirs() -> None:
     del world.config['osd', 'osd_max_backfills']
     world.run(60)
     assert world.config == {} and world.stages()['slow recovery'] == 'given up'
+    assert [step.note for step in world.state.steps if step.rung is Rung.SLOW] == [
+        'osd_max_backfills of osd is not set']
 
 
 def test_an_option_that_changes_while_it_is_undone_is_theirs() -> None:

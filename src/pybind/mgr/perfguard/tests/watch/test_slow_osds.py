@@ -8,7 +8,8 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.slow_osds import FORGET_SECONDS, SlowOsds, SlowSettings
+from perfguard.watch.peers import PeerComparison, PeerFinding
+from perfguard.watch.slow_osds import FORGET_SECONDS, SlowOsds, SlowSettings, describe
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
 
 BEAT = 5.0
@@ -847,3 +848,12 @@ def test_inputs_are_left_alone() -> None:
     before: List[object] = [dict(where), list(samples), dict(busy)]
     SlowOsds().update(OsdReading(START, samples, where, busy), SETTINGS)
     assert [where, samples, busy] == before
+
+
+@pytest.mark.parametrize('ratio, load', [
+    (0.5, 'at 0.5 times their load'), (0.8, 'at 0.8 times their load'), (0.9, 'at the same load'),
+    (1.0, 'at the same load'), (1.15, 'at the same load'), (1.3, 'at 1.3 times their load')])
+def test_what_is_said_of_a_slow_osd(ratio: float, load: str) -> None:
+    found = PeerFinding(0, PeerComparison(3.1, 3.0, 0.4, 0.05, 9.0, 0.1, ratio, 11), 1.0)
+    assert describe(found, 90.0) == (
+        'reads take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s ' + load)
