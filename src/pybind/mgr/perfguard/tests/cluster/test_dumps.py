@@ -4,7 +4,7 @@ from typing import Any, Dict, FrozenSet, Mapping
 
 import pytest
 
-from perfguard.cluster.dumps import PgSummary, count_states
+from perfguard.cluster.dumps import KnownItems, PgSummary, count_states
 from perfguard.cluster.types import NO_OSD, PgCounts
 
 PERIOD = 5.0
@@ -99,3 +99,12 @@ def test_pgs_without_objects_that_may_hold_up_degraded_ones() -> None:
         ('active+undersized+degraded+remapped+backfill_wait', 7),
         ('active+remapped+backfilling', 9), ('active+remapped+backfill_wait', 11)])
     assert (counts.undersized_empty, counts.degraded_waiting) == (3, 7)
+
+
+def test_upmap_items_are_known_from_one_osdmap_to_the_next() -> None:
+    rows = [{'pgid': '1.%d' % number, 'mappings': [{'from': old, 'to': new} for old, new in pairs]}
+            for number, pairs in enumerate(([(1, 2)], [(1, 2), (3, 4)], [(1, 2)]))]
+    known = KnownItems()
+    first, second = known.read(rows), known.read(rows)
+    assert first == second == {'1.0': ((1, 2),), '1.1': ((1, 2), (3, 4)), '1.2': ((1, 2),)}
+    assert all(first[pgid] is second[pgid] for pgid in first) and first['1.0'] is first['1.2']

@@ -334,7 +334,8 @@ def test_an_upmap_that_is_refused_again_and_again_does_not_fill_the_event_log() 
     driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
     events: List[Any] = []
     driver.loop.jobs.rescuing._note = events.append
-    driver.run(int(10 * REFUSED_SECONDS))
+    for _ in range(int(REFUSED_SECONDS)):
+        driver.turn(10.0)
     failed = [event for event in events if event.kind == 'failed']
     given_up = [event for event in events if 'given up' in event.what]
     # Of six PGs after 0, 10, 30 and 70 minutes.

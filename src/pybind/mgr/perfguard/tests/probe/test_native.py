@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The native engine on a librados that answers when the test says so."""
 import ctypes
+import errno
 import shutil
 import subprocess
 import time
+import types
 from typing import Any, Dict
 
 import pytest
 
 from perfguard.probe.types import Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest
-from perfguard.probe.worker import native
+from perfguard.probe.worker import native, work
 from perfguard.probe.worker.build import build
 from perfguard.probe.worker.engine import ERRORS_MAX, Timing
 from perfguard.probe.worker.objects import Payload
@@ -319,3 +321,26 @@ def test_compiler_and_flags_of_the_environment_count(tmp_path, monkeypatch):
     assert build(str(tmp_path)) is not None
     words = called.read_text()
     assert words.startswith('-m64 ') and '-g -DX=a b' in words and '-Wl,-z,now' in words
+
+
+@pytest.mark.parametrize('engine, missing, made', [
+    (work.PYTHON, False, False), (work.NATIVE, False, True), ('', False, True), ('', True, False)])
+def test_which_engine_is_used(monkeypatch, engine, missing, made):
+    def core(request, on_image):
+        if missing:
+            raise Failed(errno.ENOENT, 'no native engine')
+        return 'a core'
+
+    monkeypatch.setattr(work, 'Core', core)
+    asked: Any = types.SimpleNamespace(engine=engine, steps=())
+    assert (work._core(asked) is not None) == made
+
+
+def test_a_native_engine_that_is_required_and_missing(monkeypatch):
+    def core(request, on_image):
+        raise Failed(errno.ENOENT, 'no native engine')
+
+    monkeypatch.setattr(work, 'Core', core)
+    asked: Any = types.SimpleNamespace(engine=work.NATIVE, steps=())
+    with pytest.raises(Failed, match='no native engine'):
+        work._core(asked)

@@ -85,6 +85,23 @@ def test_pgs_are_brought_together_before_they_are_merged() -> None:
     assert set(moved(cluster).values()) == {1} and answer['pgs'] == len(moved(cluster)) > 0
 
 
+@pytest.mark.parametrize('begin, to', [(8, 16), (16, 8)])
+def test_the_preview_counts_the_pgs_that_each_osd_has_in_the_end(begin: int, to: int) -> None:
+    """With those that splits make, and without those that merges end."""
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+
+    def pgs() -> Dict[int, int]:
+        return {osd: sum(osd in pg.data for pg in cluster.pg.values()) for osd in cluster.toys}
+
+    before = pgs()
+    rows = {row['osd']: row for row in driver.order('pg_num', 'rep', str(to), dry_run=True)['osds']}
+    driver.order('pg_num', 'rep', str(to))
+    driver.run_to('DONE', turns=600)
+    assert {osd: row['pgs_before'] for osd, row in rows.items()} == before
+    assert {osd: row['pgs_after'] for osd, row in rows.items()} == pgs() != before
+
+
 def test_upmaps_of_others_stay_where_nothing_is_merged() -> None:
     driver = driver_of()
     cluster: Any = driver.cluster
