@@ -25,6 +25,7 @@ from perfguard.store import Store
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.instants import instants
 from ..rebalance.test_joining import waiting
 from ..rebalance.test_phases import out_of_hours
 from ..test_store import written_by_a_newer_version
@@ -586,7 +587,7 @@ def points(**kwargs: Any) -> int:
 def faults(error: BaseException, **kwargs: Any) -> Dict[int, str]:
     """Point -> what was wrong in the end, for a fault at each single point of a story."""
     wrong: Dict[int, str] = {}
-    for fault_at in range(1, points(**kwargs) + 1):
+    for fault_at in instants(points(**kwargs), (error, kwargs)):
         story = Story(fault_at, error, **kwargs)
         try:
             story.play().check()

@@ -12,6 +12,7 @@ from perfguard.rebalance import forecast
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.instants import instants
 from ..loop.test_loop import Story, whats
 
 BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
@@ -293,7 +294,7 @@ def faults(**kwargs: Any) -> Dict[int, str]:
     quiet.check()
     row = quiet.driver.history[0]
     wrong: Dict[int, str] = {}
-    for fault_at in range(1, quiet.count + 1):
+    for fault_at in instants(quiet.count, kwargs):
         story = BalancedStory(fault_at, Crash(), expected=(row['released'], row['kept']), **kwargs)
         try:
             story.play().check()

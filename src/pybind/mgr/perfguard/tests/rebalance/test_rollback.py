@@ -18,6 +18,7 @@ from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.instants import instants
 from ..fakes.mon_model import Refused as MonRefused, ToyOsd
 from .test_joining import placements, replaceable, waiting, whole_map
 from .test_unpinned import unlawful
@@ -812,7 +813,7 @@ def play(fault_at: Any, error: BaseException) -> int:
 @pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
 def test_a_fault_at_any_point_of_the_rollback(error: BaseException) -> None:
     total, wrong = play(None, error), []
-    for fault_at in range(1, total + 1):
+    for fault_at in instants(total, error):
         try:
             play(fault_at, error)
         except AssertionError as assertion:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.watch.chronic import KEPT, ChronicOsds
+from perfguard.watch.chronic import KEPT, ChronicOsds, _Count
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
@@ -260,6 +260,12 @@ def test_cleared_after_a_day_without_episodes() -> None:
     assert clock.play(23 * HOUR) == [3]
     assert not clock.play(HOUR + 60)
     assert not clock.play(300, of_ten(3)), 'not raised again by the next spike'
+
+
+def test_nothing_of_a_cleared_finding_is_left() -> None:
+    count = _Count(quiet=DAY, episode=1.0, episodes=5, last=1.0, seen=DAY, raised=1.0)
+    assert not count.settle(DAY + 2.0, 1.0, False)
+    assert (count.episodes, count.episode, count.raised) == (0, 0.0, 0.0)
 
 
 def test_an_episode_within_the_day_keeps_it() -> None:
