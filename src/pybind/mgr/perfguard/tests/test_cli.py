@@ -19,6 +19,7 @@ from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder
 
+from .cluster.test_flag_orders import entry
 from .fakes.driver import Driver
 from .fakes.mgr_module import COMMANDS, CommandResult
 
@@ -576,6 +577,24 @@ def test_signals(mgr_stub: types.ModuleType) -> None:
 def test_degraded_osds_and_balancer(mgr_stub: types.ModuleType) -> None:
     cluster = mgr_cluster(Mgr())
     assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
+
+
+def test_flags_that_others_have_ordered_are_read_from_the_audit_log(mgr_stub: types.ModuleType
+                                                                    ) -> None:
+    mgr = Mgr()
+    mgr.answers['log last'] = (0, json.dumps([entry(1, 'set')]), '')
+    assert mgr_cluster(mgr).ordered_flags() == {'norebalance'}
+    mgr.answers['log last'] = (-errno.EACCES, mgr.answers['log last'][1], 'no')
+    assert mgr_cluster(mgr).ordered_flags() == frozenset()
+
+
+def test_what_is_to_be_read_reaches_the_sensors(mgr_stub: types.ModuleType) -> None:
+    cluster: Any = mgr_cluster(Mgr())
+    given: List[Any] = []
+    for name in ('read_loads', 'read_without_probes', 'read_by_pg'):
+        setattr(cluster._sensors, name, given.append)
+        getattr(cluster, name)(name)
+    assert given == ['read_loads', 'read_without_probes', 'read_by_pg']
 
 
 def test_degraded_osds_are_read_once_a_report_period(mgr_stub: types.ModuleType,

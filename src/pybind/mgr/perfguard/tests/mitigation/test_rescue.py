@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Degraded PGs that wait for an OSD that is too full, while others have room."""
+import types
 from dataclasses import replace
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
 from perfguard.cluster.types import Space, UpmapEntry
-from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, may_return,
+from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, _too_full, may_return,
                                          plan_rescues, stuck)
 from perfguard.mitigation.rescuing import MOST_REFUSED_SECONDS, REFUSED_SECONDS
 from perfguard.requests import ShutdownOrder
@@ -354,6 +355,16 @@ def test_each_failure_is_reported_once_if_upmaps_are_sent_at_different_times() -
     driver.run(30)
     failed = [event.what for event in events if event.kind == 'failed']
     assert failed and len(failed) == len(set(failed))
+
+
+@pytest.mark.parametrize('fullness, used, full', [
+    ('', 79, False), ('', 80, False), ('', 81, True), ('nearfull', 1, True), ('', None, False)])
+def test_an_osd_that_a_pg_would_make_nearfull_is_too_full(fullness: str, used: Optional[int],
+                                                          full: bool) -> None:
+    """A PG of 5 bytes on a device of 100, with a nearfull ratio of 0.85."""
+    osdmap: Any = types.SimpleNamespace(osds={3: types.SimpleNamespace(fullness=fullness)})
+    space = {} if used is None else {3: Space(100, used)}
+    assert _too_full(3, osdmap, space, 5, 0.85) == full
 
 
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
