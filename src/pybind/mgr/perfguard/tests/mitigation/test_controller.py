@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from ...mitigation.types import Revert
+from ...mitigation.types import Policy, Revert
 from perfguard import tables
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import PgCounts, PgReads, Readings
@@ -398,6 +398,17 @@ def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
     driver.minutes(6)
     assert driver.osds.affinity == {}
     assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
+
+
+def test_osds_that_are_down_do_not_count_as_primaries() -> None:
+    driver = Watched()
+    driver.osds.take_down(0)
+    driver.turn(PERIOD)
+    observed, _ = driver.loop._observing.observe()
+    seen = driver.loop.jobs.mitigating._seen(
+        observed, driver.loop.published.watched, None, Policy('act', 30.0))
+    assert 0 in driver.loop.published.watched.hosts
+    assert seen.hosts == {osd: 'h%d' % osd for osd in range(1, 12)}
 
 
 def test_an_osd_that_is_slow_under_its_load_keeps_its_primary_affinity(

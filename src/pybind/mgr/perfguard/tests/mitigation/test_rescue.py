@@ -316,6 +316,18 @@ def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failov
     assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
 
 
+def test_what_is_taken_back_is_an_event() -> None:
+    driver = hurt()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    lent = set(upmaps(driver))
+    driver.cluster.fullness.clear()
+    driver.cluster.used[FULL] = 1 << 30
+    driver.run_until(lambda: not upmaps(driver), 300)
+    events = {event['what']: event['why'] for event in driver.loop.published.events}
+    for pgid in lent:
+        assert events['the upmap of PG %s is being removed' % pgid] == 'osd.3 has room again'
+
+
 def test_failures_of_pgs_that_are_not_tried_again_are_forgotten() -> None:
     driver = hurt()
     driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'

@@ -15,7 +15,7 @@ from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, choose,
                                        load_of, move_between, plan, release_move,
                                        serving_until_moved)
-from perfguard.rebalance.types import PinRecord
+from perfguard.rebalance.types import Flight, PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
 EC = Pool(2, 'ec', True, 3, 2, 0, 8, 8, 8, data_shards=2)
@@ -46,6 +46,14 @@ def test_order_is_no_move_in_a_replicated_pool_but_in_an_erasure_coded_one() -> 
     assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move('1.0', (), (), 2, 0, True)
     move = move_between('2.0', EC, (1, 2, 3), (2, 1, 3), SIZE)
     assert (move.sources, move.targets, move.bytes) == ((1, 2), (2, 1), 2 * 50)
+
+
+def test_the_load_counts_each_pg_once_in_a_host_and_in_a_domain() -> None:
+    flights = {'1.%d' % number: Flight(0.0, UpmapEntry(), sources=(number, 8), targets=(9,))
+               for number in range(2)}
+    load = load_of(flights, lambda osd: 'h%d' % (osd // 8), lambda pgid, osd: 'd%d' % (osd // 9))
+    assert load.host == {'h0': 2, 'h1': 2} and load.domain == {'d0': 2, 'd1': 2}
+    assert load.source == {0: 1, 1: 1, 8: 2} and load.target == {9: 2} and load.pgs == 2
 
 
 def test_an_osd_that_has_the_data_leads_the_pg_while_it_is_copied() -> None:
