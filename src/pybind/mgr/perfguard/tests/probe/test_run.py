@@ -438,6 +438,19 @@ def test_pools_may_be_deleted_for_one_attempt_at_a_time(retval: int) -> None:
     assert cluster.is_untouched() and driver.state(1) == 'done'
 
 
+@pytest.mark.parametrize('allowed', [True, False])
+def test_an_abandoned_clean_up_gives_the_permission_to_delete_pools_back(allowed: bool) -> None:
+    """The last attempt to remove the pool may ask for it."""
+    driver = begun(OWN)
+    cluster = driver.cluster
+    cluster.reply['osd pool rm'] = Answer(-1, '', 'no')
+    driver.run_until(lambda: 'mon_allow_pool_delete' in cluster.mon_config, 120)
+    driver.run_until(lambda: ('mon_allow_pool_delete' in cluster.mon_config) == allowed)
+    driver.give(RunId('probe abandon', 1))
+    driver.turn()
+    assert 'mon_allow_pool_delete' not in cluster.mon_config and not driver.busy
+
+
 def test_size_one_is_allowed_for_a_moment_only() -> None:
     driver = begun(SIZE_ONE, 'deaf')
     driver.run_until(lambda: driver.state(1) == 'running')
