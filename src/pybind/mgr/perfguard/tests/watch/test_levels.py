@@ -140,3 +140,18 @@ def test_clocks_that_jump(jump: float) -> None:
     hours.play(7, batch(20.0, 2))
     hours.hour += int(jump // HOUR)
     assert len(hours.play(14, batch(20.0, 2))) <= 3
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('jump', [-60 * DAY, 60 * DAY])
+def test_one_reading_with_a_wrong_clock_changes_nothing(jump: float, failover: bool) -> None:
+    hours = Hours()
+    hours.play(7, batch(20.0, 2))
+    if failover:
+        state, hours.level = hours.level.to_json(), AlarmLevel()
+        hours.level.from_json(json.loads(json.dumps(state)))
+    before = hours.level.to_json()
+    now = START + hours.hour * HOUR
+    assert not hours.level.review(now + jump, 1.0, FACTOR)
+    assert hours.level.to_json() == before
+    assert hours.play(3, batch(20.0, 2)) == []
