@@ -385,10 +385,13 @@ class Probing:
         if record.id in self._settings.now.baselines.ids:
             raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline rm" first)'
                           % record.id)
-        self._history.remove(record.id)
-        self._archive.remove(record.id)
-        self._settings.forget_run(record.id)
+        self._remove(record.id)
         return 'forgotten'
+
+    def _remove(self, run: int) -> None:
+        self._history.remove(run)
+        self._archive.remove(run)
+        self._settings.forget_run(run)
 
     def _set_baseline(self, record: RunRecord) -> str:
         self._settings.set_baseline(record)
@@ -530,8 +533,7 @@ class Probing:
         for run in self._history.outlived(retention, self._settings.now.baselines.ids, now):
             if not self._may_write():
                 return
-            self._history.remove(run)
-            self._archive.remove(run)
+            self._remove(run)
 
     def checks(self, now: float) -> HealthChecks:
         """For MgrModule.set_health_checks."""

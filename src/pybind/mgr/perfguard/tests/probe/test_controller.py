@@ -453,6 +453,20 @@ def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> Non
     assert CHECK not in driver.cluster.checks
 
 
+def test_a_regression_ends_with_the_record_that_shows_it(speed: Dict[str, int]) -> None:
+    """Later probes may have other jobs, or another mgr host, and clear nothing."""
+    driver = ProbeDriver(options=replace(OPTIONS, probe_history=2))
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    speed['iops'] = 300
+    ran(driver, REPEATED)
+    other = replace(IN_POOL, words={**WORDS, 'bs': '8k'})
+    ran(driver, other)
+    assert CHECK in driver.cluster.checks
+    ran(driver, other)
+    driver.run(2)
+    assert list(driver.listed) == [1, 3, 4] and CHECK not in driver.cluster.checks
+
+
 def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """No later probe can be compared."""
