@@ -211,6 +211,9 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
 
 #: Nothing is created or set that another mgr does not find in the journal.
 NOT_KEPT = 'the mons do not store the journal of the probe'
+#: A command that the mons have not answered may be carried out after a removal that they have
+#: answered.
+UNCERTAIN = 'waiting to confirm that the mons execute no earlier command of the probe'
 
 
 class CannotMake(PerfguardError):
@@ -224,8 +227,13 @@ class ResourceManager:
     """
 
     def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
-                 resources: RunResources) -> None:
+                 resources: RunResources, orphan: bool = False) -> None:
+        """`orphan`: another mgr began the run."""
         self._cluster = cluster
+        self._orphan = orphan
+        #: Seconds since the run began; set by the owner. And when the mons answered first.
+        self.now = 0.0
+        self._answered: Optional[float] = None
         self._keep = keep
         self.resources = resources
         #: Secret of the user; '' if unknown.
@@ -303,6 +311,22 @@ class ResourceManager:
 
     # ---- Removing and restoring
 
+    def _certain(self) -> bool:
+        """Whether a removal that is sent now takes effect after every command that was sent before.
+
+        What another mgr has sent is unknown: it is over when the mons have answered for some time.
+        """
+        return not self._cluster.unanswered() and (not self._orphan or (
+            self._answered is not None and self.now - self._answered > ORPHAN_SECONDS))
+
+    def _confirm(self, certain: bool) -> bool:
+        """After a removal that the mons have answered."""
+        if self._answered is None:
+            self._answered = self.now
+        if not certain:
+            self.report_problem(UNCERTAIN)
+        return certain
+
     def close(self) -> None:
         """Remove what can be removed at once; there is no other turn.
 
@@ -323,7 +347,8 @@ class ResourceManager:
     def user_removed(self) -> bool:
         """Remove the user. Returns whether it is removed."""
         self.key = ''
-        return self._done(remove_user_command(self.resources))
+        certain = self._certain()
+        return self._done(remove_user_command(self.resources)) and self._confirm(certain)
 
     def remove_user(self) -> bool:
         """Remove the user and journal it. Returns whether it is removed."""
@@ -351,12 +376,12 @@ class ResourceManager:
         Mons that do not allow pools to be deleted are configured to do so for one attempt, from
         one call to the next, so that all of them have applied it.
         """
-        allowed = self.half_way
+        allowed, certain = self.half_way, self._certain()
         reply = self._cluster.run([remove_pool_command(self.resources)])[0]
         if allowed:
             self.restored()
         if reply.retval in (0, -errno.ENOENT):
-            return True
+            return self._confirm(certain)
         if reply.retval != -errno.EPERM:
             self.report_problem('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
@@ -372,6 +397,7 @@ class ResourceManager:
         """Restore the options that the operator has not changed meanwhile; False: not all yet."""
         if not self.resources.allowed:
             return True
+        certain = self._certain()
         entries = self._cluster.config_entries()
         if entries is None:
             self.report_problem('config dump: no answer')
@@ -381,6 +407,8 @@ class ResourceManager:
             ours = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
             if ours and not self._done(restore_command(option, before)):
                 return False
+        if not self._confirm(certain):
+            return False
         self.note(allowed={})
         return True
 

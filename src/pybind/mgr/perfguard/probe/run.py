@@ -79,7 +79,7 @@ class ProbeRun:
         self._placed_by: object = None
         self._leading: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved = ''
-        self._manager = ResourceManager(cluster, keep, resources)
+        self._manager = ResourceManager(cluster, keep, resources, plan is None)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
         #: All times are seconds since the run began; only the record and the journal have dates.
@@ -208,6 +208,7 @@ class ProbeRun:
         pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
         # First, in case the attempt raises.
         self._manager.met_problem, self._again_at = False, now + pause
+        self._manager.now = now
         self._clean_up(now, view)
         if self._manager.met_problem:
             self._pause = pause

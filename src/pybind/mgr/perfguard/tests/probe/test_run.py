@@ -392,6 +392,52 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     assert driver.loop.status()['probe'] is None
 
 
+class LateCluster(ProbeCluster):
+    """The mons do not answer the first command of a kind, and execute it half a minute later."""
+    late = ''
+    waiting: Any = None
+    due = 0.0
+
+    def run(self, commands: Any) -> Any:
+        if commands[0]['prefix'] == self.late:
+            self.late, self.waiting, self.mons_silent = '', commands[0], True
+            self.due = self.now + 30.0
+            return [Answer(None, '', 'no answer from the mons')]
+        return super().run(commands)
+
+    def tick(self, seconds: float) -> None:
+        super().tick(seconds)
+        if self.mons_silent and self.now >= self.due:
+            super().run([self.waiting])
+            self.mons_silent = False
+
+
+@pytest.mark.parametrize('prefix, order', [
+    ('osd pool create', OWN), ('auth get-or-create', OWN), ('auth get-or-create', IN_POOL),
+    ('config set', OWN)])
+def test_what_the_mons_execute_late_is_removed(prefix: str, order: RunOrder) -> None:
+    cluster = LateCluster()
+    cluster.late = prefix
+    driver = ProbeDriver(cluster)
+    driver.give(order)
+    driver.run(2)
+    driver.finish(300)
+    assert cluster.waiting is not None and not cluster.mons_silent
+    assert cluster.is_untouched() and CHECK not in cluster.checks
+
+
+def test_what_the_mons_execute_late_for_an_earlier_mgr_is_removed() -> None:
+    driver = begun(OWN)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.restart()
+    driver.run_until(lambda: not driver.cluster.made)
+    driver.run(5)
+    driver.cluster.create({'pool': 'perfguard-probe-1', 'pg_num': 8})
+    driver.cluster.users['client.perfguard-probe-1'] = 'K'
+    driver.finish()
+    assert driver.cluster.is_untouched()
+
+
 @pytest.mark.parametrize('before', [None, 'false', 'true'])
 def test_options_of_the_mons_are_given_back(before: Any) -> None:
     cluster = ProbeCluster()

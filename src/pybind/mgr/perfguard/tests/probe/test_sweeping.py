@@ -101,7 +101,7 @@ def test_nothing_is_listed_where_the_names_are_known() -> None:
 def test_a_run_that_no_worker_was_started_for_is_not_swept_after() -> None:
     driver = orphaned(worker_ends=0.0)
     driver.turn()
-    driver.finish(5)
+    driver.finish(30)
     assert len(driver.cluster.workers) == 1
 
 
