@@ -252,8 +252,9 @@ class _Groups(ShardLevel):
         self.most = {bucket: int(sum(shards.most[osd] for osd in osds) / unit)
                      for bucket, osds in self._osds.items()}
         self.near = bucket_targets(shards.weights, ideal, self._osds, unit, 1.0, self.most)
-        self.wide = bucket_targets(shards.weights, ideal, self._osds, unit, shards.deviation,
-                                   self.most)
+        # Not to the limit, so that the OSDs of a bucket need not all be at theirs.
+        self.wide = bucket_targets(shards.weights, ideal, self._osds, unit,
+                                   (1.0 + shards.deviation) / 2, self.most)
         self.filled = self.wide.filled(self.count, self.most)
 
     def even_out(self) -> None:

@@ -86,6 +86,16 @@ def test_what_is_within_the_deviation_stays_and_is_reported_so(
     assert found.deviation < deviation and loose.moved < outcome.moved
 
 
+@pytest.mark.parametrize('seed', range(4))
+def test_drives_of_several_sizes_end_within_a_wider_deviation(seed: int, tmp_path: Path) -> None:
+    """A host at its own limit would need all of its OSDs at theirs."""
+    rng = random.Random(seed)
+    new = [[{osd: rng.choice([1.0, 2.0, 4.0]) for osd in host} for host in hosts(6, 10)[0]]]
+    outcome = change(tmp_path, Map([new[0][:5]], FOUR_HOSTS), Map(new, FOUR_HOSTS), 8, 1000, True)
+    found = balance(outcome.pool, outcome.pgs, outcome.crush, outcome.osds, deviation=5.0)
+    assert 1 < found.deviation < 5
+
+
 def test_half_groups_are_divided_evenly(tmp_path: Path) -> None:
     """Of three copies, one of two racks has two: a shard may change the rack without the others."""
     steps = ('choose firstn 2 type rack', 'chooseleaf firstn 2 type host')
