@@ -405,7 +405,7 @@ class LateCluster(ProbeCluster):
             return [Answer(None, '', 'no answer from the mons')]
         return super().run(commands)
 
-    def tick(self, seconds: float) -> None:
+    def tick(self, seconds: float = 1.0) -> None:
         super().tick(seconds)
         if self.mons_silent and self.now >= self.due:
             super().run([self.waiting])
