@@ -203,7 +203,7 @@ class Mitigating:
                    if osd in osdmap.osds and osdmap.osds[osd].up},
             mixed=mixed_osds(observed, watched.slow_osds) if policy.affinity else frozenset(),
             futile=futile(watched.osd_causes, watched.osd_reads),
-            unread=watched.slow_osds.keys() - watched.osd_reads.keys(),
+            unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             paced=frozenset() if campaign is None or not campaign.open else frozenset(
@@ -324,6 +324,15 @@ class Mitigating:
             reasons=report.reasons(state),
             stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))
+
+
+def _unread(watched: Watched) -> FrozenSet[int]:
+    """As in LadderView. An OSD without a present comparison, as after a failover or while clients
+    are idle, has no load and no likely causes either."""
+    if not watched.slow_osds:
+        return frozenset()
+    compared = {row.osd for row in watched.osds if row.score is not None}
+    return frozenset(watched.slow_osds.keys() - (watched.osd_reads.keys() & compared))
 
 
 def _primaries(view: View, pgids: FrozenSet[str],

@@ -169,6 +169,8 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
 #: Share of the operations of an OSD that may be in pools with copies on several device classes:
 #: pools of services such as .mgr have hardly any.
 MIXED_SHARE = 0.1
+#: Rate of a pool without operations: too low to matter beside another pool.
+IDLE_RATE = 1e-9
 
 
 def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
@@ -176,14 +178,16 @@ def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
 
     The CRUSH rules of their pools place copies on several classes: a slow SSD is still faster than
     an HDD. An OSD has operations of a pool by its share of the weight. Clients of an
-    erasure-coded pool read from all its OSDs in any case.
+    erasure-coded pool read from all its OSDs in any case. While there are no operations, all pools
+    count alike.
     """
     wanted, pools = frozenset(osds), seen.osdmap.pools
     rates: Dict[int, float] = {}
-    for number, clients in seen.clients.pools.items() if wanted else ():
-        if number in pools and not pools[number].erasure:
-            rule = pools[number].crush_rule
-            rates[rule] = rates.get(rule, 0.0) + clients.rate
+    for number, pool in pools.items() if wanted else ():
+        if not pool.erasure:
+            clients = seen.clients.pools.get(number)
+            rate = max(clients.rate if clients is not None else 0.0, IDLE_RATE)
+            rates[pool.crush_rule] = rates.get(pool.crush_rule, 0.0) + rate
     busy: Dict[int, float] = {}
     mixed: Dict[int, float] = {}
     for rule, rate in rates.items():

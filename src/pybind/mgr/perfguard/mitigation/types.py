@@ -190,7 +190,8 @@ class LadderView:
     mixed: FrozenSet[int] = frozenset()
     #: Slow OSDs of which a lower primary affinity would not help clients, with the reason.
     futile: Mapping[int, str] = field(default_factory=dict)
-    #: Slow OSDs of which it is not known yet which reads they serve.
+    #: Slow OSDs of which it is not known at present which reads they serve, or how they compare
+    #: with their peers.
     unread: AbstractSet[int] = frozenset()
     #: Flags in force that others have ordered to set as well.
     ordered_flags: FrozenSet[str] = frozenset()

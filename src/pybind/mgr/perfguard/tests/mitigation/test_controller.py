@@ -13,6 +13,7 @@ from perfguard.cluster.types import PgCounts, PgReads, Readings
 from perfguard.errors import Refused
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
+from perfguard.watch.reads import OsdReads
 from perfguard.watch.slow_osds import SlowOsds
 
 from ..fakes.cluster import Crash, FakeCluster
@@ -398,6 +399,33 @@ def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
     driver.minutes(6)
     assert driver.osds.affinity == {}
     assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
+
+
+def test_an_affinity_is_not_lowered_while_clients_are_idle(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """What forbids it depends on their operations."""
+    monkeypatch.setattr(CrushRules, 'class_of', lambda _, osd: 'ssd' if osd == 7 else 'hdd')
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    driver.osds.idle = list(driver.osds.toys)
+    driver.minutes(5)
+    assert driver.osds.affinity == {}
+
+
+def test_an_affinity_is_not_lowered_before_the_osd_is_compared() -> None:
+    """A chronically slow OSD after a failover: neither its load nor a likely cause is known."""
+    driver = Watched()
+    driver.turn(PERIOD)
+    observed, _ = driver.loop._observing.observe()
+    watched = driver.loop.published.watched
+    for score in None, 6.0:
+        rows = [row._replace(score=score) for row in watched.osds]
+        seen = driver.loop.jobs.mitigating._seen(
+            observed, replace(watched, osds=tuple(rows), slow_osds={7: 'chronic'},
+                              osd_reads={7: OsdReads(led=100)}), None, Policy('act', 30.0))
+        assert seen.unread == (set() if score else {7})
 
 
 def test_osds_that_are_down_do_not_count_as_primaries() -> None:

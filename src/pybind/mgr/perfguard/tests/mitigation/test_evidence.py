@@ -2,6 +2,7 @@
 """What counts as trouble, and what as movement."""
 import inspect
 import re
+from dataclasses import replace
 from typing import List, Mapping, Set, Tuple
 
 import pytest
@@ -104,7 +105,9 @@ CLASSES = {osd: 'hdd' if osd % 2 else 'ssd' for osd in range(8)}
     (observed(dict.fromkeys(CLASSES, 'ssd'), {1: 100.0}, 0), set()), (observed({}, {}, 0), set()),
     # A pool of a service hardly counts, except on OSDs that have no other.
     (observed(CLASSES, {1: 100.0, 2: 1.0}, 2), {3}),
-    (observed(CLASSES, {1: 100.0, 2: 50.0}, 2), {2, 3})])
+    (observed(CLASSES, {1: 100.0, 2: 50.0}, 2), {2, 3}),
+    (observed(CLASSES, {1: 0.0}, 0), {2, 3}), (observed(CLASSES, {1: 0.0}, 2), set()),
+    (replace(observed(CLASSES, {1: 100.0}, 0), clients=Clients()), {2, 3})])
 def test_osds_in_whose_place_other_device_classes_would_lead(seen: Observation,
                                                              mixed: Set[int]) -> None:
     assert mixed_osds(seen, {2, 3, 99}) == mixed
