@@ -3,7 +3,7 @@
 import re
 import shlex
 from dataclasses import replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -165,6 +165,14 @@ def test_the_capacity_for_mclock_is_what_a_probe_of_the_store_measured(
     found, = findings(replace(facts(*others, config(SSD, '250000', 'osd.3')), store_iops=probed))
     assert found.fix == fix
     assert ('probe 7 measured' in found.seen) == (3 in probed)
+
+
+@pytest.mark.parametrize('used, seen', [
+    (700, []), (840, ['without its largest host, device class ssd below default would be 100 % '
+                      'full (nearfull: 85 %)'])])
+def test_the_fill_after_the_loss_of_the_largest_host(used: int, seen: List[str]) -> None:
+    found = findings(facts(**osds(*range(12), used_bytes=used * GIB)))
+    assert [each.seen for each in found if each.rule.code == 'CAPACITY_AFTER_HOST_LOSS'] == seen
 
 
 @pytest.mark.parametrize('limit, other', [(1000, 4000), (80000, 20000)])

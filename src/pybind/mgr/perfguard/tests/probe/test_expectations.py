@@ -71,6 +71,14 @@ def test_linear() -> None:
     assert '432 MB/s' in verdict(LINEAR, 100, 'hdd', Layout(60, 3))[1]
 
 
+def test_linear_is_at_least_1_mib_at_a_depth_of_8() -> None:
+    for bs, iodepth, numjobs, linear in ((1 << 20, 8, 1, True), (1 << 20, 4, 2, True),
+                                         (1 << 20, 7, 1, False), (1 << 19, 8, 1, False)):
+        job = replace(LINEAR, bs=bs, iodepth=iodepth, numjobs=numjobs)
+        found = verdict(job, 100, 'hdd', Layout(12, 3))[0]
+        assert (found != NO_EXPECTATION) == linear, job
+
+
 def test_small_erasure_coded_writes_are_a_third() -> None:
     assert '100 IOPS to 833 IOPS' in verdict(WRITING, 300, 'ssd', Layout(12, 3, 4, 2))[1]
     assert '1,000 IOPS to 4,000 IOPS' in verdict(LATENCY, 2000, 'ssd', Layout(12, 3, 4, 2))[1]
