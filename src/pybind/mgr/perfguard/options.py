@@ -43,8 +43,9 @@ class Options:
         0, 'maximum number of PGs that a campaign keeps pinned at a time',
         'The leading mon checks all upmaps for each OSDMap epoch. 0: as many pins as take its '
         'threads about 0.3 s with all other upmaps, and at least 0.05 s: 31,000 with 1,000 OSDs, '
-        '6,800 with 5,000, without other upmaps and with pools of size 3. More pins need --force, '
-        'or "rebalance acknowledge PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
+        '6,800 with 5,000, without other upmaps and with pools of size 3. Changes of weights with '
+        'more pins come in tranches; other changes need --force, or "rebalance acknowledge '
+        'PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
     max_transition_ratio: float = _option(
         0.05,
         'share of PGs that may be peering or activating before perfguard delays further pins and '

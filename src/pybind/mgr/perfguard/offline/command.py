@@ -243,11 +243,12 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
                     Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
 
 
-def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap) -> None:
+def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap,
+                      advice: str = '') -> None:
     """Raise BadInput for more pins than the mons should check in each epoch."""
     why = too_many(pins, DEFAULTS, osdmap)
     if why and not args.force:
-        raise BadInput(why + ': override with --force')
+        raise BadInput('%s: %soverride with --force' % (why, advice))
 
 
 def _warn_of_balancer(source: Source) -> None:
@@ -369,7 +370,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     for text in (*(left_out_text(*row) for row in prepared.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
-    _refuse_many_pins(len(pins.entries), args, osdmap)
+    _refuse_many_pins(len(pins.entries), args, osdmap, 'change fewer OSDs at a time, or ')
     caps = caps_of(DEFAULTS)
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))

@@ -84,7 +84,7 @@ class CampaignOrders:
         if prepared is None:
             return None
         if order.dry_run:
-            return {**prepared.as_json(order, None), **costs(seen, self._options())}
+            return prepared.answer(order, None, seen, self._options())
         if saved is not None:
             saved.refuse_other(prepared, order)
         check(self._campaigns.current, request, self._campaigns.pins_held_back,
@@ -100,9 +100,10 @@ class CampaignOrders:
         if prepared.moves_first:
             # PGs end where the new rule or pgp_num places them.
             campaign = replace(campaign, target='crush')
-        campaign = self._accepting_pins(campaign, len(prepared.planned.pins), seen)
+        if not prepared.in_tranches(order, seen):
+            campaign = self._accepting_pins(campaign, len(prepared.planned.pins), seen)
         self._campaigns.put(accepting(campaign, prepared.undersized))
-        return {**prepared.as_json(order, campaign.id), **costs(seen, self._options())}
+        return prepared.answer(order, campaign.id, seen, self._options())
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
@@ -266,7 +267,7 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)
     if change is not None and change.stage is ChangeStage.WANTED and not change.done \
-            and not change.closing:
+            and not change.tranche and not change.closing:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "rebalance abort"'
                       % campaign.id)

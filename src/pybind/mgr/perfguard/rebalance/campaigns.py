@@ -249,7 +249,8 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
     until = campaign.paused_until and campaign.paused_until - ahead
 
     def change(found: Optional[Change]) -> Optional[Change]:
-        return found and replace(found, since=min(found.since, now))
+        return found and replace(found, since=min(found.since, now),
+                                 removing=min(found.removing, now))
 
     def flight(found: Flight) -> Flight:
         confirmed = found.confirmed

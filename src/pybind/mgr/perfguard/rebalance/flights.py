@@ -57,8 +57,20 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
     if _is_pinned_by_others(draft, pgid, flight):
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
+    if flight.pin is not None and flight.entry != flight.pin.before:
+        draft = note_ahead(draft, {pgid: flight.pin})
     return draft.forget_pins([pgid]).set(released=draft.campaign.released + 1,
                                          bytes_done=draft.campaign.bytes_done + flight.bytes)
+
+
+def note_ahead(draft: Draft, pins: Mapping[str, PinRecord]) -> Draft:
+    """Note PGs that an upmap keeps where a later tranche places them, or where the balance requires
+    them: a rollback leads them back."""
+    change = draft.campaign.change
+    if change is None or change.tranches == 1:
+        return draft
+    before = {pgid: change.ahead.get(pgid, pin.before) for pgid, pin in pins.items()}
+    return draft.set(change=replace(change, ahead={**change.ahead, **before}))
 
 
 def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:

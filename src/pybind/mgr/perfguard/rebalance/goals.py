@@ -9,7 +9,8 @@ an OSD is back. The preview shows the same for a change of CRUSH before it is ma
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
@@ -26,7 +27,7 @@ from ..upmap.shares import PoolRoom, Room
 from .join_plan import Join
 from .moves import Move, move_between, plan
 from .pin_index import PinIndex
-from .types import Campaign, Phase, PinRecord
+from .types import Campaign, ChangeStage, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
 _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
@@ -102,7 +103,8 @@ def _is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
 
 def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool:
     """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
-    if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
+    if campaign.phase not in _PHASES or not pins or (
+            campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
     known = campaign.goals.partition(':')[2]
     return (not still_holds(known, now) or not _absent(known).isdisjoint(
@@ -110,6 +112,13 @@ def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool
             # The others have yet to peer, or to recover.
             or any(pgid not in campaign.in_flight and pgid not in osdmap.pg_temp
                    for pgid in pins.without_goal))
+
+
+def awaits_tranches(campaign: Campaign) -> bool:
+    """Whether the goals of the pins are those with all weights, although only a part of the change
+    is in force: PGs whose shards move in several tranches move once."""
+    change = campaign.change
+    return change is not None and change.stage is ChangeStage.LANDED and not change.is_last
 
 
 def _absent(known: str) -> FrozenSet[int]:
@@ -141,6 +150,22 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
                        and pgid not in seen.evacuation for pgid in seen.osdmap.pg_temp))
 
 
+class Tranches(NamedTuple):
+    """What came before the present tranche of a change, and what follows it."""
+    #: OSDs whose weights change.
+    osds: AbstractSet[int]
+    #: The mapping of all PGs with the weights from before the change; None: this is the first
+    #: tranche.
+    before: Optional[Future]
+    #: The mapping of all PGs with all weights; None: this is the last tranche.
+    ahead: Optional[Future]
+    #: PGs that may have an upmap to where a later tranche places them.
+    upmaps: int = 0
+
+
+NO_TRANCHES = Tranches(frozenset(), None, None)
+
+
 @dataclass(frozen=True)
 class Ground:
     """The basis of goals: if it has changed, they are discarded."""
@@ -162,13 +187,15 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
     remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items()
                 if pool_of(pgid) in pools and pgid not in seen.evacuation}
     # Only the parts of the campaign that `work_out` reads: its times change in every turn.
-    return Ground(Campaign(campaign.id, campaign.phase, campaign.started,
-                           in_flight=campaign.in_flight, goals=campaign.goals),
+    return Ground(Campaign(campaign.id, campaign.phase, campaign.started, target=campaign.target,
+                           change=campaign.change, in_flight=campaign.in_flight,
+                           goals=campaign.goals),
                   dict(pins), now, entries, remapped)
 
 
 def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
-             space: Mapping[int, Space] = {}, absent: Iterable[int] = ()) -> Goals:
+             space: Mapping[int, Space] = {}, absent: Iterable[int] = (),
+             tranches: Tranches = NO_TRANCHES) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
 
     `pool_up`: the up sets of a pool's PGs, with OSDs that are down; `space`: no goal takes an OSD
@@ -177,19 +204,31 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
     campaign, pins, now = on.campaign, on.pins, on.basis
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
+    early: List[str] = []
+    led = 0
     room = Room(space, seen.osdmap.nearfull_ratio)
     room.add_arrivals(seen.osdmap, seen.placement, seen.shard_bytes)
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
-        if not _is_balanced(pool, seen.crush, seen.balancing):
+        balanced = campaign.target == 'balanced' and _is_balanced(
+            pool, seen.crush, seen.balancing)
+        if not balanced and tranches.ahead is None:
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
         size = seen.shard_bytes(pool)
-        work = _PoolGoals(campaign, pins, seen, pool, sets, bounds, room.of_pool(size))
-        balances[pool_id] = work.balance
-        _take(room, work.balance, size)
+        work = _PoolGoals(campaign, pins, seen, pool, sets, tranches)
+        if balanced:
+            balances[pool_id] = work.balanced(bounds, room.of_pool(size))
+            _take(room, balances[pool_id], size)
+        else:
+            work.follow_crush()
         records.update(work.records())
+        early += work.early(records)
+        led += work.led_ahead()
+    # Those beyond the limit move to where CRUSH places them now, and again with a later tranche.
+    for pgid in early[max(0, tranches.upmaps - led):]:
+        records[pgid] = replace(records[pgid], goal=records[pgid].before)
     dropped = frozenset(pgid for pgid, pin in pins.items()
                         if is_adopted(pin) and pgid not in campaign.in_flight
                         and pgid not in records)
@@ -240,36 +279,81 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 class _PoolGoals:
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                 pool: Pool, ups: Mapping[str, OsdSet], bounds: Bounds,
-                 room: PoolRoom) -> None:
+                 pool: Pool, ups: Mapping[str, OsdSet], tranches: Tranches) -> None:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
-        self._pool, self._ups = pool, ups
+        self._pool, self._ups, self._tranches = pool, ups, tranches
+        ahead, before = tranches.ahead, tranches.before
         self._out = out_osds(seen.osdmap.osds)
         #: PGs in flight, or moving without perfguard. They count on their future OSDs.
         self._moving = {*campaign.in_flight, *seen.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
-        self.balance = balance(pool, [
-            PlacedPg(pgid, up, self._raw[pgid],
-                     self._is_free(pgid))
-            for pgid, up in ups.items()], self._crush, seen.osdmap.osds,
+        #: Where CRUSH places PGs at the end of the change.
+        self._wishes = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
+        #: Where it placed them before.
+        self._origins = None if before is None else before.raws(ups)
+        change = campaign.change
+        self._ahead = change.ahead if change is not None else {}
+        #: The new sets of the PGs that move, and OSDs that are being emptied.
+        self._finals: Dict[str, OsdSet] = {}
+        self._emptied: FrozenSet[int] = frozenset()
+
+    def follow_crush(self) -> None:
+        """Place PGs where all weights lead."""
+        for pgid, pin in self._pins.items():
+            wish = self._wishes.get(pgid)
+            if wish is not None:
+                self._finals[pgid] = apply_entry(wish, pin.before, self._out)
+
+    def balanced(self, bounds: Bounds, room: PoolRoom) -> Balance:
+        """Give each OSD its share, instead of what CRUSH gives it."""
+        ahead = self._tranches.ahead
+        crush = self._crush if ahead is None else ahead.crush
+        found = balance(self._pool, [
+            PlacedPg(pgid, up, self._wishes[pgid], self._is_free(pgid))
+            for pgid, up in self._ups.items()], crush, self._osdmap.osds,
             bounds.limit(self._crush_shards()), bounds.deviation, room)
+        self._finals = dict(found.finals)
+        self._emptied = frozenset(
+            osd for osd, ideal in found.targets.ideal.items() if ideal == 0.0)
+        return found
 
     def _is_free(self, pgid: str) -> bool:
-        """Upmaps of others on PGs that the change does not touch are left alone."""
+        """Upmaps of others on PGs that the change does not touch are left alone, and so are PGs
+        that have moved to their goal with an earlier tranche."""
         return (pgid not in self._moving and skip_reason(self._pool, pgid) is None
-                and (pgid in self._pins or not self._osdmap.entry(pgid)))
+                and (pgid in self._pins or not self._osdmap.entry(pgid))
+                and not self._has_moved(pgid))
+
+    def _has_moved(self, pgid: str) -> bool:
+        """Whether the PG has moved with an earlier tranche: it has an upmap for that, or is not
+        where CRUSH placed it without any."""
+        if self._origins is None or pgid in self._ahead:
+            return pgid in self._ahead
+        pin, up, origin = self._pins.get(pgid), self._ups[pgid], self._origins.get(pgid)
+        before = (self._osdmap.entry(pgid), None) if pin is None else (pin.before, pin.was)
+        upmaps = [entry for entry in before if entry]
+        if upmaps:
+            return any(map(self._touches, upmaps))
+        return origin is not None and not self._is_same(up, origin)
 
     def _crush_shards(self) -> int:
-        """Shards that move if every pin is released to its earlier entry."""
+        """Shards that move if every pin is released to its earlier entry, with all tranches."""
         found = 0
         for pgid, up in self._ups.items():
-            pin, raw = self._pins.get(pgid), self._raw[pgid]
-            if pin is None or raw is None or is_adopted(pin) or pgid in self._moving:
+            before, wish = self._entry_before(pgid), self._wishes[pgid]
+            if before is None or wish is None or pgid in self._moving:
                 continue
-            there = apply_entry(raw, pin.before, self._out)
+            there = apply_entry(wish, before, self._out)
             found += sum(old != new for old, new in zip(up, there)) if self._pool.erasure \
                 else len(set(there) - set(up))
         return found
+
+    def _entry_before(self, pgid: str) -> Optional[UpmapEntry]:
+        """The entry that a release restores; None: CRUSH does not move the PG."""
+        pin = self._pins.get(pgid)
+        if pin is None:
+            return None if self._tranches.ahead is None else self._osdmap.entry(pgid)
+        return None if is_adopted(pin) else pin.before
 
     def _raw_of(self, pgid: str, up: OsdSet) -> Optional[OsdSet]:
         entry = self._osdmap.entry(pgid)
@@ -282,11 +366,13 @@ class _PoolGoals:
     def records(self) -> Dict[str, PinRecord]:
         """The records of PGs that have a pin, and of those that will move."""
         found: Dict[str, PinRecord] = {}
-        for pgid in (*self.balance.finals, *(set(self._pins) - set(self.balance.finals))):
+        for pgid in (*self._finals, *(set(self._pins) - set(self._finals))):
             if pgid not in self._ups or pgid in self._moving:
                 continue
-            goal = self._goal(pgid)
             pin = self._pins.get(pgid)
+            if pin is None and self._tranches.ahead is not None:
+                continue  # it moves with a later tranche
+            goal = self._goal(pgid)
             if pin is not None and goal == pin.entry and self._must_leave(pgid):
                 goal = pin.before
             if pin is not None and not (is_adopted(pin) and goal == pin.entry):
@@ -297,10 +383,34 @@ class _PoolGoals:
                 found[pgid] = PinRecord(entry, entry, raw, goal)
         return found
 
+    def early(self, records: Mapping[str, PinRecord]) -> List[str]:
+        """PGs whose goal requires an upmap only until a later tranche is in force."""
+        if self._tranches.ahead is None:
+            return []
+        return [pgid for pgid, pin in records.items() if pgid in self._ups
+                and pin.goal not in (None, pin.before)
+                and self._is_same(self._finals.get(pgid, self._ups[pgid]), self._wishes[pgid])]
+
+    def led_ahead(self) -> int:
+        """How many PGs have such an upmap from an earlier tranche."""
+        if self._tranches.ahead is None or self._tranches.before is None:
+            return 0
+        return sum(1 for pgid, up in self._ups.items()
+                   if pgid in self._ahead and pgid not in self._pins
+                   and self._osdmap.entry(pgid) and self._is_same(up, self._wishes[pgid]))
+
+    def _touches(self, entry: UpmapEntry) -> bool:
+        """Whether an upmap is about OSDs of the change."""
+        return not self._tranches.osds.isdisjoint(
+            (*entry.targets, *(source for source, _ in entry.items)))
+
+    def _is_same(self, one: OsdSet, other: Optional[OsdSet]) -> bool:
+        return other is not None and (
+            one == other if self._pool.erasure else set(one) == set(other))
+
     def _must_leave(self, pgid: str) -> bool:
         """Whether the PG is on an OSD that is being emptied."""
-        ideal = self.balance.targets.ideal
-        return any(ideal.get(osd) == 0.0 for osd in self._ups[pgid])
+        return not self._emptied.isdisjoint(self._ups[pgid])
 
     def _goal(self, pgid: str) -> UpmapEntry:
         """The entry for the PG's final set; the present one if the mons would not keep that."""
@@ -309,7 +419,7 @@ class _PoolGoals:
         if raw is None:
             # The balancer cannot place it. It may be on a drained OSD, so its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
-        final = self.balance.finals.get(pgid, up)
+        final = self._finals.get(pgid, up)
         if final != up and broken_rule(pool, final, self._crush, self._out):
             return present
         if final == up:

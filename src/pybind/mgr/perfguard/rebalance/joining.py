@@ -30,6 +30,8 @@ from .pool_change import (accepted, change_to, first_moves_of, has_numbers, has_
                           step_now, step_text, stop_step, targets_of, too_early,
                           upmaps_to_remove)
 from .releasing import balancer_of_others
+from .tranches import (SHARE_MIN, divided, has_tranches, next_tranche, pin_limit, same_weight,
+                       without_others)
 from .types import (TINY_WEIGHT, Action, Campaign, Change, ChangeStage, Phase, PinRecord, Sent,
                     SetCrushMap, SetEntry, SetPoolPgs, SetPoolRule, SetWeight)
 
@@ -41,8 +43,6 @@ SEND_TIMES = 3
 MAX_BURST_PINS = 2000
 #: Maximum number of PGs on a drained OSD that an event names.
 NAMED = 10
-#: CRUSH keeps weights in units of 1/65536.
-WEIGHT_UNIT = 1 / 0x10000
 
 
 def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
@@ -83,9 +83,9 @@ def join(draft: Draft, ready: bool) -> Draft:
     impossible = _impossible(draft, change)
     if impossible:
         return draft.enter(Phase.ABORTING, impossible)
-    changed = _left_by_purge(draft, step_now(draft, change))
+    changed = _left_by_others(draft, _left_by_purge(draft, step_now(draft, change)))
     if changed != change:
-        return draft.set(change=changed)
+        return name_others(draft, change, changed).set(change=changed)
     if change.stage is ChangeStage.WANTED:
         return _next_burst(draft, change, ready)
     if overdue(draft.campaign, draft.seen, draft.options):
@@ -112,7 +112,7 @@ def _next_burst(draft: Draft, change: Change, ready: bool) -> Draft:
     default. All other waits may be long, and clients would wait for each proposal of the mons."""
     outlook = draft.seen.outlook
     at_ease = draft.set(change=replace(change, gathers=False))
-    if (change.done or change.moves_first or change.pgs) and not change.pending:
+    if (change.done or change.tranche or change.moves_first or change.pgs) and not change.pending:
         draft = pin_remapped(draft)
         at_ease = draft.set(change=replace(change, gathers=False))
         if _unsettled(draft, change):
@@ -147,7 +147,7 @@ def _next_burst(draft: Draft, change: Change, ready: bool) -> Draft:
 def _left_by_purge(draft: Draft, change: Change) -> Change:
     """The change without the OSDs of later bursts that were purged: no preview of it would ever
     succeed."""
-    if change.pending or not change.done:
+    if change.pending or not change.done and not change.tranche:
         return change
     known = draft.seen.crush.weights()
     weights = {osd: weight for osd, weight in change.weights.items()
@@ -156,6 +156,27 @@ def _left_by_purge(draft: Draft, change: Change) -> Change:
         return change
     stage = change.stage if weights.keys() - set(change.done) else ChangeStage.LANDED
     return replace(change, weights=weights, stage=stage, burst=0, gathers=False)
+
+
+def _left_by_others(draft: Draft, change: Change) -> Change:
+    """A later tranche without the OSDs to which others have given another weight since the one
+    before."""
+    if not change.tranche or change.pending or change.done or change.stage is ChangeStage.LANDED:
+        return change
+    left = without_others(change, draft.seen.crush.weights())
+    if len(left.weights) == len(change.weights):
+        return change
+    return replace(left, stage=change.stage if left.weights else ChangeStage.LANDED, step={},
+                   share=1.0, burst=0, gathers=False)
+
+
+def name_others(draft: Draft, before: Optional[Change], change: Change) -> Draft:
+    """An event on the OSDs that the change leaves out."""
+    known = draft.seen.crush.weights()
+    others = [osd for osd in before.weights if osd in known and osd not in change.weights] \
+        if before is not None else []
+    return draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(others),
+                       'it was changed outside perfguard') if others else draft
 
 
 class _Staying(NamedTuple):
@@ -241,6 +262,13 @@ def _gather(draft: Draft, change: Change) -> Draft:
         incomplete = _awaits_osds(draft, len(others))
         if incomplete is not None:
             return draft.report(incomplete)
+        smaller = _in_tranches(draft, change, planned)
+        if smaller != change:
+            return draft.set(change=smaller).because(
+                Code.OUTLOOK, 'the change requires %d pins (limit %d, max_pins); computing it with '
+                'a smaller part of the weights' % (
+                    len(planned.pins), pin_limit(draft.options, draft.seen.osdmap,
+                                                 draft.pin_count)))
         fewer = _divided(draft, change, _entries(draft, planned))
         if fewer != change:
             return draft.set(change=fewer).because(
@@ -270,6 +298,36 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
             or is_waived(reason, draft.campaign.acknowledged):
         return None
     return reason
+
+
+def _in_tranches(draft: Draft, change: Change, planned: Join) -> Change:
+    """The change with a smaller tranche if the present one requires too many pins."""
+    others = len(draft.pinned().keys() - planned.pins.keys())
+    most = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count) - others
+    begun = bool(change.done or change.burst)
+    if len(planned.pins) <= most or begun or change.share <= SHARE_MIN \
+            or not is_divisible(draft.campaign, draft.seen.crush):
+        return change
+    return divided(change, len(planned.pins), max(1, most), draft.seen.crush.weights())
+
+
+def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
+    """Whether the change comes in tranches if it requires too many pins. Half of a rollback would
+    release the pins that the other half makes unnecessary."""
+    change = campaign.change
+    return change is not None and not change.closing and not campaign.rolled_back \
+        and has_tranches(change, crush) \
+        and not is_waived(Reason(Code.PIN_LIMIT, ''), campaign.acknowledged)
+
+
+def following_tranche(draft: Draft) -> Optional[Change]:
+    """The change with its next tranche, once the PGs of the present one have moved; None: it is in
+    force as a whole, as far as others have not changed the weights."""
+    change = draft.campaign.change
+    if change is None or change.is_last:
+        return None
+    following = next_tranche(change, draft.seen.crush.weights())
+    return following if following.weights else None
 
 
 def _divided(draft: Draft, change: Change, pins: int) -> Change:
@@ -469,7 +527,7 @@ def _in_force(draft: Draft, change: Change) -> List[int]:
     """OSDs of the burst that have their new weight."""
     weights = draft.seen.crush.weights()
     return [osd for osd, weight in change.chunk.items()
-            if abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT]
+            if same_weight(weights.get(osd, -1.0), weight)]
 
 
 def _claim(draft: Draft, change: Change) -> Draft:
@@ -495,6 +553,41 @@ def _land(draft: Draft, change: Change) -> Draft:
     return audit(_next_stage(_claim(draft, change), change))
 
 
+def remove_needless(draft: Draft) -> Draft:
+    """Remove pairs from upmaps of PGs that have moved with an earlier tranche where CRUSH places
+    them by now. The mons drop only those whose source it does not choose any longer.
+
+    To be called until nothing is sent; whatever the mons do not remove for long is left.
+    """
+    change = draft.campaign.change
+    if change is None or not change.tranche or change.stage is not ChangeStage.LANDED:
+        return draft
+    actions = _needless_pairs(draft, change)
+    if not actions:
+        return draft
+    since = change.removing or draft.now
+    if draft.now - since > SEND_TIMES * draft.options.readback_timeout:
+        return draft
+    return draft.set(change=replace(change, removing=since)).send(*actions)
+
+
+def _needless_pairs(draft: Draft, change: Change) -> List[SetEntry]:
+    osdmap, actions = draft.seen.osdmap, []
+    for pgid, before in change.ahead.items():
+        place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
+        items = present.items
+        ours = [pair for pair in items if pair not in before.items]
+        if not ours or place is None or draft.pin_of(pgid) is not None \
+                or pgid in osdmap.pg_temp or place.up != place.acting:
+            continue
+        raw = raw_from_up(place.up, present, draft.out)
+        left = replace(present, items=tuple([pair for pair in items if pair not in ours or (
+            raw is None or pair[0] in raw and pair[1] not in raw)]))
+        if left != present and raw is not None and apply_entry(raw, left, draft.out) == place.up:
+            actions.append(SetEntry(pgid, left, present))
+    return actions
+
+
 def _next_stage(draft: Draft, change: Change) -> Draft:
     read_back = 'read back from the OSDMap'
     if change.more:
@@ -515,10 +608,13 @@ def _next_stage(draft: Draft, change: Change) -> Draft:
     if following is not None:
         return draft.event('join', step_text(draft, change), read_back).set(
             change=following, phase_since=draft.now)
-    return draft.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=draft.now,
-                     undersized_pgs=()).event(
-                         'join', 'CRUSH is changed, %s pinned, %d remapped' % (
-                             pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), read_back)
+    change = replace(change, stage=ChangeStage.LANDED,
+                     following=0 if change.is_last else change.following)
+    text = 'CRUSH is changed' if change.tranches == 1 else \
+        'tranche %d of %d of the CRUSH change is in force' % (change.tranche + 1, change.tranches)
+    return draft.set(change=change, phase_since=draft.now, undersized_pgs=()).event(
+        'join', '%s, %s pinned, %d remapped' % (
+            text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), read_back)
 
 
 def drop_refused(draft: Draft) -> Draft:
@@ -531,6 +627,11 @@ def drop_refused(draft: Draft) -> Draft:
         return _leave_out(draft, replace(change, done=done), 'the campaign was aborted')
     if done:
         return draft.set(change=replace(change, done=done))
+    if change.tranche:
+        # The one before is in force, and "rebalance resume" continues after it.
+        return draft.set(change=replace(
+            change, stage=ChangeStage.LANDED, tranche=change.tranche - 1, share=SHARE_MIN,
+            following=change.following + 1, step=change.reached))
     if change.moves_first or pg_num_begun(change, draft.seen.osdmap):
         return draft  # "rebalance resume" continues with the remaining PGs
     if campaign.rolled_back:

@@ -21,8 +21,8 @@ from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
-from .joining import (closing_change, drop_refused, join, on_its_way, settle_change,
-                      tiny_osds)
+from .joining import (closing_change, drop_refused, following_tranche, join, on_its_way,
+                      name_others, remove_needless, settle_change, tiny_osds)
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
@@ -34,6 +34,7 @@ from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
+from .tranches import partly_text
 from .types import (KEPT_ALL, RELEASING_PHASES, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase,
                     PinRecord)
 
@@ -363,6 +364,13 @@ def _complete(draft: Draft) -> Draft:
         return draft
     if draft.campaign.moving_first:
         return draft.enter(Phase.PINNING, 'all PGs are where the change places them')
+    cleaned = remove_needless(draft)
+    if cleaned is not draft:
+        return cleaned.because(Code.UNCLEAN, 'removing upmaps that the change of CRUSH has made '
+                               'unnecessary')
+    following = following_tranche(draft)
+    if following is not None:
+        return _begin_tranche(draft, following)
     closing = closing_change(draft)
     if closing is not None:
         # It was started, so it continues.
@@ -370,6 +378,14 @@ def _complete(draft: Draft) -> Draft:
             Phase.PINNING, 'CRUSH weight 0 follows for ' + osds_text(closing.weights))
     return draft.enter(Phase.FINISHING,
                        pgs(draft.campaign.released) + ' released' + _refilled(draft))
+
+
+def _begin_tranche(draft: Draft, change: Change) -> Draft:
+    draft = name_others(draft, draft.campaign.change, change)
+    # It was started, so it continues.
+    return draft.set(change=change, automatic=True).enter(
+        Phase.PINNING, 'tranche %d of %d of the CRUSH change follows' % (
+            change.tranche + 1, change.tranches))
 
 
 def _refilled(draft: Draft) -> str:
@@ -535,7 +551,7 @@ def _aborting(draft: Draft) -> Draft:
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
     draft = drop_refused(draft)
-    return _end(draft.set(held=_must_stay_pinned(draft, unpinned)), Phase.ABORTED)
+    return _end(draft.set(held=_is_open(draft, unpinned)), Phase.ABORTED)
 
 
 def _await_abort(draft: Draft, reason: Reason) -> Draft:
@@ -564,6 +580,12 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
     # The pins lead back to the upmaps from before, not to a balanced state.
     pins = {pgid: pin for pgid, pin in without_goals(draft.pinned()).items()
             if draft.pin_of(pgid) is not None}
+    for pgid, before in campaign.change.ahead.items() if campaign.change is not None else ():
+        pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        if pin is not None:
+            pins[pgid] = replace(pin, before=before, goal=None)
+        elif present and present != before:
+            pins[pgid] = PinRecord(before, present)
     return draft.note_pins(pins).set(
         change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
         target='crush', goals='',
@@ -573,6 +595,12 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
 def _must_stay_pinned(draft: Draft, unpinned: Sequence[str]) -> bool:
     """`unpinned`: as _unpinned."""
     return bool(draft.pin_count or unpinned or _begun(draft))
+
+
+def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
+    """Whether the operator has to decide how an aborted campaign ends."""
+    change = draft.campaign.change
+    return _must_stay_pinned(draft, unpinned) or change is not None and change.partly
 
 
 def _begun(draft: Draft) -> FrozenSet[int]:
@@ -612,7 +640,7 @@ def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
     pinned = {pgid for pgid in (*draft.pinned(), *draft.new_pins) if pgid not in draft.unpins}
     draft = draft.set(left=draft.pin_count)
     return _borrow(draft, norebalance=bool(unpinned) and not _yields(draft),
-                   quiet=_must_stay_pinned(draft, unpinned),
+                   quiet=_is_open(draft, unpinned),
                    pools={*map(pool_of, pinned), *_begun(draft)})
 
 
@@ -622,20 +650,20 @@ def _aborted(draft: Draft) -> Draft:
     draft = _forget_others(draft, [*unpinned, *_still_incomplete(draft)])
     draft = _keep_settings(draft, unpinned)
     campaign = draft.campaign
-    if not _must_stay_pinned(draft, unpinned) and draft.in_force:
+    if not _is_open(draft, unpinned) and draft.in_force:
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
     back = way_back(campaign.change, draft.seen.osdmap)
     return draft.because(
-        Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s: "rebalance resume" '
+        Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "rebalance resume" '
         '(%s)%s or "rebalance finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
-            _resume_does(draft), ', "%s"' % back if back else ''))
+            partly_text(campaign.change), _resume_does(draft), ', "%s"' % back if back else ''))
 
 
 def _resume_does(draft: Draft) -> str:
     change = draft.campaign.change
-    if change is not None and change.stage is ChangeStage.WANTED:
+    if change is not None and (change.stage is ChangeStage.WANTED or change.partly):
         return ('continues the rollback' if draft.campaign.rolled_back
                 else 'continues the change of CRUSH')
     return 'releases them'
@@ -643,8 +671,9 @@ def _resume_does(draft: Draft) -> str:
 
 def _end(draft: Draft, phase: Phase) -> Draft:
     campaign = draft.campaign
-    draft = draft.enter(phase, '%s released, %d kept as upmaps%s' % (
-        pgs(campaign.released), campaign.kept_now, _left_tiny(draft)))
+    draft = draft.enter(phase, '%s released, %d kept as upmaps%s%s' % (
+        pgs(campaign.released), campaign.kept_now, _left_tiny(draft),
+        partly_text(campaign.change)))
     draft = draft.set(ended=draft.now, paused=False, acknowledged=())
     return draft if campaign.held else draft.set(holds=campaign.holds.with_nothing_given_up())
 

@@ -22,7 +22,7 @@ from ..tables import listed, pgs, plural
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import differences
 from .orders import Order
-from .prepared import Prepared, costs
+from .prepared import Prepared
 from .retry import RETRY_SECONDS, Retry
 from .types import Campaign, Change, Phase
 
@@ -362,8 +362,7 @@ class PlanQueue:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
         prepared.refuse_unfit(order, seen, self._options())
-        preview = {**prepared.as_json(replace(order, dry_run=True), None),
-                   **costs(seen, self._options())}
+        preview = prepared.answer(replace(order, dry_run=True), None, seen, self._options())
         # From now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
         plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview,

@@ -29,7 +29,7 @@ from .pool_change import NewPgNum, NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
-from .tranches import too_many
+from .tranches import has_tranches, pin_limit, too_many
 from .types import Campaign, Change, Holds, Phase
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
@@ -183,7 +183,8 @@ _FEWER_PINS = {
     'apply': 'apply the change in several steps',
     'rule': 'a rule cannot be changed for a part of the PGs',
     'pg_num': 'change pg_num in several steps',
-    'rollback': '"rebalance abort", then undo the change in several steps'}
+    'rollback': 'end the campaign ("rebalance abort", then "finish --keep") and "drain" or '
+                '"undrain" the OSDs, which comes in tranches'}
 
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED = 50
@@ -328,10 +329,24 @@ class Prepared:
 
     def refuse_pins(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a change with more pins than the mons should check."""
-        why = too_many(len(self.planned.pins), options, seen.osdmap)
+        why = '' if self.in_tranches(order, seen) else too_many(
+            len(self.planned.pins), options, seen.osdmap)
         if why and not order.force:
             raise Refused(errno.E2BIG, '%s: %s, or override with --force' % (
                 why, _FEWER_PINS.get(order.verb, 'change fewer OSDs at a time')))
+
+    def in_tranches(self, order: Order, seen: Observation) -> bool:
+        """Whether the change comes in tranches if it requires too many pins."""
+        return order.verb != 'rollback' and self.change is not None \
+            and has_tranches(self.change, seen.crush)
+
+    def answer(self, order: Order, campaign: Optional[int], seen: Observation,
+               options: Options) -> Document:
+        """For operators: the effects, and what they cost the mons and the OSDs."""
+        most = pin_limit(options, seen.osdmap)
+        tranches = -(-len(self.planned.pins) // most) if self.in_tranches(order, seen) else 1
+        return {**self.as_json(order, campaign), **costs(seen, options), 'pin_limit': most,
+                'tranches': max(1, tranches)}
 
     def refuse_weaker(self, order: Order) -> None:
         """Raise Refused for an intermediate rule with a smaller failure domain than the rules

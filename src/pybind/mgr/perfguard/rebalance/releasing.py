@@ -15,6 +15,7 @@ from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_condi
 from .copying import in_force
 from .draft import Draft
 from .fast_peering import epoch_of, peering_text
+from .flights import note_ahead
 from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
@@ -183,9 +184,12 @@ def keep_stayers(draft: Draft) -> Draft:
                if pgid not in campaign.in_flight and pgid not in draft.unpins]
     if not stayers:
         return draft
+    pins = {pgid: draft.pinned()[pgid] for pgid in stayers}
+    draft = note_ahead(draft, {pgid: pin for pgid, pin in pins.items() if pin.entry != pin.before})
     return keep(draft, stayers, campaign.goals).event(
         'keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
-        'the balance requires them')
+        'the PGs are where a later tranche of the change places them'
+        if campaign.target != 'balanced' else 'the balance requires them')
 
 
 def keep(draft: Draft, pgids: Sequence[str], mark: str) -> Draft:

@@ -68,6 +68,10 @@ class CampaignStatus:
     #: Code of a limit -> its share of the campaign's time, 0 to 1.
     limit_shares: Mapping[str, float] = field(default_factory=dict)
     acknowledged: Tuple[str, ...] = ()
+    #: Number of the present tranche of the CRUSH change, and of all of them, by estimate; 0: it is
+    #: not divided.
+    tranche: int = 0
+    tranches: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,10 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         phase = Phase.IDLE
     flights = shown.in_flight
     left = waiting.bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
+    tranche, tranches = tranche_of(shown)
+    if shown.active and tranche:
+        # As much for each tranche that is still to come as for those so far.
+        left += (shown.bytes_done + left) * (tranches - tranche) // tranche
     return CampaignStatus(
         id=shown.id, phase=phase, paused=shown.paused,
         paused_until=shown.paused_until if shown.paused else 0.0, settings=dict(shown.settings),
@@ -121,7 +129,16 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
         started=shown.started, ended=shown.ended,
         epochs=max(0, shown.last_epoch - shown.first_epoch), reasons=tuple(reasons),
-        limit_shares=shares(shown.limits), acknowledged=shown.acknowledged)
+        limit_shares=shares(shown.limits), acknowledged=shown.acknowledged, tranche=tranche,
+        tranches=tranches)
+
+
+def tranche_of(campaign: Campaign) -> Tuple[int, int]:
+    """The number of the present tranche and of all of them; zeros: the change is not divided."""
+    change = campaign.change
+    if change is None or change.tranches == 1:
+        return 0, 0
+    return change.tranche + 1, change.tranches
 
 
 def status_json(shown: CampaignStatus) -> Json:
@@ -140,7 +157,8 @@ def status_json(shown: CampaignStatus) -> Json:
         'started': shown.started or None, 'ended': shown.ended, 'epochs': shown.epochs,
         'reasons': texts(shown.reasons), 'limits': as_json(shown.reasons),
         'limit_shares': {code: round(share, 4) for code, share in shown.limit_shares.items()},
-        'acknowledged': list(shown.acknowledged)}
+        'acknowledged': list(shown.acknowledged), 'tranche': shown.tranche,
+        'tranches': shown.tranches}
 
 
 def _unpinnable_json(unpinnable: Mapping[str, str]) -> List[Json]:
@@ -218,7 +236,9 @@ def progress_share(campaign: Campaign) -> float:
     """0 to 1: PGs that have arrived, or need not move, of all PGs pinned."""
     if not campaign.total:
         return 0.0
-    return min(1.0, (campaign.released + campaign.kept_now) / campaign.total)
+    tranche, tranches = tranche_of(campaign)
+    begun = tranche / tranches if tranche else 1.0
+    return min(1.0, begun * (campaign.released + campaign.kept_now) / campaign.total)
 
 
 def plan_json(shown: ReleasePlan) -> Json:

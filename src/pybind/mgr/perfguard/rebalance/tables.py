@@ -25,6 +25,8 @@ def rebalance_status(data: Json) -> str:
         ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
         ('time left', eta_text(data)),
         ('OSDMap epochs', data['epochs'])]
+    if data.get('tranches'):
+        rows.append(('tranche', '%(tranche)d of about %(tranches)d' % data))
     if data['kept']:
         rows.append(('kept as upmaps', data['kept']))
     if data.get('paused_until'):
@@ -293,6 +295,10 @@ def order(data: Json) -> str:
                                          bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
+    # A rollback has none.
+    if data.get('tranches', 1) > 1:
+        rows.append(('tranches of the change', 'about %d, of at most %d pins (max_pins)' % (
+            data['tranches'], data['pin_limit'])))
     if data['bursts'] > 1:
         rows.append(('OSDMap epochs of the change', '%d or more' % data['bursts']))
     rows += _effects(data)

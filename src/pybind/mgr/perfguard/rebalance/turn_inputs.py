@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Optional, Sequence, Tuple
+from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.ports import Cluster, NoFuture, Outlook, View
+from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
 from ..cluster.types import OsdMap, Question, UpmapEntry, pool_of
 from ..events import Event
@@ -18,6 +18,7 @@ from .crush_orders import CrushOrders
 from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
+from .tranches import pin_limit
 from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
@@ -276,8 +277,9 @@ class PinGoals:
                 campaign, self._pins, seen, options.max_transition_ratio) \
                 or not self._may_write():
             return None
+        change = campaign.change
         found = self._worked_out(goals.ground(campaign, self._pins, seen, now), seen, view,
-                                 goals.Bounds.of(options))
+                                 options, change)
         if found is not None:
             self._pins.note(found.records)
             self._pins.forget(found.dropped)
@@ -285,8 +287,8 @@ class PinGoals:
             self.fit = True
         return found
 
-    def _worked_out(self, ground: goals.Ground, seen: Observation, view: View,
-                    bounds: goals.Bounds) -> Optional[goals.Goals]:
+    def _worked_out(self, ground: goals.Ground, seen: Observation, view: View, options: Options,
+                    change: Optional[Change]) -> Optional[goals.Goals]:
         """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
@@ -295,7 +297,8 @@ class PinGoals:
             def work() -> goals.Goals:
                 pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
                                                        seen.osdmap, view)
-                return goals.work_out(ground, seen, pool_up, bounds, space, absent)
+                return goals.work_out(ground, seen, pool_up, goals.Bounds.of(options), space,
+                                      absent, self._tranches(ground, seen, change, options))
 
             job = self._tools.submit(work, first=True)
             self._goals_job = None if job is None else (ground, job)
@@ -303,6 +306,21 @@ class PinGoals:
             return None
         done, self._goals_job = self._goals_job[1], None
         return done.result()
+
+    def _tranches(self, ground: goals.Ground, seen: Observation, change: Optional[Change],
+                  options: Options) -> goals.Tranches:
+        """Half of the limit of pins is for PGs that move once instead of in several tranches."""
+        if change is None or change.tranches == 1:
+            return goals.NO_TRANCHES
+        return goals.Tranches(
+            change.weights.keys(),
+            self._mapping(seen.osdmap, change.start) if change.tranche else None,
+            None if change.is_last else self._mapping(seen.osdmap, change.weights),
+            pin_limit(options, seen.osdmap, len(ground.pins)) // 2)
+
+    def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
+        outlook = self._cluster.outlook(osdmap, weights, None, True)
+        return outlook if isinstance(outlook, Future) else None
 
     def _with_down_osds(self, pools: Sequence[int], osdmap: OsdMap,
                         view: View) -> Tuple[PoolUp, FrozenSet[int]]:

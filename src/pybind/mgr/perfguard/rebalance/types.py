@@ -86,6 +86,21 @@ class Change:
     #: The end of a drain, or of a rollback that empties OSDs: weight 0 for OSDs that are empty. If
     #: it fails it is left out, and counts as landed without the weights that are not in force.
     closing: bool = False
+    #: Weights that require too many pins come in tranches, each of which begins once the PGs of the
+    #: one before have moved: the weights of the present tranche ({}: those at the end), of the one
+    #: before, and from before the change; its share of the difference that was left, how many
+    #: tranches came before it, and how many follow, by estimate.
+    step: Mapping[int, float] = field(default_factory=dict)
+    reached: Mapping[int, float] = field(default_factory=dict)
+    start: Mapping[int, float] = field(default_factory=dict)
+    share: float = 1.0
+    tranche: int = 0
+    following: int = 0
+    #: PGs that were led to their place by an upmap, and their entries from before the change.
+    ahead: Annotated[Mapping[str, UpmapEntry], BY_PG] = field(default_factory=dict)
+    #: Since when upmaps of earlier tranches that are not needed any longer are removed; 0: they are
+    #: not.
+    removing: float = 0.0
 
     @property
     def pool(self) -> Optional[int]:
@@ -108,8 +123,25 @@ class Change:
     @property
     def chunk(self) -> Mapping[int, float]:
         """OSD -> new CRUSH weight, of the burst that is next or on its way."""
-        left = self._left()
-        return {osd: self.weights[osd] for osd in left[:self.burst or len(left)]}
+        left, weights = self._left(), self.step or self.weights
+        return {osd: weights[osd] for osd in left[:self.burst or len(left)]}
+
+    @property
+    def tranches(self) -> int:
+        """By estimate; 1: it is not divided."""
+        return self.tranche + 1 + self.following
+
+    @property
+    def is_last(self) -> bool:
+        """No tranche follows the present one."""
+        return self.share >= 1.0
+
+    @property
+    def partly(self) -> bool:
+        """Some tranches are in force, and others follow."""
+        if self.stage is ChangeStage.LANDED:
+            return not self.is_last
+        return self.tranche > 0
 
     @property
     def pending(self) -> bool:

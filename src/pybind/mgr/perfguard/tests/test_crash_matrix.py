@@ -71,6 +71,10 @@ def moving(driver: Driver) -> bool:
     return bool(driver.status.get('released'))
 
 
+def second_tranche(driver: Driver) -> bool:
+    return (driver.status.get('tranche') or 0) > 1
+
+
 def grow(driver: Driver) -> None:
     if len(driver.cluster.toys) == 8:
         driver.cluster.add_osds(2, 1.0)  # type: ignore[attr-defined]
@@ -140,6 +144,17 @@ def stories(lag: int = 0) -> List[CrashStory]:
         CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
         CrashStory('expand in bursts', driver(waiting=6, pgs=24, max_pgs_in_flight=16),
                    [*EXPANDED, waited(ended())]),
+        CrashStory('expand in tranches', driver(
+            waiting=2, pgs=10, max_pins=6, max_pgs_in_flight=16), [*EXPANDED, waited(ended())]),
+        CrashStory('drain in tranches', driver(pgs=10, max_pins=4, max_pgs_in_flight=16), [
+            ordered(Order('drain', ('osd.3',)), begun()), waited(ended())]),
+        CrashStory('tranches, abort and resume', driver(waiting=2, pgs=10, max_pins=6), [
+            *EXPANDED, waited(second_tranche), asked('abort', phase('ABORTED')),
+            asked('resume', phase('PINNING', 'PINNED', 'RELEASING', 'DONE')), waited(ended())],
+            returns=True),
+        CrashStory('tranches and rollback', driver(waiting=2, pgs=10, max_pins=6), [
+            *EXPANDED, waited(second_tranche), ordered(Order('rollback', force=True), rolling_back),
+            waited(ended())], returns=True),
         CrashStory('rollback', driver(waiting=2, max_pgs_in_flight=1), [
             *EXPANDED, ordered(Order('rollback'), rolling_back),
             waited(ended())], returns=True),

@@ -614,7 +614,8 @@ def test_a_drain_is_refused_if_crush_would_find_too_few_osds(change, monkeypatch
 def test_more_pins_than_the_mons_should_check_are_refused(change, files, monkeypatch, capsys):
     monkeypatch.setattr(tranches, 'UPMAPS_SECONDS', 0.0)
     monkeypatch.setattr(tranches, 'PINS_SECONDS', 0.0)
-    is_refused(change, '(limit 0 pins, max_pins)', 'drain', 'osd.3')
+    is_refused(change, '(limit 0 pins, max_pins): change fewer OSDs at a time', 'drain', 'osd.3')
+    is_refused(change, '(limit 0 pins, max_pins): change fewer OSDs at a time', 'expand')
     dumps = ['--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump', files['crush']]
     assert command.main(['pin', *dumps]) == 2
     out, err = capsys.readouterr()

@@ -2,16 +2,22 @@
 """The number of pins is limited by what the mons spend on checking all upmaps for each epoch."""
 import errno
 import json
+import re
 from dataclasses import replace
-from typing import Any, Callable, Dict
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, cast
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.fast_peering import epoch_of, release_interval
-from perfguard.rebalance.tranches import pin_limit, too_many
+from perfguard.rebalance import tables
+from perfguard.rebalance.report import progress_share
+from perfguard.rebalance.tranches import has_tranches, pin_limit, too_many
+from perfguard.rebalance.types import Change
 
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RuledCluster
@@ -166,3 +172,182 @@ def test_an_abort_pins_all_pgs() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     assert driver.status['pinned'] == 12 and driver.cluster.clean()
+
+
+# ---- tranches of weights
+
+def of_cluster(cluster: StrawCluster, target: str, most: int) -> Driver:
+    return Driver(cluster, replace(
+        OPTIONS, max_pins=most, max_pgs_in_flight=100, max_backfills_target=100,
+        max_backfills_source=100, max_backfills_primary=100, max_backfills_host=100,
+        target=target))
+
+
+def expandable(target: str = 'crush', most: int = 20) -> Driver:
+    """79 PGs get a place on three new OSDs."""
+    cluster = StrawCluster(pgs=60)
+    cluster.add_osds(3, 0.0)
+    return of_cluster(cluster, target, most)
+
+
+def moves_by_pg(cluster: StrawCluster) -> Dict[str, int]:
+    found: Dict[str, int] = {}
+    for one in cluster.moved:
+        found[one.pgid] = found.get(one.pgid, 0) + 1
+    return found
+
+
+def most_held(driver: Driver, done: Callable[[], bool]) -> int:
+    """The most PGs that pins held at a time until `done`."""
+    most = 0
+    for _ in range(1500):
+        if done():
+            return most
+        driver.turn()
+        rebalance = driver.loop.rebalance
+        flights = rebalance.campaign.in_flight if rebalance.campaign is not None else {}
+        entries = driver.cluster.entries()
+        held = [pgid for pgid, pin in rebalance.pins.items()
+                if pgid not in flights and entries.get(pgid) == pin.entry]
+        most = max(most, len(held))
+    raise AssertionError('no end: %s %s' % (driver.phase, driver.status['reasons']))
+
+
+def shares(cluster: StrawCluster, pool: str) -> Dict[int, float]:
+    """OSD -> its PGs, less its share."""
+    weights = {osd: toy.crush_weight for osd, toy in cluster.toys.items()}
+    sets = [pg.up for pgid, pg in cluster.pg.items() if pgid.startswith(pool)]
+    total = 3 * len(sets) / sum(weights.values())
+    return {osd: sum(osd in up for up in sets) - total * weight
+            for osd, weight in weights.items()}
+
+
+@pytest.mark.parametrize('most', [20, 30])
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_an_expansion_comes_in_tranches(target: str, most: int) -> None:
+    driver = expandable(target, most)
+    cluster: Any = driver.cluster
+    found = cluster.foreign()
+    shown = driver.order('expand', dry_run=True)
+    assert shown['pgs'] == 79 and shown['tranches'] == -(-79 // most)
+    assert shown['pin_limit'] == most
+    driver.order('expand')
+    assert most / 2 < most_held(driver, lambda: driver.phase == 'DONE') <= most
+    # A few PGs move for the balance without having been pinned.
+    assert cluster.clean() and cluster.foreign() == found and cluster.most_unclean < 1.2 * most
+    assert {osd: toy.crush_weight for osd, toy in cluster.toys.items()} == dict.fromkeys(
+        range(11), 1.0)
+    moves = moves_by_pg(cluster)
+    assert sum(number > 1 for number in moves.values()) <= 1 and 70 < len(moves) < 85
+    if target == 'crush':
+        assert cluster.entries() == {}
+        assert all(list(pg.up) == cluster.raw_under(pgid, cluster.toys)
+                   for pgid, pg in cluster.pg.items())
+    else:
+        worst = max(abs(each) for pool in ('1.', '2.') for each in shares(cluster, pool).values())
+        assert worst <= 1.0
+
+
+def test_status_shows_the_tranche_and_counts_those_to_come() -> None:
+    driver = expandable()
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
+    status = driver.status
+    assert status['tranches'] >= 4 and status['bytes_total'] > 1.5 * status['bytes_done']
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and 0.1 < progress_share(campaign) < 0.6
+    shown = tables.rebalance_status(status)
+    assert re.search('tranche +2 of about %d' % status['tranches'], shown)
+    driver.run_to('DONE', turns=1500)
+    assert driver.status['released'] + driver.status['kept'] == driver.status['total']
+
+
+def test_a_drain_comes_in_tranches() -> None:
+    cluster = StrawCluster(hosts=6, osds_per_host=2, pgs=60)
+    driver = of_cluster(cluster, 'crush', 15)
+    found = cluster.foreign()
+    shown = driver.order('drain', 'osd.2', 'osd.3')
+    assert shown['tranches'] > 2
+    assert 7 < most_held(driver, lambda: driver.phase == 'DONE') <= 15
+    assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
+    assert not any({2, 3} & set(pg.up) for pg in cluster.pg.values())
+    assert [cluster.toys[osd].crush_weight for osd in (2, 3)] == [0.0, 0.0]
+    moves = moves_by_pg(cluster)
+    assert max(moves.values()) <= 2
+    assert sum(number > 1 for number in moves.values()) <= len(moves) / 10
+    driver.order('undrain', 'osd.2', 'osd.3')
+    assert 7 < most_held(driver, lambda: driver.phase == 'DONE') <= 15
+    assert [cluster.toys[osd].crush_weight for osd in (2, 3)] == [1.0, 1.0]
+
+
+def test_accepted_pins_end_the_division() -> None:
+    driver = expandable()
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['released'] > 5)
+    assert driver.status['tranches'] > 2
+    driver.ask('acknowledge', code='PIN_LIMIT')
+    driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
+    assert driver.status['tranches'] == 2 and driver.status['pinned'] > 40
+    driver.run_to('DONE')
+
+
+@pytest.mark.parametrize('when', ['moving', 'wanted', 'aborted'])
+def test_a_weight_that_others_change_is_left_alone(when: str) -> None:
+    driver = expandable()
+    cluster: Any = driver.cluster
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['released'] > 5)
+    if when != 'moving':
+        # The next tranche has not been sent.
+        driver.run_until(lambda: driver.status['tranche'] == 2)
+        assert driver.phase == 'PINNING'
+    cluster.weigh(9, 0.0)
+    if when == 'aborted':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+        driver.ask('resume')
+    driver.run_to('DONE', turns=1500)
+    assert [cluster.toys[osd].crush_weight for osd in (8, 9, 10)] == [1.0, 0.0, 1.0]
+    assert any('the CRUSH weight of osd.9 stays as it is' in event['what']
+               for event in driver.loop.published.events)
+
+
+@pytest.mark.parametrize('when', ['RELEASING', 'PINNING'])
+@pytest.mark.parametrize('then', ['resume', 'rollback', 'finish'])
+def test_aborted_between_tranches(when: str, then: str) -> None:
+    driver = expandable()
+    cluster: Any = driver.cluster
+    before = {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    found = cluster.foreign()
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == when
+                     and (when == 'PINNING' or driver.status['released'] > 25))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.turn()
+    assert cluster.clean() and driver.status['held']
+    assert 'CRUSH weights are changed in part' in ' '.join(driver.status['reasons'])
+    if then == 'rollback':
+        driver.order('rollback', force=True)
+    else:
+        driver.ask(then, keep=then == 'finish')
+    driver.run_to('DONE', turns=1500)
+    assert cluster.clean() and cluster.foreign() == found
+    weights = [cluster.toys[osd].crush_weight for osd in (8, 9, 10)]
+    if then == 'finish':
+        assert 0.1 < min(weights) and max(weights) < 0.9
+    elif then == 'resume':
+        assert weights == [1.0] * 3 and cluster.entries() == {}
+    else:
+        assert weights == [0.0] * 3 and cluster.entries() == {}
+        assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == before
+
+
+def test_an_osd_with_several_weights_is_not_divided() -> None:
+    """A part of the difference to the one would be more than the other."""
+    driver = expandable()
+    crush = driver.cluster.crush(0)
+    change = Change({0: 0.5})
+    assert has_tranches(change, crush)
+    uneven = SimpleNamespace(uneven={0: {'root a': 1.0, 'root b': 0.1}})
+    assert not has_tranches(change, cast(CrushRules, uneven))
