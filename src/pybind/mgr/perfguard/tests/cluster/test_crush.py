@@ -259,3 +259,19 @@ def test_buckets_within_buckets_are_no_osds() -> None:
     rules = CrushRules.from_dump({'rules': [], 'types': DUMP['types'], 'buckets': [
         bucket(-2, 'default', 11, [(-1, 3 * W)]), bucket(-1, 'host0', 1, [(0, W), (1, 2 * W)])]})
     assert rules.weights() == {0: 1.0, 1: 2.0}
+
+
+def test_a_shard_in_each_rack_is_not_kept_to_hosts() -> None:
+    """What a rule chooses below a bucket with one shard does not matter."""
+    crush = CrushRules.from_dump({**DUMP, 'rules': [
+        rule(0, take(-1), step('choose_firstn', 0, 'rack'), step('chooseleaf_firstn', 1, 'host'),
+             EMIT)]})
+    spread = crush.spread(0, 2)
+    assert [sorted(osds) for osds in _by_domain(spread.domain)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def _by_domain(domain):
+    found = {}
+    for osd, bucket_id in domain.items():
+        found.setdefault(bucket_id, []).append(osd)
+    return sorted(found.values())
