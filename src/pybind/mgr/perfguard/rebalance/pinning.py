@@ -311,17 +311,18 @@ def awaited(draft: Draft) -> int:
 
     Those that lack an OSD which is out do not: norebalance does not stop them, and they recover to
     where CRUSH places them. They may wait for an OSD that is too full, until releases have made
-    room.
+    room. Nor do those whose copies or shards are all in place.
     """
     return sum(1 for pgid in draft.campaign.unpinnable
-               if waits(draft.campaign, pgid) and not _has_lost_an_osd(draft, pgid))
+               if waits(draft.campaign, pgid) and not _only_recovers(draft, pgid))
 
 
-def _has_lost_an_osd(draft: Draft, pgid: str) -> bool:
-    """Whether the PG lacks an OSD, and none is down that may come back."""
+def _only_recovers(draft: Draft, pgid: str) -> bool:
+    """Whether the PG lacks an OSD, and none is down that may come back, or none of its copies or
+    shards is misplaced."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-    return (not draft.lost and pool is not None and place is not None
-            and not pool.is_complete(place.acting))
+    return (pool is not None and place is not None and not pool.is_complete(place.acting)
+            and (not draft.lost or _is_in_place(pool, place)))
 
 
 def staying(campaign: Campaign) -> int:
@@ -335,15 +336,26 @@ def unpinned(campaign: Campaign) -> int:
     return len(campaign.unpinnable) - staying(campaign)
 
 
+def lastingly_unpinned(campaign: Campaign) -> int:
+    """How many PGs without a pin move as soon as norebalance is cleared."""
+    return unpinned(campaign) - waiting(campaign)
+
+
+def are_many(number: int, held: int, options: Options) -> bool:
+    """Whether so many PGs must not move at once, outside the caps. `held`: PGs of the campaign that
+    are pinned, move or have moved."""
+    return number > max(options.max_backfills_target,
+                        options.max_unpinnable_ratio * (number + held))
+
+
 def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     """Why releases must not begin: too many PGs would move outside the caps; '' if they may.
 
     `held`: PGs of the campaign that are pinned, move or have moved.
     """
-    number = unpinned(campaign) - waiting(campaign)
+    number = lastingly_unpinned(campaign)
     ratio = options.max_unpinnable_ratio
-    if number <= max(options.max_backfills_target, ratio * (number + held),
-                     campaign.accepted_unpinnable):
+    if number <= campaign.accepted_unpinnable or not are_many(number, held, options):
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
             'once, regardless of the caps, when norebalance is cleared: "rebalance start" accepts '
@@ -360,9 +372,7 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
     number = sum(1 for pgid in seen.osdmap.pg_temp
                  if pgid not in campaign.in_flight and pgid not in seen.evacuation
                  and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
-    held = pins + campaign.released + campaign.kept
-    if number <= max(options.max_backfills_target,
-                     options.max_unpinnable_ratio * (number + held)):
+    if not are_many(number, pins + campaign.released + campaign.kept, options):
         return ''
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
@@ -398,6 +408,14 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     return PgPlan(pgid, action=SetEntry(pgid, result.entry, _with_late(
         present, sent, result.entry)), pin=pin if old is None or old.entry != pin.entry
         else replace(old, raw=raw))
+
+
+def _is_in_place(pool: Pool, place: Placement) -> bool:
+    """Whether no copy or shard of the PG is misplaced."""
+    if not pool.erasure:
+        return set(place.acting) - {NO_OSD} <= set(place.up)
+    return len(place.up) == len(place.acting) and all(
+        osd in (NO_OSD, new) for osd, new in zip(place.acting, place.up))
 
 
 def _raw(draft: Draft, pool: Pool, place: Placement, present: UpmapEntry) -> Optional[OsdSet]:

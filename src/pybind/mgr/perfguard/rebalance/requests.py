@@ -10,6 +10,7 @@ from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
 from .holds import retaken
+from .pinning import lastingly_unpinned
 from .settings import assignment, overridden, problems
 from .states import STATES, from_phases
 from .types import NOREBALANCE_KEY, Campaign, Phase
@@ -215,7 +216,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     elif verb == 'abort':
         campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
-        campaign = replace(campaign, accepted_unpinnable=len(campaign.unpinnable))
+        campaign = replace(campaign, accepted_unpinnable=lastingly_unpinned(campaign))
     elif verb == 'pin':
         # The operator requests pins again: unpinnable PGs are tried again.
         campaign = replace(campaign, unpinnable=campaign.incomplete, acknowledged=tuple(

@@ -114,6 +114,32 @@ def test_no_release_leads_to_an_osd_that_is_down() -> None:
     assert not any(new in pg.mon.up() for pg in cluster.pg.values())
 
 
+def test_recovery_beside_an_osd_in_maintenance_does_not_stop_releases() -> None:
+    """PGs that lack a copy and have no other one elsewhere have nothing to pin."""
+    cluster = StrawCluster(hosts=14, pgs=64, osds_per_host=2)
+    cluster.add_osds(4, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=8))
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status.get('released', 0) >= 8, 400)
+    cluster.take_down(27)  # in, since noout is set
+    driver.run(20)
+    driver.ask('acknowledge', code='DEGRADED')
+    driver.run(5)
+    cluster.take_down(2)
+    driver.run(5)
+    cluster.mark_out(2)
+    driver.run(4)
+    recovering = [pgid for pgid, pg in cluster.pg.items() if pg.temp is not None
+                  and cluster._copies(pgid, pg) < 3 and 27 not in pg.mon.up()]
+    released = driver.status['released']
+    for _ in range(60):
+        for pgid in recovering:
+            cluster.pg[pgid].copied_seconds = 0.0
+        driver.turn()
+    assert recovering and driver.status['released'] > released + 3
+
+
 @pytest.mark.parametrize('tools', ['', NO_TOOLS])
 def test_upmaps_are_adopted_while_an_osd_is_down(tools: str) -> None:
     """A PG that lacks an OSD is taken over as well, or named."""

@@ -8,8 +8,10 @@ import pytest
 
 from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
+from perfguard.rebalance import pinning
 from perfguard.rebalance.requests import Request, VERBS, apply, check
 from perfguard.rebalance.types import Campaign, Phase
+from perfguard.upmap.pins import INCOMPLETE
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.
 TABLE = {
@@ -155,3 +157,11 @@ def test_pin_again_gives_another_chance() -> None:
 def test_foreign_json_is_refused(raw: Any) -> None:
     with pytest.raises(Malformed):
         decode(Request, raw)
+
+
+def test_start_accepts_only_what_it_asks_about() -> None:
+    """PGs that have nowhere to move, or wait for recovery, do not raise the limit."""
+    unpinnable = {**{'1.%x' % seed: INCOMPLETE for seed in range(300)},
+                  **{'2.%x' % seed: pinning.DEGRADED for seed in range(300)}, '3.0': 'why'}
+    subject = replace(campaign(Phase.PINNED), unpinnable=unpinnable)
+    assert apply(subject, Request('start'), 9.0).accepted_unpinnable == 1
