@@ -26,8 +26,8 @@ from .joining import (closing_change, drop_refused, following_tranche, join, on_
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (audit, awaited, is_still, pin_remapped, staying, unpinnable_excess,
-                      waiting)
+from .pinning import (DEGRADED, are_many, audit, awaited, is_still, pin_remapped, staying,
+                      unpinnable_excess, waiting)
 from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
@@ -100,9 +100,11 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
             pools: Optional[AbstractSet[int]] = None) -> Draft:
     """One step towards the settings of the phase, as reconcile; `in_force` of the draft tells
     whether the cluster has them."""
-    lifted = norebalance and _is_lifted(draft)
+    lifted = norebalance and _gives_way(draft)
     if lifted:
-        draft = _lift(draft)
+        loose = _loose(draft)
+        lifted = not loose
+        draft = _keep_set(draft, loose) if loose else _lift(draft)
     norebalance = norebalance and not lifted
     campaign, settings = draft.campaign, draft.seen.settings
     # Only while the campaign needs its settings; at its end all of them are given back.
@@ -116,12 +118,33 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
         step.holds, settings, norebalance, quiet, mon, pools))
 
 
-def _is_lifted(draft: Draft) -> bool:
-    """Whether norebalance, if it is ours, is cleared for a while so that PGs can recover."""
+def _gives_way(draft: Draft) -> bool:
+    """Whether norebalance, if it is ours, keeps PGs from their recovery."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
         NOREBALANCE in flags | draft.seen.settings.mitigation_flags)
     return not theirs and gives_way(draft.campaign.blocked, draft.now)
+
+
+def _loose(draft: Draft) -> int:
+    """PGs that would all move at once if norebalance was cleared now, as a change of CRUSH has
+    remapped them and they have no pin; 0: few enough. PGs that lack a copy move in any case."""
+    campaign, number = draft.campaign, 0
+    for pgid in draft.seen.osdmap.pg_temp:
+        pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+        if pgid not in campaign.in_flight and pgid not in draft.seen.evacuation \
+                and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE) \
+                and pool is not None and place is not None and pool.is_complete(place.acting):
+            number += 1
+    return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
+
+
+def _keep_set(draft: Draft, loose: int) -> Draft:
+    return draft.because(
+        Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects hold the '
+        'reservations, and norebalance defers these PGs; it stays set, since %s remapped without '
+        'a pin and would move at once' % (
+            pgs_are(draft.seen.signals.counts.degraded_waiting), pgs_are(loose)))
 
 
 def _lift(draft: Draft) -> Draft:
@@ -146,7 +169,9 @@ def _yields(draft: Draft) -> bool:
     campaign = draft.campaign
     pinning = draft.left > awaited(draft) or campaign.pinning or _flag_is_coming(draft) \
         or _to_pin_back(draft)
-    return bool(draft.seen.evacuation) and not (
+    # PGs of an OSD that the operator's change empties are noted in this turn.
+    emptied = set(campaign.emptied)
+    return any(not emptied.issuperset(osds) for osds in draft.seen.evacuation.values()) and not (
         pinning or campaign.paused or campaign.holds.gave_up_flag
         or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
 
@@ -235,6 +260,8 @@ def _may_move(draft: Draft, pgid: str) -> bool:
 def _pinning(draft: Draft) -> Draft:
     change = draft.campaign.change
     joining = change is not None and change.stage is not ChangeStage.LANDED
+    if draft.campaign.trigger != 'auto':
+        draft = _accept_own_crush(draft)
     if not joining:
         draft = pin_remapped(draft)
     draft = _borrow(draft, norebalance=joining or not _yields(draft))
@@ -243,8 +270,6 @@ def _pinning(draft: Draft) -> Draft:
         draft = draft.set(prepared=True)  # resumed after an abort
     if balancer_of_others(draft):
         draft, ready = draft.report(BALANCER_ON), False
-    if draft.campaign.trigger != 'auto':
-        draft = _accept_own_crush(draft)
     if joining:
         return join(draft, ready)
     awaited = _awaited_by_pins(draft)

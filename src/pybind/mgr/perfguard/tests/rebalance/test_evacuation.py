@@ -11,6 +11,7 @@ from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
+from ..fakes.straw_cluster import StrawCluster
 
 WIDE = replace(OPTIONS, max_pgs_in_flight=8, max_unpinnable_ratio=0.5)
 
@@ -38,6 +39,30 @@ def remove(cluster: FakeCluster) -> None:
         if 0 in pg.mon.raw:
             pg.mon.raw[pg.mon.raw.index(0)] = cluster._spare(pg.mon.raw, 0)
     cluster._crush_changed()
+
+
+def test_a_change_that_empties_osds_and_its_pin_do_not_clear_norebalance() -> None:
+    """Both in one script: the same turn sees the weight of 0 for the first time, and the order."""
+    cluster = StrawCluster(hosts=12, pgs=64, osds_per_host=2)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=8))
+    driver.run(3)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.run(5)
+    before = len(cluster.sent)
+    for osd in (4, 5):
+        cluster.toys[osd] = cluster.toys[osd]._replace(crush_weight=0.0)
+    cluster.place()
+    for pgid, pg in cluster.pg.items():
+        if pg.peering_until is not None:
+            # As mons that prime pg_temp: the PG is remapped in the same epoch.
+            pg.peering_until = None
+            cluster._peered(pgid, pg)
+    cluster.epoch += 1
+    driver.ask('pin')
+    driver.run(14)
+    assert not [command for command in cluster.sent[before:] if command['prefix'] == 'osd unset']
+    assert not cluster.moved
 
 
 EMPTYING: List[Callable[[FakeCluster], None]] = [mark_out, remove]

@@ -16,6 +16,7 @@ from perfguard.rebalance.types import Phase
 from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import HOLE, ToyMon
+from ..fakes.straw_cluster import StrawCluster
 from .test_joining import waiting
 from .test_phases import Machine, expanded, out_of_hours, pinned, prepared, releasing
 
@@ -137,6 +138,38 @@ def test_norebalance_gives_way_to_recovery_behind_pgs_without_objects(phase: Pha
     machine.until(lambda: not cluster.report_now().degraded, turns=60)
     machine.until(lambda: not machine.campaign.blocked and 'norebalance' in cluster.flags)
     assert machine.campaign.active
+
+
+@pytest.mark.parametrize('phase', ['PREPARED', 'PINNING', 'PINNED'])
+def test_norebalance_gives_no_way_to_a_change_without_pins(phase: str) -> None:
+    """In PINNED, the mons have refused the pins."""
+    cluster = StrawCluster(hosts=12, pgs=64, osds_per_host=2)
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=4, pin_batch=4))
+    driver.run(3)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    if phase == 'PINNED':
+        cluster.refuse['osd pg-upmap-items'] = cluster.refuse['osd pg-upmap'] = 'EINVAL'
+    cluster.add_osds(6, 1.0)
+    driver.run(4)
+    if phase != 'PREPARED':
+        driver.ask('pin')
+        driver.run(2)
+    if phase == 'PINNED':
+        driver.run_to('PINNED', 3000)
+    others = {pgid for pgid in cluster.remapped() if 0 not in cluster.pg[pgid].data}
+    cluster.empty = {pgid for pgid, pg in cluster.pg.items() if pgid.startswith('1.')
+                     and 0 in pg.data}
+    cluster.take_down(0)
+    cluster.mark_out(0)
+    before = len(cluster.moved)
+    for _ in range(90):
+        driver.turn()
+        if 'GIVES_WAY' in codes(driver.status):
+            assert 'norebalance' in cluster.flags or phase == 'PINNING'
+    # Those that are pinned in the meantime do not move either.
+    assert len(others) > 40
+    assert len({move.pgid for move in cluster.moved[before:]} & others) <= 4
 
 
 def test_norebalance_gives_way_only_for_a_while_and_seldom() -> None:
