@@ -186,6 +186,8 @@ class PinStore(PinIndex):
         todo = list(left.items())
         while todo:
             name, pgids = todo.pop()
+            if name not in self._needed:
+                continue  # removed meanwhile
             self._needed[name].difference_update(pgids)
             if not self._needed[name]:
                 todo += self._removed(name).items()

@@ -147,3 +147,15 @@ def test_clear_leaves_nothing() -> None:
     store.put('pins/000009', {})
     book.clear()
     assert not kv.data and len(book) == 0
+
+
+def test_pins_that_return_together_with_others_of_an_old_batch() -> None:
+    """Two of the documents that are no longer needed name the same one."""
+    kv = MemoryKv()
+    book = PinStore(Store(kv))
+    book.note({'1.a': PINS[0], '1.e': PINS[0]})
+    book.note({'1.e': PINS[1], '1.f': PINS[0]})
+    book.forget({'1.e'})
+    book.forget({'1.f'})
+    book.note({'1.f': PINS[1], '1.a': PINS[1]})
+    assert dict(reopened(kv)) == {'1.f': PINS[1], '1.a': PINS[1]}
