@@ -271,7 +271,7 @@ def test_a_shard_in_each_rack_is_not_kept_to_hosts() -> None:
 
 
 def _by_domain(domain):
-    found = {}
+    found: Dict[int, List[int]] = {}
     for osd, bucket_id in domain.items():
         found.setdefault(bucket_id, []).append(osd)
     return sorted(found.values())
