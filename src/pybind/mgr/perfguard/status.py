@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from .cluster.evacuation import by_osd
+from .cluster.evacuation import Evacuation, by_osd
 from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
 from .holds import Row
@@ -13,8 +13,8 @@ from .observation import Observation
 from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
-from .rebalance.pinning import (lastingly_unpinnable, staying, unpinnable_excess, unpinned,
-                                waiting)
+from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, staying, unpinnable_excess,
+                                unpinned, waiting)
 from .rebalance.pool_change import left_intermediate, way_back
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
@@ -181,17 +181,19 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
             held_detail(campaign, seen), count)
     if campaign is not None and campaign.evacuation_held \
             and seen.now - campaign.evacuation_held >= EVACUATION_SECONDS:
+        kept = kept_on_osds(campaign, seen)
         checks[EVACUATION] = warning(
-            'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(seen.evacuation)),
-            [*_evacuation_detail(campaign, seen)], len(seen.evacuation))
+            'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept)),
+            [*_evacuation_detail(campaign, seen, kept)], len(kept))
     return checks
 
 
-def _evacuation_detail(campaign: Campaign, seen: Observation) -> Iterator[str]:
+def _evacuation_detail(campaign: Campaign, seen: Observation,
+                       kept: Evacuation) -> Iterator[str]:
     end = _LETS_GO.get(campaign.phase, 'abort')
     yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard rebalance %s" clears it' % (
         campaign.id, campaign.phase.value, 'resume' if campaign.paused else end)
-    for osd, pgids in by_osd(seen.evacuation).items():
+    for osd, pgids in by_osd(kept).items():
         row = seen.osdmap.osds[osd]
         yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (
             osd, row.reweight, seen.crush.weights().get(osd, 0.0), pgs(len(pgids)), listed(pgids))

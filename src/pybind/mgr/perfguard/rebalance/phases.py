@@ -26,8 +26,8 @@ from .joining import (closing_change, drop_refused, following_tranche, join, on_
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (DEGRADED, are_many, audit, awaited, is_still, pin_remapped, staying,
-                      unpinnable_excess, waiting)
+from .pinning import (DEGRADED, are_many, audit, awaited, is_still, kept_on_osds, pin_remapped,
+                      staying, unpinnable_excess, waiting)
 from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
@@ -189,17 +189,17 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
 
 
 def _report_evacuation(draft: Draft) -> Draft:
-    holds, leaving = draft.campaign.holds, by_osd(draft.seen.evacuation)
-    number, osds = len(draft.seen.evacuation), osds_text(leaving)
-    if leaving and NOREBALANCE in draft.seen.osdmap.flags \
-            and holds.flag is not None and not holds.flag.returning:
+    flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
+    if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
         return draft.set(evacuation_held=draft.campaign.evacuation_held or draft.now).because(
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
-            % (pgs(number), osds))
+            % (pgs(len(kept)), osds_text(by_osd(kept))))
     draft = draft.set(evacuation_held=0.0)
+    leaving = by_osd(draft.seen.evacuation)
     return draft.because(
         Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard does not set '
-        'norebalance meanwhile' % (pgs_are(number), osds)) if leaving else draft
+        'norebalance meanwhile' % (pgs_are(len(draft.seen.evacuation)), osds_text(leaving))
+    ) if leaving else draft
 
 
 def _accept_own_crush(draft: Draft) -> Draft:

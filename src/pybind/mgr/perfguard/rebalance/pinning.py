@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
+from ..cluster.evacuation import Evacuation
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
 from ..errors import Code, Reason
 from ..observation import Observation
@@ -304,6 +305,21 @@ def waiting(campaign: Campaign) -> int:
 def lastingly_unpinnable(campaign: Campaign) -> Dict[str, str]:
     """PGs that cannot be pinned, with the reasons, without those that wait for recovery."""
     return {pgid: why for pgid, why in campaign.unpinnable.items() if why != DEGRADED}
+
+
+def kept_on_osds(campaign: Campaign, seen: Observation) -> Evacuation:
+    """The PGs that norebalance keeps on OSDs which are to be emptied, while it is set.
+
+    In PREPARED these are also PGs of OSDs whose CRUSH weight 0 counts as the operator's change: it
+    may be another one's, for a disk that fails.
+    """
+    if campaign.phase is not Phase.PREPARED or not campaign.emptied:
+        return seen.evacuation
+    weights = seen.crush.weights()
+    emptied = {osd for osd in campaign.emptied if not weights.get(osd)}
+    kept = {pgid: tuple([osd for osd in acting if osd in emptied])
+            for pgid, acting in seen.osdmap.pg_temp.items() if not emptied.isdisjoint(acting)}
+    return {**kept, **seen.evacuation}
 
 
 def awaited(draft: Draft) -> int:

@@ -192,6 +192,22 @@ def let_go(driver: Driver) -> None:
     assert 'EVACUATION_HELD' not in codes(driver.status)
 
 
+def test_an_osd_that_others_empty_before_the_change_is_named() -> None:
+    """As "ceph osd crush reweight osd.0 0" for a disk that fails: it counts as the change."""
+    driver = big()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    remove(driver.cluster)
+    driver.run(int(EVACUATION_SECONDS) + 20)
+    assert driver.phase == 'PREPARED' and 'EVACUATION_HELD' in codes(driver.status)
+    check = driver.cluster.checks[EVACUATION]
+    assert check['count'] == left_on(driver.cluster) > 0 and 'osd.0' in check['detail'][1]
+    assert 'rebalance pin' in check['detail'][0]
+    driver.ask('pin')
+    driver.run(30)
+    assert EVACUATION not in driver.cluster.checks
+
+
 def test_a_pause_of_the_operator_keeps_them_and_says_so() -> None:
     driver = releasing()
     driver.ask('pause')
