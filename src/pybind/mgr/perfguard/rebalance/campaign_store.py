@@ -5,13 +5,17 @@ The OSDMap contains the pins. The store records which are perfguard's, and the e
 a batch of pins is one document that is written once, and removed when none of its PGs is pinned
 anymore. Until then it may list released PGs, which the audit against the OSDMap removes after a
 restart. The audit requires their last records, so these stay as long as there are earlier ones.
+New goals of known pins are a document of goals alone, which is a tenth as long: the records in
+earlier documents stay.
 """
+import json
 from dataclasses import replace
-from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
+from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Iterable, Iterator,
+                    List, Mapping, Optional, Set, Tuple)
 
-from ..cluster.types import Json
-from ..codec import Malformed, decode, encode
-from ..store import Store
+from ..cluster.types import Json, UpmapEntry
+from ..codec import BY_PG, Malformed, decode, encode
+from ..store import PART_BYTES, Store
 from .pin_index import PinIndex
 from .progress import Progress, in_minutes
 from .stalls import Stalls
@@ -21,6 +25,9 @@ CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PREFIX = 'pins/'
 Pins = Mapping[str, PinRecord]
+#: The key of a document that contains only goals, which is no PG.
+GOALS = 'goals'
+Goals = Annotated[Mapping[str, Optional[UpmapEntry]], BY_PG]
 #: PGs that cannot be pinned have a document of their own. They may change with each OSDMap, so they
 #: are written with each new phase, and otherwise at this interval in seconds. Those that have
 #: nowhere to move are written at once: while an OSD is down, the OSDMap does not show them again.
@@ -128,10 +135,11 @@ class PinStore(PinIndex):
         self._store = store
         #: PG -> documents that list it, the newest last.
         self._listed: Dict[str, Tuple[str, ...]] = {}
-        #: Document -> PGs that it lists; and those for which it is the newest, if they are pinned
-        #: or an older document lists them as well.
-        self._contents: Dict[str, List[str]] = {}
+        #: Document -> PGs that it lists; and those that need it, see `_needs`.
+        self._contents: Dict[str, Collection[str]] = {}
         self._needed: Dict[str, Set[str]] = {}
+        #: Documents of goals alone.
+        self._goals: Set[str] = set()
         self._next = 1
 
     def load(self) -> List[str]:
@@ -141,71 +149,145 @@ class PinStore(PinIndex):
             document = self._store.get(name)
             try:
                 self._next = max(self._next, int(name[len(PREFIX):]) + 1)
-                pins = decode(Pins, document or {})
+                goals, pins = _from_json(document or {})
             except ValueError:
                 lost.append(name)
                 continue
-            self._adopt(name, pins)
+            if goals:
+                # Others were released long ago, and their pins are in no document.
+                pins = {pgid: replace(self._pins[pgid], goal=goal)
+                        for pgid, goal in goals.items() if pgid in self._pins}
+            self._adopt(name, pins, bool(goals))
         return lost
 
     def note(self, pins: Mapping[str, PinRecord]) -> None:
         """Store new or changed pins before they are sent to the mons."""
         if not pins:
             return
+        only_goals = all(_has_other_goal(pin, self.get(pgid)) for pgid, pin in pins.items())
         name = '%s%06d' % (PREFIX, self._next)
         self._next += 1
-        self._store.put(name, encode(pins, Pins))
-        self._adopt(name, pins)
+        self._store.put(name, {GOALS: encode({pgid: pin.goal for pgid, pin in pins.items()}, Goals)}
+                        if only_goals else encode(pins, Pins))
+        self._adopt(name, pins, only_goals)
 
     def forget(self, pgids: AbstractSet[str]) -> None:
-        left: Dict[str, List[str]] = {}
-        for pgid in pgids:
-            if self._drop(pgid) and len(self._listed[pgid]) == 1:
-                left.setdefault(self._listed[pgid][0], []).append(pgid)
-        self._leave(left)
+        self._settle([pgid for pgid in pgids if self._drop(pgid)])
 
     def clear(self) -> None:
         self.forget(set(self._pins))
         for name in self._store.names(PREFIX):
             self._store.remove(name)
 
-    def _adopt(self, name: str, pins: Mapping[str, PinRecord]) -> None:
-        self._contents[name], self._needed[name] = list(pins), set(pins)
-        left: Dict[str, List[str]] = {}
+    def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
+        self._contents[name], self._needed[name] = list(pins), set()
+        if only_goals:
+            self._goals.add(name)
         alone = (name,)
         for pgid, pin in pins.items():
             self._put(pgid, pin)
             before = self._listed.get(pgid)
-            if before is not None:
-                left.setdefault(before[-1], []).append(pgid)
             self._listed[pgid] = (*before, name) if before is not None else alone
-        self._leave(left)
+        self._settle(pins, [name])
 
-    def _leave(self, left: Mapping[str, List[str]]) -> None:
-        """Documents -> PGs that no longer need them. Remove those that no PG needs."""
-        todo = list(left.items())
-        while todo:
-            name, pgids = todo.pop()
-            if name not in self._needed:
-                continue  # removed meanwhile
-            self._needed[name].difference_update(pgids)
-            if not self._needed[name]:
-                todo += self._removed(name).items()
+    def _needs(self, pgid: str) -> Tuple[str, ...]:
+        """The documents that a PG needs: those with its last record and its last goal. If it is not
+        pinned, only those that overrule others, as long as these exist."""
+        listed = self._listed.get(pgid, ())
+        records = [number for number, name in enumerate(listed) if name not in self._goals]
+        if not records:
+            return ()
+        goal = listed[-1:] if records[-1] < len(listed) - 1 else ()
+        if pgid in self._pins or len(records) > 1:
+            return (listed[records[-1]], *goal)
+        return goal
 
-    def _removed(self, name: str) -> Dict[str, List[str]]:
-        """Remove a document. Returns the newer ones, as `_leave` has them, that need not overrule
-        it any longer."""
+    def _settle(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
+        """Remove the documents, of these and of those of these PGs, that no PG needs any longer."""
+        looked_at = set(names)
+        while True:
+            for pgid in pgids:
+                needs = self._needs(pgid)
+                for name in self._listed.get(pgid, ()):
+                    looked_at.add(name)
+                    if name in needs:
+                        self._needed[name].add(pgid)
+                    else:
+                        self._needed[name].discard(pgid)
+            needless = sorted(name for name in looked_at if not self._needed[name])
+            if not needless:
+                return
+            # The others may be needed to overrule the oldest one.
+            pgids = self._removed(needless[0])
+            looked_at.remove(needless[0])
+
+    def _removed(self, name: str) -> Collection[str]:
+        """Remove a document; returns the PGs that it lists."""
         del self._needed[name]
+        self._goals.discard(name)
         self._store.remove(name)
-        found: Dict[str, List[str]] = {}
-        for pgid in self._contents.pop(name):
+        pgids = self._contents.pop(name)
+        for pgid in pgids:
             listed = self._listed[pgid] = tuple([
                 each for each in self._listed[pgid] if each != name])
             if not listed:
                 del self._listed[pgid]
-            elif len(listed) == 1 and pgid not in self._pins:
-                found.setdefault(listed[0], []).append(pgid)
-        return found
+        return pgids
+
+
+def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pins]:
+    """The goals, or the pins, of a document; raises Malformed."""
+    if isinstance(document, dict) and document.keys() == {GOALS}:
+        goals: Mapping[str, Optional[UpmapEntry]] = decode(Goals, document[GOALS])
+        return goals, {}
+    pins: Pins = decode(Pins, document)
+    return {}, pins
+
+
+def _has_other_goal(pin: PinRecord, known: Optional[PinRecord]) -> bool:
+    """Whether the pin differs from the known one in its goal at most."""
+    return known is not None and pin.rest == known.rest
+
+
+def parts(pins: Pins, known: Pins) -> Iterator[Dict[str, PinRecord]]:
+    """`pins` in parts, for each of which PinStore.note writes a single value if it has the `known`
+    ones. Pure, for any thread."""
+    goals: Dict[Optional[UpmapEntry], Dict[str, PinRecord]] = {}
+    whole: Dict[str, PinRecord] = {}
+    for pgid, pin in pins.items():
+        if _has_other_goal(pin, known.get(pgid)):
+            goals.setdefault(pin.goal, {})[pgid] = pin
+        else:
+            whole[pgid] = pin
+    yield from _parts(
+        (pgid, pin, _json_length(encode(goal, Optional[UpmapEntry])) + _PUNCTUATION, len(pgid) + 1)
+        for goal, of_goal in goals.items() for pgid, pin in of_goal.items())
+    yield from _parts((pgid, pin, 0, _json_length(encode(pin)) + len(pgid) + _PUNCTUATION)
+                      for pgid, pin in whole.items())
+
+
+#: Upper bound of the bytes of JSON's own characters for one value.
+_PUNCTUATION = 16
+
+
+def _parts(rows: Iterable[Tuple[str, PinRecord, int, int]]) -> Iterator[Dict[str, PinRecord]]:
+    """`rows`: PG, pin, bytes for all neighbours with the same goal, bytes for the PG."""
+    part: Dict[str, PinRecord] = {}
+    goal, room = None, 0
+    for pgid, pin, shared, own in rows:
+        size = own if part and pin.goal == goal else own + shared
+        if part and size > room:
+            yield part
+            part, size = {}, own + shared
+        if not part:
+            room = PART_BYTES - _PUNCTUATION
+        part[pgid], goal, room = pin, pin.goal, room - size
+    if part:
+        yield part
+
+
+def _json_length(encoded: object) -> int:
+    return len(json.dumps(encoded, separators=(',', ':')))
 
 
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:

@@ -237,6 +237,11 @@ class PinRecord:
         return (self.entry,) if self.earlier is None else (self.entry, self.earlier)
 
     @property
+    def rest(self) -> Tuple[object, ...]:
+        """All but the goal."""
+        return self.before, self.entry, self.raw, self.was, self.earlier
+
+    @property
     def leads_to(self) -> UpmapEntry:
         """The entry that a release sets."""
         return self.before if self.goal is None else self.goal
@@ -425,7 +430,8 @@ class Campaign:
     total: int = 0
     released: int = 0
     kept: int = 0
-    #: "number:basis" of the goals in the pins; empty: none were computed.
+    #: "number:basis" of the goals in the pins; without a basis, a part of them is; empty: none were
+    #: computed.
     goals: str = ''
     #: The last of what `kept` counts: the goals whose stayers were kept, or KEPT_ALL.
     kept_mark: str = ''

@@ -18,11 +18,17 @@ PINS = [PinRecord(UpmapEntry(), UpmapEntry(((1, 2), (3, 4)))),
         PinRecord(UpmapEntry(vector=(1, 2)), UpmapEntry(((0, 1),))),
         PinRecord(UpmapEntry(), UpmapEntry(((0, 1),)), was=UpmapEntry(((0, 2),))),
         PinRecord(UpmapEntry(), UpmapEntry(((0, 1),)), earlier=UpmapEntry(((0, 2),)))]
+#: Others of the first pin that differ in their goals: only these are stored.
+GOALS = [replace(PINS[0], goal=goal) for goal in (UpmapEntry(), UpmapEntry(((1, 2),)),
+                                                  UpmapEntry(vector=(4, 5)))]
 PGIDS = st.sampled_from(['1.%d' % i for i in range(6)])
 STEPS = st.lists(st.one_of(
-    st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from(PINS), max_size=4)),
+    st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from([*PINS, *GOALS]),
+                                               max_size=4)),
+    st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from([PINS[0], *GOALS]),
+                                               max_size=4)),
     st.tuples(st.just('forget'), st.sets(PGIDS, max_size=4)),
-    st.tuples(st.just('restart'), st.none())), max_size=12)
+    st.tuples(st.just('restart'), st.none())), max_size=16)
 
 
 def reopened(kv: MemoryKv) -> PinStore:
@@ -38,7 +44,7 @@ def test_round_trip() -> None:
     assert dict(reopened(kv)) == pins
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(STEPS)
 def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -> None:
     kv = MemoryKv()
