@@ -15,7 +15,7 @@ from ..store import Store
 from . import report
 from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders
-from .goals import without_goals
+from .goals import being_stored, have_basis, without_goals
 from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
 from .pinning import count_again
@@ -87,6 +87,8 @@ class Campaigns:
                              'give the order again' % campaign.trigger))
         elif campaign is not None:
             self.current = _taken_over(campaign)
+            if lost and have_basis(campaign):
+                self.current = replace(self.current, goals=being_stored(campaign))
         self._adopt_pins()
         return lost + unread
 

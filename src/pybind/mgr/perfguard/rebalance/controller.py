@@ -14,7 +14,7 @@ from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from . import goals, report
+from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
 from .campaign_orders import CampaignOrders, not_fit
@@ -320,7 +320,8 @@ class RebalanceController:
         found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
         if found is not None:
             self.campaigns.put(replace(self.campaign, goals=found.mark))
-            self._note(goals.event(found, self.pins))
+            if found.event is not None:
+                self._note(found.event)
         return seen if self._pin_goals.fit else replace(seen, goals_fit=False)
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:

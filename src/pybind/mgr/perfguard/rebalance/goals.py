@@ -52,6 +52,11 @@ class Goals:
     #: Future state of pools by id.
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
+    def changed(self, pins: Mapping[str, PinRecord]) -> Dict[str, PinRecord]:
+        """All records that have to be stored, also of the PGs whose pins are dropped then: after a
+        restart, these must not return with earlier goals."""
+        return {**self.records, **{pgid: replace(pins[pgid], goal=None) for pgid in self.dropped}}
+
 
 class Bounds(NamedTuple):
     """Options of the end state."""
@@ -119,6 +124,16 @@ def awaits_tranches(campaign: Campaign) -> bool:
     is in force: PGs whose shards move in several tranches move once."""
     change = campaign.change
     return change is not None and change.stage is ChangeStage.LANDED and not change.is_last
+
+
+def have_basis(campaign: Campaign) -> bool:
+    """Whether the goals in the pins are complete."""
+    return bool(campaign.goals.partition(':')[2])
+
+
+def being_stored(campaign: Campaign) -> str:
+    """Campaign.goals while a part of new goals is in the pins."""
+    return campaign.goals.partition(':')[0] + ':'
 
 
 def _absent(known: str) -> FrozenSet[int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Further inputs of the decision of a campaign's turn, besides the common observation."""
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
@@ -12,7 +12,7 @@ from ..options import Options
 from ..tables import plural
 from ..upmap.down_osds import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
-from .campaign_store import PinStore
+from .campaign_store import PinStore, parts
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .forecast import Forecast
@@ -31,6 +31,9 @@ RAW_SECONDS = 60.0
 #: is computed again: the mons may be electing a leader, or a tool was killed for lack of memory.
 PREVIEW_TIMES = 5
 PREVIEW_SECONDS = 20.0
+#: Goals of many pins are stored over several turns: each write may take the mons a second, in which
+#: nothing else is done. After these seconds, the rest follows in the next turn.
+STORING_SECONDS = 0.5
 
 
 class TurnInputs:
@@ -193,6 +196,27 @@ class ChangePreviews:
         self._preview = None if job is None else _Preview(change, seen, job)
 
 
+class NewGoals(NamedTuple):
+    """What the campaign has to note on its goals."""
+    #: The new value of Campaign.goals.
+    mark: str
+    #: None: they are yet to be stored.
+    event: Optional[Event] = None
+
+
+class _Storing(NamedTuple):
+    """Goals that are being stored."""
+    on: goals.Ground
+    found: goals.Goals
+    #: What is yet to be stored, each in one value.
+    parts: List[Dict[str, PinRecord]]
+
+    def serves(self, campaign: Campaign, basis: str, fit: bool) -> bool:
+        """Whether the campaign needs them."""
+        return not fit and self.on.campaign.id == campaign.id and goals.still_holds(
+            self.on.basis, basis)
+
+
 class PinGoals:
     """Keeps the goals of the pins, and the raw sets behind pins that are vectors, up to date.
 
@@ -203,6 +227,7 @@ class PinGoals:
     def __init__(self, context: CampaignContext, pins: PinStore, forecast: Forecast) -> None:
         self._cluster, self._tools = context.cluster, context.tools
         self._note, self._may_write = context.note, context.may_write
+        self._clock = context.clock
         self._pins = pins
         self._forecast = forecast
         #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
@@ -211,7 +236,9 @@ class PinGoals:
         #: The basis of the raw sets, and when they are requested again.
         self._raw_basis, self._raws_due = '', 0.0
         self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
-        self._goals_job: Optional[Tuple[goals.Ground, ToolJob[goals.Goals]]] = None
+        self._goals_job: Optional[Tuple[goals.Ground, ToolJob[_Storing]]] = None
+        #: Goals of which some are yet to be stored.
+        self._storing: Optional[_Storing] = None
         #: Whether the pins have the goals for this OSDMap and the phase of the campaign.
         self.fit = False
 
@@ -263,7 +290,7 @@ class PinGoals:
         return done.result()
 
     def work_out(self, campaign: Campaign, seen: Observation, view: View,
-                 options: Options) -> Optional[goals.Goals]:
+                 options: Options) -> Optional[NewGoals]:
         """New goals, stored in the pins; None: there are none (yet), see `fit`."""
         if self.fit and not seen.new_map:
             return None
@@ -272,33 +299,73 @@ class PinGoals:
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self.fit = not goals.needed(campaign, self._pins, now, seen.osdmap)
+        if self._storing is not None and not self._storing.serves(campaign, now, self.fit):
+            self._storing = None
+        if self._storing is not None:
+            return self._store(campaign, seen)
         still = not 0.0 <= seen.now - self._basis_since <= seen.stats_period
         if self.fit or not still or not goals.settled(
                 campaign, self._pins, seen, options.max_transition_ratio) \
                 or not self._may_write():
             return None
-        change = campaign.change
-        found = self._worked_out(goals.ground(campaign, self._pins, seen, now), seen, view,
-                                 options, change)
-        if found is not None:
-            self._pins.note(found.records)
-            self._pins.forget(found.dropped)
-            self._forecast.rework(set(found.records) | found.dropped)
-            self.fit = True
+        self._storing = self._worked_out(goals.ground(campaign, self._pins, seen, now), seen, view,
+                                         options, campaign.change)
+        return self._store(campaign, seen)
+
+    def _store(self, campaign: Campaign, seen: Observation) -> Optional[NewGoals]:
+        """Store new goals in parts, as many as are written within STORING_SECONDS.
+
+        Until all are, the campaign shows that its goals have no basis: after a crash in between
+        they are computed again.
+        """
+        storing, begin = self._storing, self._clock()
+        if storing is None or not self._may_write():
+            return None
+        earlier = goals.have_basis(campaign)
+        if earlier and len(storing.parts) > 1:
+            return NewGoals(goals.being_stored(campaign))
+        while storing.parts:
+            part = self._still_pinned(storing, storing.parts[0], seen.osdmap)
+            if part is None:
+                self._storing = None
+                return None
+            self._pins.note(part)
+            del storing.parts[0]
+            self._forecast.rework(part)
+            if self._clock() - begin > STORING_SECONDS and not earlier:
+                return None
+        self._pins.forget(storing.found.dropped)
+        self._forecast.rework(storing.found.dropped)
+        self._storing, self.fit = None, True
+        return NewGoals(storing.found.mark, goals.event(storing.found, self._pins))
+
+    def _still_pinned(self, storing: _Storing, part: Mapping[str, PinRecord],
+                      osdmap: OsdMap) -> Optional[Dict[str, PinRecord]]:
+        """The PGs of a part that have the pins for which the goals were computed, or still have
+        none; None: others have other pins by now."""
+        found = {}
+        for pgid, pin in part.items():
+            before, now = storing.on.pins.get(pgid), self._pins.get(pgid)
+            if now == before and (now is not None or osdmap.entry(pgid) == pin.entry):
+                found[pgid] = pin
+            elif now is not None:
+                return None
         return found
 
     def _worked_out(self, ground: goals.Ground, seen: Observation, view: View, options: Options,
-                    change: Optional[Change]) -> Optional[goals.Goals]:
+                    change: Optional[Change]) -> Optional[_Storing]:
         """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
             space = self._cluster.osd_space()
 
-            def work() -> goals.Goals:
+            def work() -> _Storing:
                 pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
                                                        seen.osdmap, view)
-                return goals.work_out(ground, seen, pool_up, goals.Bounds.of(options), space,
-                                      absent, self._tranches(ground, seen, change, options))
+                found = goals.work_out(ground, seen, pool_up, goals.Bounds.of(options), space,
+                                       absent, self._tranches(ground, seen, change, options))
+                return _Storing(ground, found, list(parts(found.changed(ground.pins),
+                                                          ground.pins)))
 
             job = self._tools.submit(work, first=True)
             self._goals_job = None if job is None else (ground, job)

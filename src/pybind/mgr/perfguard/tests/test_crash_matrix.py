@@ -33,6 +33,9 @@ SAMPLE = 6
 @pytest.fixture(autouse=True)
 def small_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+    # Goals are stored over several turns.
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 120)
+    monkeypatch.setattr('perfguard.rebalance.turn_inputs.STORING_SECONDS', -1.0)
 
 
 def small(lag: int = 0, waiting: int = 0, pgs: int = 6, **options: Any) -> Driver:
@@ -119,6 +122,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
 
     return [
         CrashStory('campaign', driver(), [*MOVING, waited(ended())]),
+        CrashStory('balanced', driver(target='balanced', max_extra_movement=100.0), [
+            *MOVING, waited(ended())]),
         CrashStory('pause and resume', driver(), [
             *MOVING, asked('pause', lambda d: bool(d.status.get('paused'))),
             waited(phase('HOLDING')),

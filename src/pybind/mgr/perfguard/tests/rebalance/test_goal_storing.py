@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""New goals of many pins are stored over several turns: a write may take the mons a second."""
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import UpmapEntry
+from perfguard.codec import decode
+from perfguard.rebalance.campaign_store import PinStore, parts
+from perfguard.rebalance.goals import Goals, Ground, work_out
+from perfguard.rebalance.types import Campaign, PinRecord
+from perfguard.store import Store
+
+from ..fakes.cluster import FakeCluster, MemoryKv
+from ..fakes.driver import OPTIONS, Driver
+
+#: A large cluster: many pins are sent and peer at once.
+LARGE = replace(OPTIONS, target='balanced', max_extra_movement=100.0, pin_batch=100000,
+                max_transition_ratio=1.0, readback_timeout=600.0)
+NO_ENTRY = UpmapEntry()
+
+
+class Writes:
+    """The writes of each turn, each of which takes the mons a second."""
+
+    def __init__(self, driver: Driver, seconds: float = 1.0) -> None:
+        self._driver, self._seconds = driver, seconds
+        self._set_store = driver.kv.set_store
+        self.keys: List[str] = []
+        setattr(driver.kv, 'set_store', self._write)
+
+    def _write(self, key: str, val: Optional[str]) -> None:
+        self._driver.cluster.now += self._seconds
+        self.keys.append(key)
+        self._set_store(key, val)
+
+    def turn(self) -> List[str]:
+        """The keys that a turn writes."""
+        self.keys = []
+        self._driver.turn()
+        return self.keys
+
+
+def goals(driver: Driver) -> str:
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    return campaign.goals
+
+
+def stored(kv: MemoryKv) -> Dict[str, PinRecord]:
+    """What another mgr would read."""
+    copy = MemoryKv()
+    copy.data = dict(kv.data)
+    pins = PinStore(Store(copy))
+    assert pins.load() == []
+    return dict(pins)
+
+
+def expanded(pgs: int, share: int = 1) -> Driver:
+    """All remapped PGs are pinned, and the goals are computed once they have reported that."""
+    driver = Driver(FakeCluster(pgs=pgs, hosts=40), LARGE)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand(share=share)
+    driver.run_until(lambda: bool(driver.cluster.remapped()))
+    driver.ask('pin')
+    driver.run_until(lambda: len(driver.loop.rebalance.pins) == 2 * pgs // share)
+    return driver
+
+
+def test_no_turn_blocks_for_longer_than_a_write_while_goals_of_20000_pins_are_stored() -> None:
+    driver = expanded(10000)
+    writes, turns = Writes(driver), 0
+    while driver.phase != 'PINNED':
+        keys = writes.turn()
+        # Besides the campaign and an event.
+        assert len(keys) <= 3 and sum(key.startswith('pins/') for key in keys) <= 1, keys
+        turns += 1
+        assert turns < 60
+    pins = dict(driver.loop.rebalance.pins)
+    assert len(pins) >= 20000 and not driver.loop.rebalance.pins.without_goal
+    assert stored(driver.kv) == pins
+    before = goals(driver)
+    driver.restart()
+    driver.run(3)
+    assert dict(driver.loop.rebalance.pins) == pins and goals(driver) == before
+
+
+@pytest.fixture
+def small_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the goals of 400 PGs are many values."""
+    monkeypatch.setattr('perfguard.store.PART_BYTES', 1500)
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 1500)
+
+
+def storing(pgs: int = 200) -> Driver:
+    """Some of the goals are stored."""
+    driver = expanded(pgs)
+    Writes(driver)
+    pins = driver.loop.rebalance.pins
+    driver.run_until(lambda: 0 < sum(pin.goal is not None for pin in pins.values()))
+    driver.run(1)
+    assert len(pins.without_goal) > 50 and driver.phase == 'PINNING'
+    return driver
+
+
+@pytest.mark.usefixtures('small_values')
+def test_an_abort_acts_while_goals_are_stored() -> None:
+    driver = storing()
+    without_goal = set(driver.loop.rebalance.pins.without_goal)
+    driver.ask('abort')
+    driver.turn()
+    assert driver.phase == 'ABORTING'
+    driver.run_to('ABORTED')
+    assert driver.loop.rebalance.pins.without_goal == without_goal
+    assert not driver.cluster.moved and driver.status['kept']
+    driver.ask('resume')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    assert not driver.loop.rebalance.pins.without_goal
+
+
+def recomputing() -> Driver:
+    """PGs move, and the goals of the others are computed anew."""
+    driver = Driver(FakeCluster(pgs=200, hosts=40, backfill_seconds=600.0), LARGE)
+    driver.to_releasing()
+    driver.cluster.mark_out(1)
+    Writes(driver)
+    driver.run_until(lambda: goals(driver).endswith(':'))
+    return driver
+
+
+@pytest.mark.usefixtures('small_values')
+def test_a_pause_acts_while_goals_are_stored_and_nothing_is_released() -> None:
+    driver = recomputing()
+    cluster = driver.cluster
+    in_flight = set(driver.loop.rebalance.campaign.in_flight)  # type: ignore[union-attr]
+    driver.run(3)
+    assert goals(driver).endswith(':')
+    driver.ask('pause')
+    driver.run(3)
+    assert driver.status['paused'] and 'norebalance' in cluster.flags
+    assert set(driver.loop.rebalance.campaign.in_flight) <= in_flight  # type: ignore[union-attr]
+
+
+def mark(kv: MemoryKv) -> str:
+    campaign: Campaign = decode(Campaign, Store(kv).get('campaign'))
+    return campaign.goals
+
+
+@pytest.mark.usefixtures('small_values')
+def test_goals_of_which_a_part_is_stored_are_never_trusted() -> None:
+    """The store is read after each write, as another mgr would. The basis of the goals has not
+    changed: some pins have lost their goals, and others get another one."""
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    pins = driver.loop.rebalance.pins
+    new = dict(pins)
+    pins.note({pgid: replace(pin, goal=UpmapEntry(((1, 2), (3, 4)))) for pgid, pin in pins.items()})
+    pins.note({pgid: replace(pin, goal=None) for pgid, pin in list(pins.items())[:3]})
+    driver.loop.rebalance._pin_goals.look_again()
+    kv, number = driver.kv, mark(driver.kv).partition(':')[0]
+    trusted: List[Tuple[str, Dict[str, PinRecord]]] = []
+    set_store = kv.set_store
+
+    def write(key: str, val: Optional[str]) -> None:
+        set_store(key, val)
+        driver.cluster.now += 1.0
+        found = stored(kv)
+        if mark(kv).partition(':')[2] and all(pin.goal is not None for pin in found.values()):
+            trusted.append((mark(kv), found))
+
+    setattr(kv, 'set_store', write)
+    driver.run(40)
+    assert trusted and all(found == new and not mark.startswith(number + ':')
+                           for mark, found in trusted)
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('turns', [0, 1, 3, 8])
+def test_a_new_mgr_computes_them_again(turns: int) -> None:
+    driver = storing()
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('PINNED')
+    undisturbed = expanded(200)
+    undisturbed.run_to('PINNED')
+    assert dict(driver.loop.rebalance.pins) == dict(undisturbed.loop.rebalance.pins)
+
+
+@pytest.mark.usefixtures('small_values')
+def test_pins_that_change_meanwhile_are_computed_again() -> None:
+    driver = storing()
+    pins = driver.loop.rebalance.pins
+    pgid = list(pins.without_goal)[-1]
+    pins.note({pgid: replace(pins[pgid], was=UpmapEntry(((1, 2),)))})
+    driver.run_to('PINNED')
+    assert pins[pgid].was and not pins.without_goal
+
+
+@pytest.mark.usefixtures('small_values')
+def test_a_pin_that_others_remove_meanwhile_does_not_return() -> None:
+    driver = storing()
+    pins = driver.loop.rebalance.pins
+    pgid = list(pins.without_goal)[-1]
+    driver.cluster.set_upmap(pgid, [])
+    driver.run_to('PINNED', 600)
+    driver.restart()
+    driver.run(2)
+    assert pgid in driver.loop.rebalance.pins, 'it was remapped, and pinned again'
+    assert not driver.loop.rebalance.pins.without_goal
+    assert driver.cluster.moved == []
+
+
+def test_a_pg_that_no_longer_has_to_move_does_not_return_with_its_goal(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document of its pin is still there, because of another one."""
+    driver = expanded(20, share=2)
+    driver.run_to('PINNED')
+    pins = driver.loop.rebalance.pins
+    moving = frozenset(sorted(pgid for pgid, pin in pins.items() if pin.before == pin.entry)[1:])
+
+    def without_them(on: Ground, *args: Any) -> Goals:
+        found = work_out(on, *args)
+        return replace(found, dropped=moving & set(on.pins), records={
+            pgid: pin for pgid, pin in found.records.items() if pgid not in moving})
+
+    monkeypatch.setattr('perfguard.rebalance.goals.work_out', without_them)
+    pins.note({pgid: replace(pin, goal=None) for pgid, pin in pins.items() if pgid not in moving})
+    driver.loop.rebalance._pin_goals.look_again()
+    driver.run(5)
+    left = set(pins)
+    assert moving and left and moving.isdisjoint(left)
+    driver.restart()
+    driver.run(10)
+    assert set(driver.loop.rebalance.pins) == left
+
+
+def rest(number: int, goal: Optional[UpmapEntry]) -> PinRecord:
+    return PinRecord(NO_ENTRY, UpmapEntry(((number % 4999, 3000 + number % 1999), (7, 1234),
+                                           (8, 4321))), None, goal)
+
+
+@pytest.mark.parametrize('goal, most', [
+    (lambda number: UpmapEntry(((number % 4999, 3000 + number % 1999),)), 40),
+    (lambda number: NO_ENTRY, 7)])
+def test_goals_take_few_writes(goal: Callable[[int], UpmapEntry], most: int) -> None:
+    """48,818 pins, as of an expansion of 1,000 OSDs; writing their records anew took 338."""
+    kv = MemoryKv()
+    sizes: List[int] = []
+    pins = PinStore(Store(kv))
+    for first in range(0, 48818, 2000):
+        pins.note({'12.%x' % number: rest(number, None)
+                   for number in range(first, min(48818, first + 2000))})
+    set_store = kv.set_store
+
+    def write(key: str, val: Optional[str]) -> None:
+        sizes.append(len(val or ''))
+        set_store(key, val)
+
+    setattr(kv, 'set_store', write)
+    new = {'12.%x' % number: rest(number, goal(number)) for number in range(48818)}
+    for count, part in enumerate(parts(new, pins)):
+        pins.note(part)
+        assert len(sizes) == count + 1
+    assert len(sizes) <= most and dict(pins) == new == stored(kv)
+    # The next campaign forgets them.
+    sizes.clear()
+    pins.note({pgid: replace(pin, goal=None) for pgid, pin in pins.items()})
+    assert len(sizes) <= most + 8 and not set(pins) - pins.without_goal
