@@ -335,6 +335,9 @@ class Mons:
     def config_entries(self) -> List[ConfigEntry]:
         return [] if self.value is None else [ConfigEntry('mon', '', DELETE_OPTION, self.value)]
 
+    def unanswered(self) -> bool:
+        return False
+
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[Any]:
         for command in commands:
             self.commands.append(command['prefix'])

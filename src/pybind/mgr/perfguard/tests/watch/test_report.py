@@ -14,6 +14,7 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, Objec
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
+from perfguard.watch.levels import DAILY
 from perfguard.watch.report import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
@@ -360,7 +361,7 @@ def test_a_latency_that_recurs_ends_as_accepted() -> None:
     cluster.run(300)
     assert LATENCY in cluster.checks
     for level in cluster.watch.pools._pools[1].levels.values():
-        level.from_json({'daily': {str(hour): 9.0 for hour in range(24)}})
+        level._accepted[DAILY] = dict.fromkeys(range(24), 9.0)
     cluster.run(90)
     assert LATENCY not in cluster.checks
     assert cluster.told[-1] == ('latency',
