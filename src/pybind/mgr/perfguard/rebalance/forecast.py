@@ -42,6 +42,9 @@ class Forecast:
         self.moving = 0
         #: OSD -> reweight below 1, and pool -> _placing, which they depend on.
         self._weights: Optional[Mapping[int, float]] = None
+        #: OSDs that are down, which up sets lack, and the epoch of the OSDMap that shows them.
+        self._absent: AbstractSet[int] = frozenset()
+        self._absent_epoch = -1
         self._pools: Dict[int, Tuple[int, ...]] = {}
         self._crush = 0
         self._epoch = -1
@@ -49,7 +52,8 @@ class Forecast:
 
     def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
         """Compute the moves of new pins, those of a pool whose placement has changed, or those of
-        all pins if CRUSH or the weights of OSDs have changed.
+        all pins if CRUSH or the weights of OSDs have changed; and those that were computed while
+        OSDs were down, once others are down or none.
 
         `pinning`: each PG that a change of CRUSH remaps gets another pin, and the moves of the
         other PGs stay the same. Those of the last pins are computed again: the mons may have
@@ -69,6 +73,7 @@ class Forecast:
         if changed:
             self._fresh = {}
         self._forget_changed_pools(pins, osdmap)
+        self._forget_unsure(osdmap)
         noted = pins.take_changed()
         self._fresh.update(dict.fromkeys(noted))
         self.forget(noted)
@@ -106,6 +111,16 @@ class Forecast:
                 self._note_places(pins.of_pool(number))
                 self.forget(pins.of_pool(number))
         self._pools = pools
+
+    def _forget_unsure(self, osdmap: OsdMap) -> None:
+        """While a PG lacks an OSD, it is not known, or only in part, where its release leads."""
+        if osdmap.epoch == self._absent_epoch:
+            return
+        absent, self._absent_epoch = osdmap.absent, osdmap.epoch
+        if absent != self._absent:
+            self._absent = absent
+            self.forget([pgid for pgid, move in self.moves.items() if not move.known
+                         or not _is_complete(osdmap.pools.get(pool_of(pgid)), move.here)])
 
     def forget(self, pgids: Iterable[str]) -> None:
         for pgid in sorted(pgids):
@@ -154,6 +169,10 @@ def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str,
 def _placing(pool: Pool) -> Tuple[int, ...]:
     """What the placement of its PGs depends on, besides CRUSH and the OSDs."""
     return pool.pg_num, pool.pg_num_pending, pool.pgp_num, pool.size, pool.crush_rule
+
+
+def _is_complete(pool: Optional[Pool], osds: OsdSet) -> bool:
+    return pool is not None and pool.is_complete(osds)
 
 
 def _move_of(pgid: str, pin: PinRecord, seen: Observation,

@@ -187,3 +187,43 @@ def test_a_preview_is_the_same_while_an_osd_is_down() -> None:
     driver.cluster.take_down(0)
     driver.run(5)
     assert driver.order('expand', weight='1.0', dry_run=True)['balanced'] == balanced
+
+
+def unknown(driver: Driver) -> List[str]:
+    """PGs of which it is not known where their release leads."""
+    return [pgid for pgid, move in driver.loop.rebalance.forecast.moves.items() if not move.known]
+
+
+@pytest.mark.parametrize('trigger', ['failover', 'reweight'])
+def test_moves_computed_while_osds_are_down_are_known_once_these_are_back(trigger: str) -> None:
+    """Releases whose targets are not known would not be held back from those that are full."""
+    driver = Driver(StrawCluster(hosts=8, pgs=64), replace(BALANCED, target='crush'))
+    cluster = driver.cluster
+    assert isinstance(cluster, StrawCluster)
+    driver.run(3)
+    cluster.add_osds(4, 0.0)
+    driver.run(3)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] >= 8)
+    for osd in (0, 1):
+        cluster.take_down(osd)
+    driver.run(5)
+    if trigger == 'failover':
+        driver.restart()
+    else:
+        cluster.toys[3] = cluster.toys[3]._replace(reweight=0.999)
+        cluster.place()
+    driver.run(10)
+    assert unknown(driver)
+    cluster.revive(0)
+    driver.run(5)
+    assert unknown(driver)
+    cluster.revive(1)
+    driver.run(5)
+    assert not unknown(driver)
+    cluster.fullness = {osd: 'nearfull' for osd in cluster.new}
+    driver.run(40)
+    released = driver.status['released']
+    assert driver.status['pinned']
+    driver.run(60)
+    assert driver.status['released'] == released
