@@ -11,16 +11,19 @@ import datetime
 import json
 import re
 import threading
-from typing import Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional
+from typing import Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional
 
 #: A command that a mon has received: in brackets up to Reef.
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
+#: Several mons write the log, and entries may arrive in another order. Their times count if they
+#: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
+SKEW_SECONDS = 5.0
 
 
 class FlagOrders:
-    """`hear` may be called by any thread."""
+    """`hear` may be called by any thread. `now`: seconds since the epoch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,8 +32,16 @@ class FlagOrders:
         self._set: Dict[str, float] = {}
         self._cleared: Dict[str, float] = {}
 
-    def hear(self, entries: Iterable[Mapping[str, object]]) -> None:
-        """`entries`: as "log last" reports them, and as the mgr passes them to modules."""
+    def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
+        """`entries`: earlier ones, as "log last" reports them."""
+        self._note(entries, lambda when: min(when, now))
+
+    def hear(self, entry: Mapping[str, object], now: float) -> None:
+        """`entry`: a new one, as the mgr passes it to modules."""
+        self._note([entry], lambda when: when if abs(when - now) <= SKEW_SECONDS else now)
+
+    def _note(self, entries: Iterable[Mapping[str, object]],
+              heard: Callable[[float], float]) -> None:
         for entry in entries:
             order = _order(str(entry.get('message'))) if entry.get('channel') == 'audit' else None
             when = None if order is None else _seconds(str(entry.get('stamp')))
@@ -38,7 +49,7 @@ class FlagOrders:
                 continue
             with self._lock:
                 times = self._set if order.sets else self._cleared
-                times[order.flag] = max(when, times.get(order.flag, 0.0))
+                times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
 
     def standing(self) -> FrozenSet[str]:
         """Flags that others have ordered to set, and that were not ordered to be cleared since."""

@@ -221,14 +221,14 @@ class MgrCluster:
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """For the mgr's thread: a new entry of the cluster log or the audit log."""
-        self._flag_orders.hear([entry])
+        self._flag_orders.hear(entry, time.time())
 
     def ordered_flags(self) -> FrozenSet[str]:
         if not self._audit_read:
             self._audit_read = True
             found = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
                                   'channel': 'audit', 'format': 'json'})
-            self._flag_orders.hear(json.loads(found or '[]'))
+            self._flag_orders.read(json.loads(found or '[]'), time.time())
         return self._flag_orders.standing()
 
     def inventory(self, view: View) -> inventory.Inventory:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Flags that others have ordered, in the audit log as the releases write it."""
+import datetime
 import json
 from typing import Any, Dict, List, Set
 
@@ -7,6 +8,8 @@ import pytest
 
 from perfguard.cluster.flag_orders import FlagOrders
 
+#: When the entries arrive.
+NOW = datetime.datetime(2026, 11, 27, 1, 17, 3, tzinfo=datetime.timezone.utc).timestamp()
 FORMS = {
     'pacific': "from='client.? 127.0.0.1:0/466242006' entity='{}' cmd=[{}]: dispatch",
     'tentacle': "from='client.? 127.0.0.1:0/2559357048' entity='{}' cmd={} : dispatch"}
@@ -37,7 +40,7 @@ def entry(second: int, verb: str, entity: str = 'client.admin', flag: str = 'nor
 def test_orders_that_stand(entries: List[Any], standing: Set[str], form: str) -> None:
     orders = FlagOrders()
     for row in entries:
-        orders.hear([entry(*row, form=form)])
+        orders.hear(entry(*row, form=form), NOW)
     assert orders.standing() == standing
 
 
@@ -48,5 +51,31 @@ def test_orders_that_stand(entries: List[Any], standing: Set[str], form: str) ->
     {'message': entry(1, 'set')['message'].replace(': dispatch', ':  access denied')}])
 def test_other_entries_are_none(other: Dict[str, str]) -> None:
     orders = FlagOrders()
-    orders.hear([{**entry(1, 'set'), **other}, {}])
+    orders.hear({**entry(1, 'set'), **other}, NOW)
+    orders.read([{}], NOW)
     assert not orders.standing()
+
+
+@pytest.mark.parametrize('replayed', [False, True])
+def test_a_mon_whose_clock_is_ahead_orders_nothing_for_the_future(replayed: bool) -> None:
+    """Its clock is set right before the flag is cleared."""
+    orders, ahead = FlagOrders(), entry(59, 'set')
+    if replayed:
+        orders.read([ahead], NOW - 3600.0)
+    else:
+        orders.hear(ahead, NOW - 3600.0)
+    assert orders.standing() == {'norebalance'}
+    for seconds in (3599.0, 3590.0):
+        late = datetime.datetime.fromtimestamp(NOW - seconds, datetime.timezone.utc)
+        orders.hear({**entry(0, 'unset'), 'stamp': late.strftime('%Y-%m-%dT%H:%M:%S.%f%z')},
+                    NOW - seconds)
+    assert not orders.standing()
+
+
+def test_a_mon_whose_clock_is_behind_is_heard() -> None:
+    orders = FlagOrders()
+    orders.hear(entry(1, 'set'), NOW)
+    orders.hear(entry(2, 'unset'), NOW + 7200.0)
+    assert not orders.standing()
+    orders.hear(entry(1, 'set'), NOW + 7300.0)
+    assert orders.standing() == {'norebalance'}
