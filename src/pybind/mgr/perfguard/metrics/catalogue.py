@@ -146,8 +146,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
         'of the time, its beginning, the number of episodes, and the slowdown in them.',
         'Replace the drive, or find the cause of the episodes; ``ceph health mute '
-        'PERFGUARD_OSD_CHRONIC`` silences the check meanwhile. It clears after a day without an '
-        'episode.'),
+        'PERFGUARD_OSD_CHRONIC`` silences the check meanwhile. While it is muted, a primary '
+        'affinity that ``mitigation_affinity`` has lowered for it is given back. The check clears '
+        'after a day without an episode.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
         'The client latency of a pool is much higher than its baseline. The detail says whether '
