@@ -93,6 +93,11 @@ def ms_text(milliseconds: float) -> str:
     return '%.*f ms' % (digits, milliseconds)
 
 
+def figure(value: float) -> str:
+    """With two significant digits, or all digits before the decimal point."""
+    return '%.0f' % value if value >= 10 else '%.2g' % value
+
+
 def _rounded(value: float, unit: str = '1') -> Decimal:
     """Halves are rounded up, as on the page; Python would round them to even digits."""
     return Decimal(value).quantize(Decimal(unit), ROUND_HALF_UP)

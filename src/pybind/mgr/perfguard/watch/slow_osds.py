@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Any, Collection, Dict, List, Mapping, Sequence, Set, Tuple
 
 from ..cluster.types import OsdPlace
-from ..tables import seconds_text
+from ..tables import figure, seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SURE, Excused, Findings, OsdExpectation, PeerFinding, ScoreBaseline,
@@ -44,11 +44,6 @@ def _expected_text(finding: PeerFinding) -> str:
             if found.expected_ms > finding.slowest_ms else ''
         return '%s ms on the slowest of %s%s' % (figure(finding.slowest_ms), peers, usual)
     return '%s +- %s ms on %s' % (figure(found.expected_ms), figure(found.spread_ms), peers)
-
-
-def figure(value: float) -> str:
-    """With two significant digits, or all digits before the decimal point."""
-    return '%.0f' % value if value >= 10 else '%.2g' % value
 
 
 #: Seconds without evidence after which a flag is dropped.

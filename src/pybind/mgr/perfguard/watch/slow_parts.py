@@ -4,7 +4,7 @@ from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, Name
                     Tuple)
 
 from ..cluster.types import OsdPlace
-from ..tables import osds_text
+from ..tables import figure, osds_text
 from .peers import median
 from .types import OsdVerdict, SlowHost, SlowPart
 
@@ -32,6 +32,13 @@ def by_host(osds: Iterable[int],
     return found
 
 
+def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
+    found: Dict[Class, Set[int]] = {}
+    for osd in osds:
+        found.setdefault(places[osd].kind, set()).add(osd)
+    return found
+
+
 def whole_hosts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
     """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
@@ -55,11 +62,9 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
         return crowd
     hosts = whole_hosts(slow, judged, places)
     single = slow - {osd for osds in hosts.values() for osd in osds}
-    everyone = by_host(judged, places)
-    for key, found in by_host(single, places).items():
-        osds = {osd for each in found.values() for osd in each}
-        count = sum(len(each) for each in everyone.get(key, {}).values())
-        if len(osds) > max(1.0, CROWD_PART * count):
+    everyone = by_class(judged, places)
+    for key, osds in by_class(single, places).items():
+        if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))):
             crowd |= osds
     return crowd
 
@@ -109,6 +114,7 @@ class SlowParts:
         """Returns the OSDs of the parts. `known`: the OSDs that may be slow or not; `seconds`: for
         which it must last."""
         known = known | slow.keys()
+        everyone = by_class(known, places)
         crowd = by_class(too_many(slow.keys(), known, places), places)
         single = by_class(slow.keys() - {
             osd for osds in whole_hosts(slow, known, places).values() for osd in osds}, places)
@@ -123,18 +129,11 @@ class SlowParts:
             held = min(held + passed, seconds) if holds else held - passed
             self._seconds[key] = held
             if len(single[key]) > 1 and (held >= seconds or (raised and held > 0.0)):
-                parts.append(_part(key, single[key], slow, len(by_class(known, places)[key])))
+                parts.append(_part(key, single[key], slow, len(everyone[key])))
         self._seconds = {key: held for key, held in self._seconds.items()
                          if key in single and held > 0.0}
         self.parts = tuple(parts)
         return {osd for part in parts for osd in part.osds}
-
-
-def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
-    found: Dict[Class, Set[int]] = {}
-    for osd in osds:
-        found.setdefault(places[osd].kind, set()).add(osd)
-    return found
 
 
 def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
@@ -145,7 +144,6 @@ def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
     what = '%d of %d %s OSDs%s' % (len(osds), count, device_class or 'classless',
                                    '' if root in ('default', '') else ' of root ' + root)
     why = '%s are %s times as slow as the others: %s; osd.%d: %s' % (
-        what, '%.0f' % score if score >= 10.0 else '%.2g' % score,
-        osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
+        what, figure(score), osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
     return SlowPart(root, device_class, tuple(sorted(osds)), what, score,
                     median(sorted(slow[osd].since for osd in osds)), why)
