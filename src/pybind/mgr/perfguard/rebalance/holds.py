@@ -241,8 +241,7 @@ def flags_settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bo
 
 def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
     """Flags of others that prevent released PGs from moving."""
-    ours = () if holds.flag is None else (NOREBALANCE,)
-    return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in ours)
+    return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags - holds.flags)
 
 
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.

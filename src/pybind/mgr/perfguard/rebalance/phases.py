@@ -26,7 +26,7 @@ from .joining import (closing_change, drop_refused, following_tranche, join, on_
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (DEGRADED, are_many, audit, awaited, is_still, kept_on_osds, pin_remapped,
+from .pinning import (are_many, audit, awaited, is_still, kept_on_osds, loose_pgs, pin_remapped,
                       staying, unpinnable_excess, waiting)
 from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
@@ -129,13 +129,10 @@ def _gives_way(draft: Draft) -> bool:
 def _loose(draft: Draft) -> int:
     """PGs that would all move at once if norebalance was cleared now, as a change of CRUSH has
     remapped them and they have no pin; 0: few enough. PGs that lack a copy move in any case."""
-    campaign, number = draft.campaign, 0
-    for pgid in draft.seen.osdmap.pg_temp:
+    number = 0
+    for pgid in loose_pgs(draft.campaign, draft.seen):
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-        if pgid not in campaign.in_flight and pgid not in draft.seen.evacuation \
-                and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE) \
-                and pool is not None and place is not None and pool.is_complete(place.acting):
-            number += 1
+        number += pool is not None and place is not None and pool.is_complete(place.acting)
     return number if are_many(number, _size_of_campaign(draft), draft.options) else 0
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..cluster.evacuation import Evacuation
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
@@ -379,15 +379,21 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
                 pgs(number), number + held, 100 * ratio))
 
 
+def loose_pgs(campaign: Campaign, seen: Observation) -> Iterator[str]:
+    """The remapped PGs that only norebalance keeps from moving, without those that are unpinnable
+    because they recover or have nowhere to move."""
+    return (pgid for pgid in seen.osdmap.pg_temp
+            if pgid not in campaign.in_flight and pgid not in seen.evacuation
+            and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
+
+
 def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
     if campaign is None or campaign.holds.flag is None:
         return ''
-    number = sum(1 for pgid in seen.osdmap.pg_temp
-                 if pgid not in campaign.in_flight and pgid not in seen.evacuation
-                 and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
+    number = sum(1 for _ in loose_pgs(campaign, seen))
     if not are_many(number, pins + campaign.released + campaign.kept, options):
         return ''
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)

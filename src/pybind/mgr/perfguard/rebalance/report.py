@@ -20,8 +20,7 @@ from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag,
-                    SetPoolRule)
+from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetPoolRule
 
 #: The plain command.
 BALANCER_ON = 'ceph balancer on'
@@ -283,8 +282,8 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
     if campaign is None or not campaign.open:
         return []
     since, holds = campaign.started, campaign.holds
-    rows = [Row('flag ' + NOREBALANCE, None, 'set', since, _restore(SetFlag(NOREBALANCE, False)))
-            ] if holds.flag is not None else []
+    rows = [Row('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)))
+            for flag in sorted(holds.flags)]
     if BALANCER in holds.held:
         held = holds.held[BALANCER]
         rows.append(Row(BALANCER, held.found, held.put, since, BALANCER_ON))

@@ -295,7 +295,8 @@ Unpinnable = Annotated[Mapping[str, str], BY_PG]
 
 
 #: Keys of borrowed settings, or what they begin with.
-NOREBALANCE_KEY = 'flag/norebalance'
+FLAG = 'flag/'
+NOREBALANCE_KEY = FLAG + 'norebalance'
 AUTOSCALE = 'pg_autoscale_mode/'
 
 
@@ -324,6 +325,11 @@ class Holds:
     def flag(self) -> Optional[Held]:
         """norebalance."""
         return self.held.get(NOREBALANCE_KEY)
+
+    @property
+    def flags(self) -> FrozenSet[str]:
+        """Names of the flags."""
+        return frozenset(key[len(FLAG):] for key in self.held if key.startswith(FLAG))
 
     @property
     def gave_up_flag(self) -> bool:

@@ -16,7 +16,6 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.moves import Move
 from ..rebalance.draft import Draft
-from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
@@ -206,8 +205,7 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
     seen, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
-    holds = None if campaign is None else campaign.holds
-    flags = frozenset((NOREBALANCE,) if holds is not None and holds.flag is not None else ())
+    flags = frozenset() if campaign is None else campaign.holds.flags
     found = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
         flags | seen.settings.mitigation_flags, campaign, state.reasons, pin, move,
