@@ -14,6 +14,18 @@ from qa.lib.guard import Guard
 SLOW_PEERING = {'fast_peering': 'off'}
 
 
+def add_rule(cluster: Cluster, rule: str) -> None:
+    """Add a rule of crushtool's text, without its min_size and max_size, which Pacific requires."""
+    if cluster.release.name == 'pacific':
+        rule = rule.replace('    step ', '    min_size 1\n    max_size 10\n    step ', 1)
+    path, text = cluster.directory / 'crush', cluster.directory / 'crush.txt'
+    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
+    cluster.run_tool(['crushtool', '-d', str(path), '-o', str(text)])
+    text.write_text(text.read_text() + rule)
+    cluster.run_tool(['crushtool', '-c', str(text), '-o', str(path)])
+    cluster.ceph('osd', 'setcrushmap', '-i', str(path))
+
+
 class Witness:
     """Checks all PGs repeatedly for states that must not occur meanwhile."""
 

@@ -8,7 +8,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import crush_weights, order, up_sets, wait_reported
+from qa.lib.joins import add_rule, crush_weights, order, up_sets, wait_reported
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 
@@ -16,8 +16,6 @@ RULE = '''
 rule grouped {
     id 77
     type erasure
-    min_size 1
-    max_size 10
     step set_chooseleaf_tries 5
     step set_choose_tries 100
     step take default
@@ -32,12 +30,7 @@ Ups = Mapping[str, List[int]]
 
 
 def add_grouped_pool(cluster: Cluster, pg_num: int) -> None:
-    text, binary = cluster.directory / 'crush.txt', cluster.directory / 'crush.bin'
-    cluster.ceph('osd', 'getcrushmap', '-o', str(binary))
-    cluster.run_tool(['crushtool', '-d', str(binary), '-o', str(text)])
-    text.write_text(text.read_text().replace('# end crush map', RULE))
-    cluster.run_tool(['crushtool', '-c', str(text), '-o', str(binary)])
-    cluster.ceph('osd', 'setcrushmap', '-i', str(binary))
+    add_rule(cluster, RULE)
     cluster.pool_create('unused', 1, erasure=(2, 2))  # for its profile
     cluster.mon('osd pool create', pool='grouped', pg_num=pg_num, pgp_num=pg_num,
                 pool_type='erasure', erasure_code_profile='unused-profile', rule='grouped',

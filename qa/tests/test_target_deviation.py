@@ -8,10 +8,9 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import add_rule, order, wait_reported
 
-from .test_balanced import Sets, assert_nothing_for_the_balancer, distances
-from .test_two_sites import add_rule
+from .test_balanced import assert_nothing_for_the_balancer, distances
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 
@@ -44,13 +43,9 @@ def pools(cluster: Cluster) -> Dict[str, int]:
     return numbers
 
 
-def acting_sets(cluster: Cluster) -> Sets:
-    return {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
-
-
 def farthest(cluster: Cluster, numbers: Dict[str, int]) -> Dict[str, float]:
     """By pool, the greatest distance of an OSD from its share."""
-    sets = acting_sets(cluster)
+    sets = {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
     return {name: max(distances(sets, number, cluster.osds())) for name, number in numbers.items()}
 
 

@@ -10,7 +10,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import add_rule, order, wait_reported
 from qa.lib.probes import digest
 from qa.lib.writer import Writer
 
@@ -42,17 +42,6 @@ rule two_racks {
 MONS = {'rack0': 'ab', 'rack1': 'cd', 'rack2': 'e'}
 #: Copies of a PG in each site.
 COPIES = {'rack0': 2, 'rack1': 2}
-
-
-def add_rule(cluster: Cluster, rule: str) -> None:
-    if cluster.release.name == 'pacific':
-        rule = rule.replace('    step take', '    min_size 1\n    max_size 10\n    step take', 1)
-    path, text = cluster.directory / 'crush', cluster.directory / 'crush.txt'
-    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
-    cluster.run_tool(['crushtool', '-d', str(path), '-o', str(text)])
-    text.write_text(text.read_text() + rule)
-    cluster.run_tool(['crushtool', '-c', str(text), '-o', str(path)])
-    cluster.ceph('osd', 'setcrushmap', '-i', str(path))
 
 
 def make_pool(cluster: Cluster, name: str, rule: str, objects: int = 300) -> int:

@@ -17,6 +17,7 @@ from perfguard.offline.plans import plan_pins
 from perfguard.upmap.pins import Pin, after_commit, plan_pin
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
 from qa.cluster import Cluster
+from qa.lib.joins import add_rule
 from qa.lib.tiers import RELEASES
 
 #: Each release's mons have their own code for upmaps.
@@ -34,8 +35,6 @@ CHOOSE_RULE = '''
 rule choose {
     id 77
     type erasure
-    min_size 1
-    max_size 10
     step set_chooseleaf_tries 5
     step set_choose_tries 100
     step take default
@@ -64,21 +63,11 @@ def cluster(cluster_factory: Callable[..., Cluster], release: str) -> Iterator[C
 
 
 def add_choose_pool(c: Cluster) -> None:
-    text, binary = c.directory / 'crush.txt', c.directory / 'crush.bin'
-    c.ceph('osd', 'getcrushmap', '-o', str(binary))
-    crushtool(c, '-d', str(binary), '-o', str(text))
-    text.write_text(text.read_text() + CHOOSE_RULE)
-    crushtool(c, '-c', str(text), '-o', str(binary))
-    c.ceph('osd', 'setcrushmap', '-i', str(binary))
+    add_rule(c, CHOOSE_RULE)
     c.mon('osd pool create', pool='choose', pg_num=PG_NUM // 2, pgp_num=PG_NUM // 2,
           pool_type='erasure', erasure_code_profile='ec-profile', rule='choose',
           autoscale_mode='off')
     c.wait_active(30)
-
-
-def crushtool(c: Cluster, *argv: str) -> None:
-    subprocess.run(c.release.argv(['crushtool', *argv], c.directory), check=True,
-                   stdout=subprocess.DEVNULL)
 
 
 #: A line of osdmaptool: "1.0 raw ([1,2,3], p1) up ([1,2,3], p1) acting ([3,2,1], p3)".
