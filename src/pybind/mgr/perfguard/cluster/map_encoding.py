@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reads and changes encoded OSDMaps and CRUSH maps, where no tool of Ceph gives the same answer.
 
-Ceph's tools read the changed copies; nothing of this is sent to the mons. The options of the tools,
-compared on Pacific, Reef and Tentacle, do not replace it:
+Ceph's tools read the changed copies; nothing of this is sent to the mons. The tools of Pacific,
+Reef and Tentacle list no option that replaces it:
 
-- OSDs that are up: ``osdmaptool --mark-up`` takes one OSD in each run, and saves it only with a
-  change of a CRUSH weight. ``--mark-up-in`` marks OSDs in that are out.
+- OSDs that are up: ``osdmaptool --mark-up`` takes one OSD in each run (tried on Pacific), and saves
+  it only with a change of a CRUSH weight. ``--mark-up-in`` marks OSDs in that are out.
 - pg_num and pgp_num of a pool: osdmaptool has no option.
-- Another rule for a pool: osdmaptool has no option. ``crushtool --test --pool-id`` ignores a weight
-  set of the pool and all upmaps, and prints neither up sets nor acting sets. Exchanging the rules
-  in crushtool's text rounds weights.
+- Another rule for a pool: osdmaptool has no option. ``crushtool --test --pool-id`` reads no OSDMap:
+  neither upmaps, nor up sets and acting sets. Exchanging the rules in crushtool's text rounds
+  weights.
 - Whether a map of a user is bounded has to be known before crushtool reads it.
 """
 import struct
