@@ -368,12 +368,18 @@ def test_a_pool_that_is_slow_holds_releases() -> None:
     assert driver.phase == 'RELEASING'
 
 
-def lowered() -> Watched:
-    """The primary affinity of a slow OSD has been lowered."""
+def with_slow_osd() -> Watched:
+    """osd.7 is slow, and the mitigation may lower its primary affinity."""
     driver = Watched()
     driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.affinity[7] = 0.75
     driver.osds.slow = {7: 6.0}
+    return driver
+
+
+def lowered() -> Watched:
+    """The primary affinity of a slow OSD has been lowered."""
+    driver = with_slow_osd()
+    driver.osds.affinity[7] = 0.75
     driver.minutes(6)
     assert driver.osds.affinity == {7: 0.0}
     return driver
@@ -393,9 +399,7 @@ def test_a_slow_osd_whose_pgs_hdds_would_lead_keeps_its_primary_affinity(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule of the pool takes OSDs of all classes."""
     monkeypatch.setattr(CrushRules, 'class_of', lambda _, osd: 'ssd' if osd == 7 else 'hdd')
-    driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.slow = {7: 6.0}
+    driver = with_slow_osd()
     driver.minutes(6)
     assert driver.osds.affinity == {}
     assert 'primary affinity of osd.7: not changed' in driver.events('mitigation')
@@ -405,9 +409,7 @@ def test_an_affinity_is_not_lowered_while_clients_are_idle(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """What forbids it depends on their operations."""
     monkeypatch.setattr(CrushRules, 'class_of', lambda _, osd: 'ssd' if osd == 7 else 'hdd')
-    driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.slow = {7: 6.0}
+    driver = with_slow_osd()
     driver.minutes(6)
     driver.osds.idle = list(driver.osds.toys)
     driver.minutes(5)
@@ -443,9 +445,7 @@ def test_an_osd_that_is_slow_under_its_load_keeps_its_primary_affinity(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """The next primary would have the load."""
     monkeypatch.setattr(SlowOsds, 'load_ratio', lambda _, osd: 3.0 if osd == 7 else 1.0)
-    driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.slow = {7: 6.0}
+    driver = with_slow_osd()
     driver.minutes(6)
     assert driver.checks == ['PERFGUARD_SLOW_OSD'] and driver.osds.affinity == {}
     row = listing_json(driver.loop.published.mitigated.listing)['rungs'][-1]
@@ -457,9 +457,7 @@ def test_an_osd_that_is_slow_under_its_load_keeps_its_primary_affinity(
 def test_an_osd_whose_reads_do_not_depend_on_the_primary_keeps_its_primary_affinity(
         erasure: bool) -> None:
     """Reads of erasure-coded pools, and balanced or localized ones."""
-    driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.slow = {7: 6.0}
+    driver = with_slow_osd()
     pool = 2 if erasure else 1
     led, other = (PgReads('%d.1' % pool, acting, 100) for acting in ((7, 1, 2), (1, 7, 2)))
     driver.osds.change = {'pg_reads': {7: (led,) if erasure else (led, other, other)}}
