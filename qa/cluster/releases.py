@@ -219,7 +219,7 @@ class _Build:
         if shutil.which('debootstrap', path=_PATH) is None:
             raise ClusterError('debootstrap not found: run ./install-deps.sh')
         command = ['debootstrap', '--variant=minbase', self.recipe.suite, str(self.root),
-                   _mirror()]
+                   mirror()]
         if self.recipe.script:
             command.append(self.recipe.script)
         self._run(f'installing a minimal Debian {self.recipe.suite}', command)
@@ -280,7 +280,7 @@ def check_candidate(name: str, recipe: Recipe, policy: str) -> None:
                            'use a mirror that still has it')
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """The package mirror of this machine."""
     command = ['apt-get', 'indextargets', '--format', '$(REPO_URI)', 'Created-By: Packages',
                'Component: main', 'Origin: Debian']

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Bootstraps the cluster with cephadm."""
+from qa.cluster.errors import ClusterError
+
+from .cache import ADMIN_HOST, DASHBOARD_PASSWORD, HOSTS, IMAGE, TAGS, Cache, address
+from .rig import Rig
+
+#: Two replicas, as a host may be down.
+_CONF = '''[global]
+osd_pool_default_size = 2
+osd_crush_chooseleaf_type = 1
+[mon]
+mon_data_avail_warn = 5
+mon_warn_on_pool_no_redundancy = false
+[mgr]
+mgr/cephadm/use_repo_digest = true
+mgr/crash/warn_recent_interval = 0
+'''
+_SECONDS = 120.0
+
+
+def bootstrap(cache: Cache) -> None:
+    """Make the cluster that rigs are copies of."""
+    rig = Rig(cache.fresh.with_name('fresh.partial'), cache, tied=True)
+    rig.purge()
+    rig.boot()
+    try:
+        _bootstrap(rig)
+    finally:
+        rig.down()
+    rig.mark_current()
+    Rig(cache.fresh, cache).purge()
+    rig.directory.rename(cache.fresh)
+
+
+def _bootstrap(rig: Rig) -> None:
+    rig.admin('sh', '-c', 'cat > /root/boot.conf', given=_CONF)
+    rig.admin('python3', '/usr/sbin/cephadm', '--image', f'{IMAGE}:{TAGS[0]}', 'bootstrap',
+              '--mon-ip', address(ADMIN_HOST), '--skip-pull', '--skip-monitoring-stack',
+              '--skip-firewalld', '--allow-mismatched-release', '--config', '/root/boot.conf',
+              '--initial-dashboard-user', 'admin', '--initial-dashboard-password',
+              DASHBOARD_PASSWORD, '--dashboard-password-noupdate')
+    key = rig.admin('cat', '/etc/ceph/ceph.pub')
+    for host in HOSTS:
+        if host != ADMIN_HOST:
+            rig.on(host, 'sh', '-c', 'umask 077; cat >> /root/.ssh/authorized_keys', given=key)
+            rig.ceph('orch', 'host', 'add', host, address(host))
+    for host in HOSTS:
+        add_osd(rig, host, rig.devices(host)[0])
+    rig.wait(lambda: len(rig.json('mgr', 'dump')['standbys']) == 1, _SECONDS, 'a standby mgr')
+    rig.wait(lambda: len(rig.json('mon', 'dump')['quorum']) == len(HOSTS), _SECONDS, 'three mons')
+    rig.wait_ready()
+
+
+def add_osd(rig: Rig, host: str, device: str) -> None:
+    """Have the orchestrator create an OSD, and wait until it is up."""
+    before = rig.json('osd', 'stat')['num_up_osds']
+    # "orch apply osd --all-available-devices" would take devices of the machine itself.
+    said = rig.ceph('orch', 'daemon', 'add', 'osd', f'{host}:{device}', 'raw')
+    # A failure has status 0.
+    if 'Created osd' not in said:
+        log = rig.ceph('log', 'last', '20', 'info', 'cephadm')
+        raise ClusterError(f'no OSD on {host}: {said}{log}')
+    # Its specification would have ceph-volume try the used device again in each round.
+    rig.ceph('orch', 'set-unmanaged', 'osd.default')
+    rig.wait(lambda: rig.json('osd', 'stat')['num_up_osds'] > before, _SECONDS, 'the OSD')
