@@ -41,6 +41,9 @@ class CampaignStatus:
     trigger: Optional[str] = None
     target: str = ''
     total: int = 0
+    #: PGs of these that have to move, and the share of the work that is done, 0 to 1.
+    moving: int = 0
+    done_ratio: float = 0.0
     pinned: int = 0
     in_flight: int = 0
     released: int = 0
@@ -120,7 +123,8 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         id=shown.id, phase=phase, paused=shown.paused,
         paused_until=shown.paused_until if shown.paused else 0.0, settings=dict(shown.settings),
         trigger=shown.trigger if campaign else None, target=shown.target, total=shown.total,
-        pinned=held_back(shown, pins), in_flight=len(flights), released=shown.released,
+        moving=_moving(shown), done_ratio=progress_share(shown), pinned=held_back(shown, pins),
+        in_flight=len(flights), released=shown.released,
         kept=shown.kept_now, unpinnable=shown.unpinnable, bytes_total=shown.bytes_done + left,
         bytes_done=shown.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
         rolled_back=shown.rolled_back, held=shown.held,
@@ -147,7 +151,8 @@ def status_json(shown: CampaignStatus) -> Json:
         'id': shown.id or None, 'phase': shown.phase.value, 'paused': shown.paused,
         'paused_until': shown.paused_until or None, 'settings': dict(shown.settings),
         'trigger': shown.trigger, 'target': shown.target, 'total': shown.total,
-        'pinned': shown.pinned, 'in_flight': shown.in_flight, 'released': shown.released,
+        'moving': shown.moving, 'done_ratio': round(shown.done_ratio, 4), 'pinned': shown.pinned,
+        'in_flight': shown.in_flight, 'released': shown.released,
         'kept': shown.kept, 'unpinnable': _unpinnable_json(shown.unpinnable),
         'bytes_total': shown.bytes_total, 'bytes_done': shown.bytes_done,
         'eta_seconds': eta_seconds, 'eta_low_seconds': low, 'eta_high_seconds': high,
@@ -232,12 +237,18 @@ def by_the_clock(work: float, options: Options, now: float) -> float:
 
 
 def progress_share(campaign: Campaign) -> float:
-    """0 to 1: PGs that have arrived, or need not move, of all PGs pinned."""
+    """0 to 1: PGs that have arrived, of those that have to move."""
     if not campaign.total:
         return 0.0
     tranche, tranches = tranche_of(campaign)
     begun = tranche / tranches if tranche else 1.0
-    return min(1.0, begun * (campaign.released + campaign.kept_now) / campaign.total)
+    moving = _moving(campaign)
+    return begun * min(1.0, campaign.released / moving) if moving > 0 else begun
+
+
+def _moving(campaign: Campaign) -> int:
+    """After an abort, what is left in place has not moved yet."""
+    return campaign.total - campaign.kept
 
 
 def plan_json(shown: ReleasePlan) -> Json:
@@ -274,7 +285,7 @@ def progress_id(campaign: Campaign) -> str:
 
 def progress_text(campaign: Campaign) -> str:
     return 'perfguard campaign %d: %s, %d of %s released' % (
-        campaign.id, campaign.phase.value, campaign.released, pgs(campaign.total))
+        campaign.id, campaign.phase.value, campaign.released, pgs(_moving(campaign)))
 
 
 def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> List[Row]:

@@ -13,15 +13,12 @@ MOST_SHARES, LEAST_SHARE = 4, 0.01
 def rebalance_status(data: Json) -> str:
     if data['id'] is None:
         return '\n'.join(['no campaign', *reason_lines(data)])
-    # PGs that are kept need not move.
-    share = (data['released'] + data['kept']) / data['total'] if data['total'] else 0.0
-    bar = '=' * int(30 * min(1.0, share))
     rows = [
         ('campaign', '%d, begun %s' % (data['id'], time_text(data['started']))),
         ('phase', data['phase'] + (' (paused)' if data['paused'] else '')),
         ('PGs', '[%-30s] %d of %d released, %d in flight (at most %d), %d pinned' % (
-            bar, data['released'], data['total'], data['in_flight'], data['limit'],
-            data['pinned'])),
+            '=' * int(30 * data['done_ratio']), data['released'], data['moving'],
+            data['in_flight'], data['limit'], data['pinned'])),
         ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
         ('time left', eta_text(data)),
         ('OSDMap epochs', data['epochs'])]
@@ -64,7 +61,7 @@ def watched(data: Json) -> str:
         return 'no campaign'
     parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
                                     else ''),
-             '%d of %s released' % (data['released'], pgs(data['total'])),
+             '%d of %s released' % (data['released'], pgs(data['moving'])),
              '%d in flight' % data['in_flight'],
              '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))]
     if data['eta_seconds'] is not None:

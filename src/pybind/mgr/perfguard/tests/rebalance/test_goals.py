@@ -9,6 +9,7 @@ import pytest
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
 from perfguard.rebalance import forecast
+from perfguard.rebalance.tables import rebalance_status
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
@@ -182,6 +183,28 @@ def test_a_pg_that_stays_keeps_its_upmap_and_is_not_a_pin() -> None:
     driver.run_to('DONE')
     assert stayers.items() <= driver.cluster.entries().items()
     assert '%d pins kept as ordinary upmaps' % len(stayers) in whats(driver, 'keep')
+
+
+def test_progress_counts_pgs_that_move() -> None:
+    driver = balanced()
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['kept'] > 0)
+    first = driver.status
+    assert first['kept'] > first['released'] and first['moving'] == first['total'] - first['kept']
+    assert first['done_ratio'] == pytest.approx(first['released'] / first['moving'], abs=1e-4)
+    assert list(driver.cluster.progress_events.values()) == [
+        pytest.approx(first['done_ratio'], abs=1e-4)]
+    assert '%d of %d released' % (first['released'], first['moving']) in rebalance_status(first)
+
+
+def test_what_an_abort_has_left_counts_as_not_done() -> None:
+    driver = balanced()
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['kept'] > 0)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    ended = driver.status
+    assert ended['kept'] >= ended['moving'] > 0 and ended['done_ratio'] < 0.5
 
 
 def test_the_progress_event_ends_at_the_whole() -> None:

@@ -129,12 +129,6 @@ export function partsOf(campaign: Partial<Campaign>): Part[] {
     return counts.map(([name, count]) => ({ name, count, share: count / whole }));
 }
 
-/** 0 to 1: arrived, or need not move. */
-export function shareOf(campaign: Partial<Campaign>): number {
-    const done = (campaign.released ?? 0) + (campaign.kept ?? 0);
-    return campaign.total ? Math.min(1, done / campaign.total) : 0;
-}
-
 export function etaText(campaign: Partial<Campaign>): string {
     const { eta_seconds: eta = null, eta_low_seconds: low = null,
         eta_high_seconds: high = null } = campaign;

@@ -89,6 +89,8 @@ export interface Campaign {
     pinned: number;
     in_flight: number;
     released: number;
+    /** 0 to 1: arrived, of those that have to move. */
+    done_ratio: number;
     kept: number;
     /** The first ones. */
     unpinnable: Unpinnable[];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Texts that depend on the state.
-import { shareOf, isActive } from './campaign';
+import { isActive } from './campaign';
 import { plural } from './format';
 import type { Campaign, Overview, Phase } from './types';
 
@@ -37,7 +37,7 @@ export function headline(phase: Phase, campaign: Partial<Campaign>): string {
 /** For the tab of the browser. */
 export function titleOf(phase: Phase, campaign: Partial<Campaign>): string {
     return isActive(phase) && campaign.total
-        ? `${phase} ${Math.floor(100 * shareOf(campaign))} % - perfguard` : `${phase} - perfguard`;
+        ? `${phase} ${Math.floor(100 * (campaign.done_ratio ?? 0))} % - perfguard` : `${phase} - perfguard`;
 }
 
 export type Tone = 'calm' | 'busy' | 'held' | 'bad';

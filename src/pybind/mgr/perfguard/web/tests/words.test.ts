@@ -37,7 +37,7 @@ test('that everything is pinned is only said where it is', () => {
 });
 
 test('the tab shows the progress of the campaign', () => {
-    assert.equal(titleOf('RELEASING', { total: 200, released: 90, kept: 9 }),
+    assert.equal(titleOf('RELEASING', { total: 200, done_ratio: 0.4951 }),
         'RELEASING 49 % - perfguard');
     assert.equal(titleOf('IDLE', {}), 'IDLE - perfguard');
 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useState } from 'preact/hooks';
 import {
-    confirmationOf, etaText, limitText, movedText, partsOf, shareOf, type Verb, verbsOf,
+    confirmationOf, etaText, limitText, movedText, partsOf, type Verb, verbsOf,
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
@@ -58,7 +58,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
 /** The bar, and the numbers below it. */
 export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
     const parts = partsOf(campaign);
-    const share = shareOf(campaign);
+    const share = campaign.done_ratio ?? 0;
     const words = parts.map(({ name, count }) => `${countText(count)} ${name}`).join(', ');
     return (
         <div class="campaign">

@@ -174,6 +174,7 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
     const known = phase === 'RELEASING';
     return {
         id: 7, phase, paused, held: phase === 'ABORTED', trigger: 'expand', target: 'balanced', total, released, kept,
+        done_ratio: total > kept ? released / (total - kept) : 1,
         in_flight: flying, pinned: phase === 'PREPARED' ? 0 : total - released - kept - flying,
         unpinnable: phase === 'PINNED' ? [{ pgid: '2.1f', reason: 'its rule has no OSD left' }]
             : [],
