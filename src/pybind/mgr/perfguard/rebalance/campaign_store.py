@@ -299,7 +299,7 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
               if flight.pin is not None}
     document: Dict[str, Any] = encode(replace(
-        campaign, unpinnable={}, in_flight=pinned, accepted_unpinnable=max(
+        campaign, unpinnable={}, let_go=frozenset(), in_flight=pinned, accepted_unpinnable=max(
             campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
     return document
 

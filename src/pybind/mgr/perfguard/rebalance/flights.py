@@ -318,7 +318,7 @@ def _way_back(draft: Draft, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
         return pin  # the OSDMap does not show the release: its data is where the old pin says
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                              draft.seen.crush, out=draft.out)
+                              draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
     if not isinstance(result, Pin):
         return None
     return replace(pin, entry=result.entry)

@@ -104,9 +104,12 @@ def _pin_again(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
 
 def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """The mon returns 0 for an upmap that its own clean-up then removes."""
-    return draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
-        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON) \
-        .set(unpinnable={**draft.campaign.unpinnable, pgid: DROPPED_BY_MON})
+    campaign = draft.campaign
+    draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
+        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
+    if pgid in draft.seen.evacuation:
+        return draft.set(let_go=campaign.let_go | {pgid})
+    return draft.set(unpinnable={**campaign.unpinnable, pgid: DROPPED_BY_MON})
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
@@ -197,22 +200,34 @@ def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
 
 def pin_remapped(draft: Draft) -> Draft:
     """Pin PGs that are remapped and not in flight. `left` of the draft counts those that are left
-    for later turns, including those that are `awaited`. An evacuation is left alone.
+    for later turns, including those that are `awaited`.
 
     PGs that cannot be pinned are noted in the campaign with the reason, and so are those that wait
-    for recovery.
+    for recovery. Of PGs that leave OSDs which are to be emptied, the other shards are pinned if
+    possible.
     """
     campaign = draft.campaign
     room, other_crush = _pinning_room(draft), draft.seen.crush_version != campaign.refused_crush
     allowed = _pins_allowed(draft)
     unpinnable: Dict[str, str] = {}
+    let_go = frozenset() if other_crush else campaign.let_go & draft.seen.evacuation.keys()
     plans: List[PgPlan] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
-        if pgid in campaign.in_flight or pgid in campaign.pinning \
-                or pgid in draft.seen.evacuation:
+        if pgid in campaign.in_flight or pgid in campaign.pinning:
             continue
-        if _is_final(draft, pgid, other_crush):
+        if pgid in draft.seen.evacuation:
+            if pgid in let_go or len(plans) >= allowed or not _moves_others(draft, pgid):
+                continue
+            if len(plans) >= room:
+                later += 1
+                continue
+            plan = plan_pin_of(draft, pgid)
+            if plan.action is None:
+                let_go |= {pgid}
+            else:
+                plans.append(plan)
+        elif _is_final(draft, pgid, other_crush):
             unpinnable[pgid] = campaign.unpinnable[pgid]
         elif len(plans) >= min(room, allowed):
             later += 1
@@ -222,7 +237,7 @@ def pin_remapped(draft: Draft) -> Draft:
                 unpinnable[pgid] = plan.reason
             elif plan.action is not None:
                 plans.append(plan)
-    draft = _note_unpinnable(draft, unpinnable)
+    draft = _note_unpinnable(draft, unpinnable).set(let_go=let_go)
     if later and allowed <= min(room, len(plans)):
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "rebalance acknowledge '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
@@ -237,6 +252,17 @@ def pin_remapped(draft: Draft) -> Draft:
     else:
         later += len(plans)
     return replace(draft, left=later + awaited(draft))
+
+
+def _moves_others(draft: Draft, pgid: str) -> bool:
+    """Whether a PG of an evacuation moves further shards than those that must leave their OSDs."""
+    pool, place = draft.pool(pgid), draft.seen.placement(pgid)
+    if pool is None or place is None:
+        return False
+    stay = {NO_OSD, *draft.seen.evacuation[pgid]}
+    if pool.erasure:
+        return any(old != new and old not in stay for old, new in zip(place.acting, place.up))
+    return not stay.union(place.up).issuperset(place.acting)
 
 
 def _pinning_room(draft: Draft) -> int:
@@ -412,7 +438,7 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
         return PgPlan(pgid, reason)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
-                              draft.seen.crush, out=draft.out)
+                              draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
     if isinstance(result, Unpinnable):
         degraded = may_be_degraded(place.acting, draft.seen.degraded_osds)
         return PgPlan(pgid, DEGRADED if degraded else result.reason)

@@ -411,6 +411,9 @@ class Campaign:
     #: PGs that were pinned back although a command with their release was not read back: the mons
     #: may still receive it, for example from an mgr that was replaced.
     recalled: Tuple[str, ...] = ()
+    #: PGs that leave OSDs which are to be emptied, and whose other shards cannot be pinned; only
+    #: known to this mgr.
+    let_go: FrozenSet[str] = field(default=frozenset(), compare=False)
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.

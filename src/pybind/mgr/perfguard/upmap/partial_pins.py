@@ -5,8 +5,8 @@ Such a shard recovers, or moves, to where the PG's up set has it. The others may
 norebalance does not defer the backfill of a degraded PG: a pin keeps them where their data is.
 """
 from itertools import combinations
-from typing import (AbstractSet, Callable, Container, FrozenSet, Iterator, Mapping, Optional,
-                    Union)
+from typing import (AbstractSet, Callable, Collection, Container, FrozenSet, Iterator, Mapping,
+                    Optional, Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool, UpmapEntry
@@ -16,20 +16,24 @@ from .semantics import apply_entry, out_osds, vector_applies
 
 def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
                      osds: Mapping[int, Osd], crush: Optional[CrushRules],
-                     out: Optional[FrozenSet[int]] = None) -> Union[Pin, Unpinnable]:
+                     out: Optional[FrozenSet[int]] = None,
+                     leaving: Collection[int] = ()) -> Union[Pin, Unpinnable]:
     """As plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that can stay,
-    with the reason why it is not all of them (Pin.left)."""
+    with the reason why it is not all of them (Pin.left). `leaving`: further OSDs that shards must
+    leave."""
     gone = out_osds(osds) if out is None else out
-    whole = plan_pin(pool, up, acting, entry, osds, crush, out=gone)
+    whole = plan_pin(pool, up, acting, entry, osds, crush, out=gone) if not leaving \
+        else Unpinnable('one of its OSDs is to be emptied')
     left = {osd for osd in acting if osd != NO_OSD and target_reason((osd,), osds) is None and (
-        crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0)}
+        crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0)} - {*leaving}
     if isinstance(whole, Pin) or len(left) == pool.size \
             or not (_is_set(up) and _is_set(acting)):
         return whole
 
     def legal(osds: OsdSet) -> bool:
         live = tuple(osd for osd in osds if osd != NO_OSD)
-        return _is_set(osds) and (
+        no_further_hole = all(new != NO_OSD or old == NO_OSD for old, new in zip(up, osds))
+        return no_further_hole and _is_set(osds) and (
             crush is None or broken_rule(pool, live, crush, gone) is None)
 
     for wanted in _candidates(pool, up, acting, left, legal):
@@ -53,6 +57,8 @@ def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, left: AbstractSet[int],
     if pool.erasure:
         if len(up) != len(acting):
             return
+        if NO_OSD not in acting:
+            yield _elsewhere(up, acting, left)
         yield _by_position(up, acting, left)
         # No pair fills a hole.
         left = left - {osd for osd, new in zip(acting, up) if new == NO_OSD}
@@ -85,6 +91,19 @@ def _by_position(up: OsdSet, acting: OsdSet, left: AbstractSet[int]) -> OsdSet:
         moving |= more
 
 
+def _elsewhere(up: OsdSet, acting: OsdSet, left: AbstractSet[int]) -> OsdSet:
+    """Where another shard stays on the OSD that a shard is to move to, it moves to the one that
+    the other shard would move to, and so on."""
+    instead = {old: new for old, new in zip(acting, up) if old in left}
+
+    def free(osd: int) -> int:
+        while osd in instead:
+            osd = instead[osd]
+        return osd
+
+    return tuple(osd if osd in left else free(new) for osd, new in zip(acting, up))
+
+
 def _entry(pool: Pool, up: OsdSet, wanted: OsdSet, entry: UpmapEntry, osds: Mapping[int, Osd],
            out: Container[int]) -> Optional[UpmapEntry]:
     """The entry that leads to a set, whose holes are those of `up`; None: there is none.
@@ -107,6 +126,8 @@ def _entry(pool: Pool, up: OsdSet, wanted: OsdSet, entry: UpmapEntry, osds: Mapp
     raw = list(up)
     for source, target in reversed(entry.items):
         if target in raw and source not in raw:
+            if source in osds and osds[source].is_down_but_in and not pool.is_complete(up):
+                return None  # it may be missing from the set that CRUSH chose, or replaced in it
             raw[raw.index(target)] = source
     hidden = tuple(pair for pair in entry.items if pair[0] not in raw)
     pin = pin_from_raw(tuple(raw), wanted, entry, pool.erasure, out)

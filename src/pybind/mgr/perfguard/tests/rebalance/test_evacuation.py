@@ -27,17 +27,17 @@ def releasing(**options: float) -> Driver:
     return driver
 
 
-def mark_out(cluster: FakeCluster) -> None:
+def mark_out(cluster: FakeCluster, osd: int = 0) -> None:
     """The OSD is up and serves its PGs until they have moved."""
-    cluster.mark_out(0)
+    cluster.mark_out(osd)
 
 
-def remove(cluster: FakeCluster) -> None:
+def remove(cluster: FakeCluster, osd: int = 0) -> None:
     """As "ceph orch osd rm" begins."""
-    cluster.toys[0] = cluster.toys[0]._replace(crush_weight=0.0)
+    cluster.toys[osd] = cluster.toys[osd]._replace(crush_weight=0.0)
     for pg in cluster.pg.values():
-        if 0 in pg.mon.raw:
-            pg.mon.raw[pg.mon.raw.index(0)] = cluster._spare(pg.mon.raw, 0)
+        if osd in pg.mon.raw:
+            pg.mon.raw[pg.mon.raw.index(osd)] = cluster._spare(pg.mon.raw, osd)
     cluster._crush_changed()
 
 
@@ -65,7 +65,7 @@ def test_a_change_that_empties_osds_and_its_pin_do_not_clear_norebalance() -> No
     assert not cluster.moved
 
 
-EMPTYING: List[Callable[[FakeCluster], None]] = [mark_out, remove]
+EMPTYING: List[Callable[..., None]] = [mark_out, remove]
 
 
 def left_on(cluster: FakeCluster, osd: int = 0) -> int:
@@ -97,7 +97,7 @@ def closed(driver: Driver) -> None:
 @pytest.mark.parametrize('empty', EMPTYING)
 @pytest.mark.parametrize('trouble', [slow_ops, laggy, mon_down, slow_pings, closed])
 def test_an_osd_becomes_empty_although_no_pg_is_released(
-        trouble: Callable[[Driver], None], empty: Callable[[FakeCluster], None]) -> None:
+        trouble: Callable[[Driver], None], empty: Callable[..., None]) -> None:
     driver = releasing()
     cluster = driver.cluster
     trouble(driver)
@@ -118,7 +118,7 @@ def test_an_osd_becomes_empty_although_no_pg_is_released(
 
 @pytest.mark.parametrize('empty', EMPTYING)
 def test_a_full_host_of_pgs_that_cannot_be_pinned_is_no_excess(
-        empty: Callable[[FakeCluster], None]) -> None:
+        empty: Callable[..., None]) -> None:
     driver = releasing(max_unpinnable_ratio=0.02)
     empty(driver.cluster)
     for _ in range(200):
@@ -143,6 +143,61 @@ def test_pgs_in_flight_are_pinned_back_where_latency_halts_all_movement(
     cluster.backfill_seconds = 3.0
     driver.run_until(lambda: not left_on(cluster), 60)
     assert 'HALTED' in codes(driver.status) and not cluster.remapped()
+
+
+SWAPPED = '2.1'
+
+
+def pinned_by_a_vector() -> Driver:
+    """The change of CRUSH swaps two OSDs of a PG; no PG is released."""
+    driver = big()
+    cluster = driver.cluster
+    closed(driver)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    first, second, third = cluster.pg[SWAPPED].mon.raw
+    cluster.set_raw(SWAPPED, (second, first, third))
+    driver.run_until(lambda: SWAPPED in cluster.remapped())
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_to('HOLDING')
+    assert cluster.entries()[SWAPPED].vector == cluster.pg[SWAPPED].data
+    return driver
+
+
+@pytest.mark.parametrize('empty', EMPTYING)
+@pytest.mark.parametrize('position', range(3))
+def test_the_other_shards_of_a_pg_that_leaves_an_osd_stay_in_place(
+        position: int, empty: Callable[..., None]) -> None:
+    """The mons ignore a pg_upmap vector with an OSD that is out: the whole PG is remapped."""
+    driver = pinned_by_a_vector()
+    cluster = driver.cluster
+    before = cluster.pg[SWAPPED].data
+    empty(cluster, before[position])
+    driver.run_until(lambda: not left_on(cluster, before[position]), 60)
+    driver.run(10)
+    after = cluster.pg[SWAPPED].data
+    assert [number for number in range(3) if before[number] != after[number]] == [position]
+    assert not driver.status['unpinnable'] and 'norebalance' not in cluster.flags
+    driver.options = WIDE
+    driver.run_to('DONE')
+
+
+def test_a_pin_of_the_other_shards_that_the_mons_refuse_does_not_keep_norebalance() -> None:
+    driver = pinned_by_a_vector()
+    cluster = driver.cluster
+    leaving = cluster.pg[SWAPPED].data[2]
+    cluster.refuse = {'osd pg-upmap-items': 'EINVAL', 'osd pg-upmap': 'EINVAL'}
+    cluster.backfill_seconds = 60.0
+    mark_out(cluster, leaving)
+    driver.run_until(lambda: 'norebalance' in cluster.flags, 10)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags, 40)
+    for _ in range(100):
+        driver.turn()
+        assert 'norebalance' not in cluster.flags and not driver.status['unpinnable']
+    assert not left_on(cluster, leaving)
 
 
 @pytest.mark.parametrize('phase', ['PINNED', 'PINNING'])

@@ -68,6 +68,8 @@ def test_what_is_left_stays_in_place_and_the_mon_keeps_the_pin(
     # A shard is lost and recovers to where it is to be; another one stays.
     ((1, 2, 3), (1, NO_OSD, 4), UpmapEntry(), UpmapEntry(((3, 4),))),
     ((1, 2, 3), (1, 8, 4), UpmapEntry(), UpmapEntry(((3, 4),))),
+    # A shard was to move to the other one's OSD.
+    ((4, 3, 2), (8, 4, 2), UpmapEntry(), UpmapEntry(vector=(3, 4, 2))),
     ((1, NO_OSD, 3), (1, NO_OSD, 4), UpmapEntry(), UpmapEntry(((3, 4),))),
     # Earlier pairs, also those to the OSD that is down, stay or change.
     ((1, NO_OSD, 3), (1, NO_OSD, 5), UpmapEntry(((2, 9),)), UpmapEntry(((2, 9), (3, 5)))),
@@ -93,6 +95,17 @@ def test_what_stays_of_a_replicated_pg(up: OsdSet, acting: OsdSet, entry: UpmapE
                                        wanted: OsdSet) -> None:
     pin = plan_partial_pin(pool(3, False), up, acting, entry, OSDS, None)
     assert isinstance(pin, Pin) and set(wanted) <= {1, *pin.entry.targets}
+
+
+@pytest.mark.parametrize('erasure', [True, False])
+def test_no_shard_stays_on_an_osd_that_it_must_leave(erasure: bool) -> None:
+    """CRUSH may reject an OSD for its reweight, which a pin would overrule."""
+    def pin(*leaving: int) -> Any:
+        return plan_partial_pin(pool(3, erasure), (1, 2, 3), (5, 2, 4), UpmapEntry(), OSDS, None,
+                                leaving=leaving)
+    assert set(pin().entry.items) == {(1, 5), (3, 4)} and not pin().left
+    assert pin(5).entry.targets == (4,) and pin(5).left
+    assert isinstance(pin(4, 5), Unpinnable)
 
 
 @pytest.mark.parametrize('erasure, up, acting', [
