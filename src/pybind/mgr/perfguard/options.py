@@ -148,7 +148,8 @@ class Options:
         'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
         'flight have arrived. Releases do not wait while PGs are degraded, inactive or too full '
         'for backfill, or while no PG is in flight and the last arrival was more than 2.5 minutes '
-        "ago; untrimmed_ceiling still applies. Must exceed the mons' mon_min_osdmap_epochs (500).",
+        'ago; untrimmed_ceiling still applies. After 10 minutes of a pause, PGs in flight are '
+        "pinned back. Must exceed the mons' mon_min_osdmap_epochs (500).",
         min=0, max=1000000)
     untrimmed_ceiling: int = _option(
         0, 'OSDMap epochs that the mons may keep until no PG is released, even if PGs outside the '

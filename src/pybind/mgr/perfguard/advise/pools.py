@@ -138,7 +138,7 @@ def untrimmed_maps(facts: Facts) -> Optional[Seen]:
     if epochs is None or epochs <= MOST_EPOCHS:
         return None
     # Also during a campaign: its releases wait for the mons (max_untrimmed_osdmaps). A pause would
-    # set norebalance, which keeps the PGs in flight unclean.
+    # set norebalance, which keeps the PGs in flight unclean for a while.
     return Seen('the mons keep %d OSDMap epochs (a clean cluster: about %d)' % (
         epochs, KEPT_EPOCHS), 'ceph pg dump_stuck unclean')
 

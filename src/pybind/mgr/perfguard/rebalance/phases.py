@@ -41,6 +41,9 @@ from .types import (KEPT_ALL, RELEASING_PHASES, TINY_WEIGHT, Campaign, Change, C
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
 #: still unclean then have another cause.
 FINISH_PATIENCE_SECONDS = 60.0
+#: Seconds of a pause after which PGs in flight are pinned back if the mons keep many OSDMaps. What
+#: was copied of them is lost, so a short pause does not do that.
+LONG_PAUSE_SECONDS = 600.0
 _NO_GOALS = Reason(Code.NO_GOALS,
                    'computing the targets of the pinned PGs; this waits until no PG is peering, '
                    'and CRUSH, weights and the pools with pins no longer change')
@@ -174,15 +177,21 @@ def _yields(draft: Draft) -> bool:
 
 
 def _to_pin_back(draft: Draft) -> AbstractSet[str]:
-    """PGs in flight that are to be pinned back, once norebalance is in force. During an evacuation
-    these are all that norebalance would otherwise stop."""
+    """PGs in flight that are to be pinned back, once norebalance is in force. During an evacuation,
+    or a long pause with many OSDMaps, these are all that norebalance would otherwise stop."""
     campaign, evacuation = draft.campaign, draft.seen.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
-    if not evacuation or not campaign.pace.halted or campaign.paused:
+    if not (_keeps_maps(draft) if campaign.paused else evacuation and campaign.pace.halted):
         return draft.seen.pin_back & campaign.in_flight.keys()
     return {pgid for pgid, flight in campaign.in_flight.items()
             if flight.pin is not None and pgid not in evacuation}
+
+
+def _keeps_maps(draft: Draft) -> bool:
+    """Whether the mons keep many OSDMaps because a long pause keeps PGs in flight unclean."""
+    return draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS \
+        and bool(draft.campaign.in_flight and maps_to_trim(draft, others_degraded(draft)))
 
 
 def _report_evacuation(draft: Draft) -> Draft:

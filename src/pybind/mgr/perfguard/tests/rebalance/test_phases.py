@@ -19,7 +19,7 @@ from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
-from perfguard.rebalance.phases import judge
+from perfguard.rebalance.phases import LONG_PAUSE_SECONDS, judge
 from perfguard.rebalance.releasing import _prime, others_degraded
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
@@ -1046,6 +1046,27 @@ def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(
     kept[0] = 500
     machine.until(lambda: bool(machine.campaign.in_flight))
     assert machine.campaign.phase is Phase.RELEASING
+
+
+def test_a_long_pause_does_not_keep_the_mons_from_trimming_their_osdmaps(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = releasing()
+    cluster, kept = machine.cluster, [500]
+    observe = machine.observe
+    monkeypatch.setattr(machine, 'observe', lambda: replace(observe(), untrimmed_epochs=kept[0]))
+    cluster.backfill_seconds = 1000.0
+    machine.ask('pause')
+    cluster.tick(LONG_PAUSE_SECONDS / 2)
+    kept[0] = machine.options.max_untrimmed_osdmaps + 1
+    for _ in range(5):
+        machine.turn()
+    assert machine.campaign.in_flight and cluster.remapped(), 'what was copied is not lost yet'
+    cluster.tick(LONG_PAUSE_SECONDS / 2)
+    machine.until(lambda: not cluster.remapped(), turns=20)
+    assert not machine.campaign.in_flight and machine.campaign.paused
+    machine.ask('resume')
+    cluster.backfill_seconds, kept[0] = 4.0, 500
+    machine.to(Phase.DONE)
 
 
 def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -> None:
