@@ -16,7 +16,9 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from perfguard.probe.run import SILENCE_SECONDS
 from perfguard.probe.types import PREFIX
+from perfguard.probe.worker.work import CLEANING_SECONDS
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.auditor import Foreign, Placement, placement
@@ -325,15 +327,18 @@ def test_worker_hangs(probes: Trouble) -> None:
 
 @pytest.mark.releases('pacific', quick=())
 def test_mgr_hangs(probes: Trouble) -> None:
-    """Its worker continues, and the next mgr cannot end it."""
+    """The next mgr cannot end its worker, which ends when it hears nothing of its own mgr."""
     cluster = probes.cluster
-    # Longer than another mgr takes to begin.
-    run = probes.running(25, pool=POOL)
+    run = probes.running(300, pool=POOL)
+    pid, = workers(cluster)
     hung = 'mgr.' + cluster.active_mgr()
     cluster.stop(hung)
+    begin = time.monotonic()
     try:
         cluster.mgr_fail()
         probes.guard.wait_ready()
+        cluster.wait(lambda: pid not in workers(cluster), SILENCE_SECONDS + 30, 'the worker to end')
+        assert time.monotonic() - begin < SILENCE_SECONDS + CLEANING_SECONDS + LATE_SECONDS
         row = probes.until(run, ENDED)
         assert row['state'] == 'failed', row
         assert not workers(cluster)

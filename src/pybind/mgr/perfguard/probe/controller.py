@@ -186,7 +186,7 @@ class Probing:
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
         found = replace(resources_from_json(resources), stage=CLEANING)
-        self._run = ProbeRun(self._cluster, self._keep, found, None, now, self._tools)
+        self._run = self._probe_run(found, None, now)
         self._cleaning_since = now
         if found.abandoned:
             # The mgr failed before it recorded this.
@@ -194,6 +194,10 @@ class Probing:
             return
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
+
+    def _probe_run(self, resources: RunResources, plan: Optional[RunPlan], now: float) -> ProbeRun:
+        return ProbeRun(self._cluster, self._keep, resources, plan, now, self._tools,
+                        self._may_write)
 
     def close(self) -> None:
         """The module is being stopped."""
@@ -313,7 +317,7 @@ class Probing:
             plan = RunPlan(given.steps(), given.naming(run), given.target.osds,
                            limit_seconds(given.budget), options.probe_engine,
                            given.target.replicas, given.pg_num)
-            self._run = ProbeRun(self._cluster, self._keep, resources, plan, now, self._tools)
+            self._run = self._probe_run(resources, plan, now)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'requested by %s' % given.order.trigger))
         return {**given.preview, 'dry_run': False, 'id': run}

@@ -25,6 +25,7 @@ from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResource
 from .types import BadJob, Counted, JobStep, StepResult
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv
+from .worker.protocol import ALIVE
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ GRACE_SECONDS = 2.0
 SWEEP_SECONDS = 20.0
 #: Seconds after which a cancelled worker is killed: it takes about 10 to clean up.
 CANCEL_SECONDS = 20.0
+#: Interval at which a worker is told that this mgr is still the active one, and the minimum time
+#: without this, in seconds and as a multiple of the interval of the loop, after which it ends: the
+#: worker of an mgr that hangs or was replaced must not load the cluster until its limit.
+ALIVE_SECONDS, SILENCE_SECONDS, SILENCE_INTERVALS = 30.0, 120.0, 4.0
 #: Pause after an attempt that the mons refuse: it doubles from the minimum to the maximum.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 #: Number of OSDs that are loaded at a time, up to which their PGs are looked up one by one.
@@ -66,9 +71,11 @@ class ProbeRun:
 
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
                  resources: RunResources, plan: Optional[RunPlan], now: float,
-                 tools: ToolThread) -> None:
-        """Without a plan, the run only completes the clean-up of an earlier mgr."""
+                 tools: ToolThread, is_active: Callable[[], bool]) -> None:
+        """Without a plan, the run only completes the clean-up of an earlier mgr. `is_active`:
+        whether this mgr still is the active one."""
         self._cluster = cluster
+        self._is_active = is_active
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
         #: PG of the probed OSDs -> its primary, on which the run has placed objects; and pg_num.
@@ -84,8 +91,9 @@ class ProbeRun:
         self._plan = plan
         #: All times are seconds since the run began; only the record and the journal have dates.
         self._elapsed, self._now = Elapsed(now), now
-        #: When the worker must have ended.
-        self._ends_at = 0.0
+        #: When the worker must have ended, and when it has to hear of this mgr.
+        self._ends_at, self._alive_at = 0.0, 0.0
+        self._interval = 0.0
         self._child: Optional[Child] = None
         self._sweeping = False
         #: The worker of this run has removed its objects, or wrote none.
@@ -136,6 +144,7 @@ class ProbeRun:
              interval: float) -> None:
         """`reasons`: why no probe may continue; `interval`: of the loop, in seconds."""
         seconds, self._now = self._elapsed.at(now, interval), now
+        self._interval = interval
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):
@@ -274,6 +283,7 @@ class ProbeRun:
             self._fail(NOT_KEPT)
             return
         self.started, self._ends_at = self._now, now + limit + GRACE_SECONDS
+        self._alive_at = now + ALIVE_SECONDS
         self._start(self._request(RUN, limit, naming))
 
     # ---- Running
@@ -294,7 +304,8 @@ class ProbeRun:
         made = self.resources
         return WorkerRequest(
             made.pool, made.prefix, made.entity, self._manager.key, hosts, mode, conf,
-            steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds, seed=made.run,
+            steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
+            silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval), seed=made.run,
             engine=self._plan.engine if self._plan is not None else 'auto',
             naming=naming, cursor=self._sweeps.cursor)
 
@@ -306,6 +317,9 @@ class ProbeRun:
         status = child.ended(now)
         self._listen(child)
         if status is None:
+            if now >= self._alive_at and self._is_active():
+                child.send(ALIVE)
+                self._alive_at = now + ALIVE_SECONDS
             if self._cancel and self._cancelled_at is None:
                 self._cancelled_at = now
             cancelled_at = self._ends_at if self._cancelled_at is None \

@@ -34,6 +34,8 @@ class WorkerRequest:
     steps: Tuple[JobStep, ...] = ()
     #: Wall time of the whole process, including connecting, prefill and cleaning up.
     limit_seconds: float = 60.0
+    #: Seconds without a line from the sender after which the worker ends; 0: it never does.
+    silence_seconds: float = 0.0
     engine: str = 'auto'
     seed: int = 0
     #: Determines the names of the objects of the steps or of the sweep; None: the steps contain the

@@ -2,8 +2,10 @@
 """Lines of JSON between the worker and the mgr, and the errors that they report.
 
 Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
-{"cancel": reason}, ends the I/O at once. Lines out, by "type": ready, step, progress, result,
-cleaned, error, end.
+{"cancel": reason}, ends the I/O at once. So does silence, if the request limits it: an mgr sends
+ALIVE at intervals, unless it hangs or another mgr has replaced it.
+
+Lines out, by "type": ready, step, progress, result, cleaned, error, end.
 """
 import errno
 import json
@@ -17,8 +19,11 @@ from typing import Any, Optional
 from ...cluster.types import Json
 
 
-#: The reason of a cancellation when standard input is closed.
+#: A line that only shows that the sender still follows the worker.
+ALIVE: Json = {'alive': True}
+#: The reasons of a cancellation when standard input is closed, and when no line comes.
 GONE = 'the process that started the worker has ended'
+SILENT = 'no sign of life from the mgr for %g s'
 STDOUT = 1
 #: Size of one write, to distinguish a slow reader from one that does not read.
 CHUNK_BYTES = 64 << 10
@@ -81,6 +86,7 @@ class Input:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
         self.reason = ''
+        self._heard = threading.Event()
 
     def request(self) -> Json:
         """The first line; a thread reads further ones. Raises ValueError if it is not JSON."""
@@ -90,6 +96,18 @@ class Input:
         threading.Thread(target=self._listen, daemon=True).start()
         return data
 
+    def watch(self, silence_seconds: float, output: Output) -> None:
+        """Cancel, and report an error, after this time without a line."""
+        threading.Thread(target=self._watch, args=(silence_seconds, output), daemon=True).start()
+
+    def _watch(self, silence_seconds: float, output: Output) -> None:
+        while self._heard.wait(silence_seconds):
+            self._heard.clear()
+        if not self.cancelled.is_set():
+            reason = SILENT % silence_seconds
+            output.error(errno.ETIMEDOUT, reason)
+            self.cancel(reason)
+
     def cancel(self, reason: str) -> None:
         """The first reason is kept."""
         if not self.cancelled.is_set():
@@ -98,6 +116,7 @@ class Input:
 
     def _listen(self) -> None:
         for line in sys.stdin:
+            self._heard.set()
             reason = _cancel_reason(line)
             if reason is not None:
                 self.cancel(reason)

@@ -359,6 +359,8 @@ def main() -> None:
     try:
         request = request_from_json(commands.request())
         _bound(output, request.limit_seconds)
+        if request.silence_seconds:
+            commands.watch(request.silence_seconds, output)
         state = Work(request, output, commands, began).run()
     except Cancelled:
         state = 'cancelled'

@@ -11,6 +11,7 @@ from perfguard.options import Options
 from perfguard.probe import run as proberun
 from perfguard.probe.placement import all_names, named
 from perfguard.probe.types import NAMESPACE
+from perfguard.probe.worker.protocol import ALIVE
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 
 from . import probe_runs
@@ -178,12 +179,17 @@ class FakeWorker:
         self.status: Optional[int] = None
         self.last_words = 'the worker was killed by SIGKILL'
         self.cancelled = False
+        #: Lines that show that the mgr is active.
+        self.alive = 0
         self.request: Optional[WorkerRequest] = None
         self._life: Optional[Iterator[List[Any]]] = None
 
     def send(self, document: Mapping[str, Any]) -> None:
         if 'cancel' in document:
             self.cancelled = True
+            return
+        if document == ALIVE:
+            self.alive += 1
             return
         self.request = request_from_json(json.loads(json.dumps(document)))
         assert self.cluster.users[self.request.entity] == self.request.key

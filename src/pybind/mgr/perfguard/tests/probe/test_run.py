@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run of a probe: with any failure, it leaves nothing behind and touches nothing of others."""
+from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
@@ -8,6 +9,7 @@ from perfguard.cluster.types import ANSWER_SECONDS, Pool
 from perfguard.errors import Refused
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.probe.resources import CHECK, own_pool
+from perfguard.store import OWNER
 
 from ..fakes.cluster import Crash, FakeView
 from ..fakes.probe_cluster import (COMMANDS, FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster,
@@ -600,3 +602,19 @@ def test_the_worker_gets_the_key_on_its_standard_input_only() -> None:
     assert worker.request is not None and worker.request.key == 'K'
     assert not any('K' == value for value in driver.kv.data.values())
     assert '"K"' not in ''.join(driver.kv.data.values())
+
+
+def test_a_worker_hears_of_its_mgr_while_that_is_the_active_one() -> None:
+    """It ends without: a replaced mgr must not let a probe load the cluster until its limit."""
+    driver = begun(replace(IN_POOL, words={**WORDS, 'runtime': '200'}), 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    worker: FakeWorker = driver.cluster.workers[0]
+    assert worker.request is not None and worker.request.silence_seconds >= 120.0
+    driver.run(31)
+    assert worker.alive == 1
+    driver.run(31)
+    assert worker.alive == 2
+    # Another mgr has become active; this one has nothing to write, and so does not notice.
+    driver.kv.data[OWNER] = '4099 1.0'
+    driver.run(31)
+    assert worker.alive == 2

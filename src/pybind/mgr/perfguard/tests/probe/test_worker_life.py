@@ -3,20 +3,24 @@
 import errno
 import importlib
 import json
+import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
+import time
 import types
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
+import perfguard
 from perfguard import VERSION
 from perfguard.cluster.types import Json
 from perfguard.probe.types import Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest, SWEEP, request_to_json
-from perfguard.probe.worker.protocol import Cancelled, Input, Failed
+from perfguard.probe.worker.protocol import ALIVE, Cancelled, Input, Failed
 
 from .test_worker import FakeIoctx
 
@@ -391,6 +395,38 @@ def test_a_line_that_is_no_json_is_a_bad_request(
     with monkeypatch.context() as patch:
         patch.setattr(worker.work, 'request_from_json', lambda document: request(None))
         assert life({})[1].of('error')[0]['errno'] == -errno.EINVAL
+
+
+#: A worker whose cluster does not answer.
+HANGS = """
+import sys, time, types
+sys.path.insert(0, %r)
+rados = sys.modules['rados'] = types.ModuleType('rados')
+rados.Error, rados.Rados = OSError, lambda **arguments: time.sleep(60)
+from perfguard.probe.worker.work import main
+main()
+"""
+MGR = os.path.dirname(os.path.dirname(perfguard.__file__))
+
+
+@pytest.mark.parametrize('lives', [False, True])
+def test_it_ends_when_it_hears_nothing_of_the_mgr(lives: bool) -> None:
+    """The mgr hangs, or another one has replaced it: nobody else ends its worker."""
+    sent = request_to_json(request(silence_seconds=1.0))
+    with subprocess.Popen([sys.executable, '-c', HANGS % MGR], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdin is not None and one.stdout is not None
+        print(json.dumps(sent), file=one.stdin, flush=True)
+        begin = time.monotonic()
+        while lives and time.monotonic() < begin + 3.0:
+            print(json.dumps(ALIVE), file=one.stdin, flush=True)
+            time.sleep(0.2)
+            assert one.poll() is None
+        assert one.wait(10.0) == 0
+        told = [json.loads(line) for line in one.stdout]
+    assert told == [{'type': 'error', 'errno': -errno.ETIMEDOUT,
+                     'message': 'no sign of life from the mgr for 1 s'},
+                    {'type': 'end', 'state': 'cancelled'}]
 
 
 def test_sigterm_cancels_in_a_thread_of_its_own(
