@@ -3,6 +3,7 @@
 import errno
 import gc
 import json
+import time
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
@@ -824,6 +825,23 @@ def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(driver.loop.rebalance, 'carry_out', slow)
     driver.order('drain', 'h3', dry_run=True)
     assert clock[0] == 24.0 and driver.loop._rest() == loop.REST_SECONDS
+
+
+@pytest.mark.parametrize('ordered, least, most', [
+    (False, 2.0, 60.0), (True, 0.4, 1.5)])
+def test_an_order_shortens_a_long_rest(ordered: bool, least: float, most: float) -> None:
+    """With 10,000 OSDs a rest was longer than the patience of a command."""
+    driver = Driver(options=replace(OPTIONS, loop_interval=2.0))
+    driver.loop._turn_seconds = 0.2
+    with futures.ThreadPoolExecutor() as pool:
+        begin = time.monotonic()
+        if ordered:
+            answer = pool.submit(driver.loop.ask, Order('export', dry_run=True))
+        driver.loop.wait()
+        assert least <= time.monotonic() - begin < most
+        driver.turn()
+        if ordered:
+            assert answer.result(10.0)
 
 
 def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
