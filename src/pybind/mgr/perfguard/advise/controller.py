@@ -102,7 +102,8 @@ class Advising:
     def carry_out(self, order: AdviseOrder, seen: Observation, view: View, campaign: bool,
                   untrimmed: Optional[int]) -> Json:
         if order.verb == 'advise':
-            self._due = seen.now
+            if self._read is None:
+                self._due = seen.now
             self.turn(seen, view, campaign, untrimmed)
         else:
             self._mute(order)

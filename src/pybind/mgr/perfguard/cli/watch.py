@@ -59,8 +59,7 @@ class WatchCommands(Handlers):
     @reads('perfguard advise', advice.plain)
     def advise(self, refresh: bool = False) -> Json:
         """List settings and devices that cost performance, with reason, command and source"""
-        return self.loop.ask(AdviseOrder('advise')) if refresh \
-            else advice.to_json(self.loop.advice())
+        return self.loop.advise() if refresh else advice.to_json(self.loop.advice())
 
     @reads('perfguard advise expect', probe_tables.expected)
     def advise_expect(self) -> Json:

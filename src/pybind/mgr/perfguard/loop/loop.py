@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Callable, List, Optional, Sequence, Union
 
-from ..advise.report import Advice
+from ..advise.report import FRESH_SECONDS, Advice, AdviseOrder, to_json as advice_json
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json
@@ -122,6 +122,13 @@ class Loop:
     def advice(self) -> Advice:
         """The last result of `perfguard advise`."""
         return self.jobs.advising.advice
+
+    def advise(self) -> Json:
+        """`perfguard advise --refresh`: readers may repeat it all the time."""
+        advice = self.advice()
+        if 0.0 <= self._clock() - advice.time < FRESH_SECONDS:
+            return advice_json(advice)
+        return self.ask(AdviseOrder('advise'))
 
     def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """Points of "cluster", "osd.N" or a pool; None: unknown name."""

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The advice as the loop works it out, and as commands show and mute it."""
+from concurrent import futures
 from dataclasses import replace
 from typing import Any, List
 
 import pytest
 
 from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, PATIENCE_SECONDS
-from perfguard.advise.report import AdviseOrder, plain, to_json
+from perfguard.advise.report import FRESH_SECONDS, AdviseOrder, plain, to_json
 from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
 from perfguard.errors import Refused
 
@@ -56,6 +57,20 @@ def test_it_looks_at_once_when_it_is_asked(driver: Driver) -> None:
     assert [row['code'] for row in answer['findings']] == codes(driver) == ['BALANCER_OFF']
     driver.cluster.inventory_ = Inventory()
     assert order(driver, 'advise')['findings'] == []
+
+
+def test_it_is_not_examined_again_and_again(driver: Driver) -> None:
+    """Readers may order it all the time."""
+    order(driver, 'advise')
+    driver.cluster.inventory_ = Inventory()
+    driver.cluster.tick(FRESH_SECONDS / 2)
+    assert [row['code'] for row in driver.loop.advise()['findings']] == ['BALANCER_OFF']
+    driver.cluster.tick(FRESH_SECONDS / 2)
+    with futures.ThreadPoolExecutor() as pool:
+        answer = pool.submit(driver.loop.advise)
+        while not answer.done():
+            driver.loop.turn()
+    assert answer.result()['findings'] == []
 
 
 def test_muted_codes_survive_a_failover(driver: Driver) -> None:
