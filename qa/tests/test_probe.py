@@ -374,7 +374,7 @@ def test_cancel_and_rm(probes: Probes) -> None:
     probes.wait_state(run, 'running')
     assert probes.guard.get('probe cancel', run=run)['message'] == 'stopping'
     found = probes.wait_state(run, 'cancelled')
-    assert found['messages'] == ['cancelled by command']
+    assert found['messages'] == ['by command']
     probes.refused('probe cancel', errno.EINVAL, 'is not active', run=run)
     probes.refused('probe baseline set', errno.EINVAL, 'cancelled', run=run)
     assert probes.guard.get('probe rm', run=run)['message'] == 'forgotten'

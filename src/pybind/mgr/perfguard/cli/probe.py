@@ -81,8 +81,8 @@ class ProbeCommands(Handlers):
         return self.loop.probed().listing()
 
     @reads('perfguard probe show', probe_tables.details)
-    def probe_show(self, run: int) -> Json:
-        """Show the results of a probe; with --format json in fio's layout"""
+    def probe_show(self, run: Optional[int] = None) -> Json:
+        """Show the results of a probe, by default the last; with --format json in fio's layout"""
         return self.loop.probed().details(run)
 
     @writes('perfguard probe cancel', probe_tables.message)

@@ -28,7 +28,7 @@ from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId,
 from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Retention,
                       RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
                       setting_of)
-from .report import ActiveProbe, Probed, Verdicts, unknown
+from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
@@ -120,7 +120,7 @@ class Probing:
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
         self._layouts: Mapping[str, Layout] = {}
-        self._verdicts = Verdicts()
+        self._caches = Caches()
         #: When the installed version was last read.
         self._version_read = float('-inf')
         #: For `status`.
@@ -352,7 +352,7 @@ class Probing:
         if self._run.state == CLEANING:
             raise Refused(errno.EBUSY, 'probe %d has ended and is cleaning up (%s)'
                           % (record.id, self._run.text))
-        self._run.end(CANCELLED, 'cancelled by command')
+        self._run.end(CANCELLED, 'by command')
         return 'stopping'
 
     def _abandon(self, record: RunRecord, now: float) -> str:
@@ -585,7 +585,7 @@ class Probing:
             records=tuple(self._history.all()), running=record,
             schedules=settings.schedules, refused=dict(self._attempts.reasons),
             baselines=settings.baselines, regressions=settings.regressions,
-            places=self._places, layouts=self._layouts, verdicts=self._verdicts)
+            places=self._places, layouts=self._layouts, caches=self._caches)
 
     def _update_places(self, seen: Observation) -> None:
         """Only if the OSDMap or CRUSH has changed: this considers each OSD for each pool."""

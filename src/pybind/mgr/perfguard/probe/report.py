@@ -2,41 +2,55 @@
 """The probes as commands show them: the state at the end of a turn, and reports based on it."""
 import errno
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Callable, Dict, Generic, Hashable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple, TypeVar)
 
 from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
-from .compare import (Interference, NothingInCommon, Rank, compare, interference,
+from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank)
 from .curve import NoCurve, NoScaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
-from .records import RunRecord
+from .records import ABORTED, CANCELLED, FAILED, RunRecord
 from .settings import Baselines, Regression, Schedule, schedule_to_json
 
-#: More than any history that is shown at a time.
-MOST_VERDICTS = 1000
+#: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
+#: has hundreds of lines.
+MOST_VERDICTS, MOST_COMPARISONS = 1000, 20
+
+Result = TypeVar('Result')
 
 
-class Verdicts:
-    """A cache of verdicts: records do not change, and each viewer of the page requests twenty of
-    them every few seconds. For any thread."""
+class Results(Generic[Result]):
+    """A cache of results of records, which do not change: each viewer of the page requests twenty
+    verdicts every few seconds, and a comparison takes up to 2 s of CPU. For any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: Ids -> records, what else the result depends on, and the result.
+        self._known: Dict[Tuple[int, ...], Tuple[Tuple[RunRecord, ...], Hashable, Result]] = {}
+
+    def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
+           compute: Callable[[], Result]) -> Result:
+        ids = tuple(record.id for record in records)
+        known = self._known.get(ids)
+        if known is None or known[1] != basis or any(
+                old is not new for old, new in zip(known[0], records)):
+            known = records, basis, compute()
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[ids] = known
+        return known[2]
+
+
+class Caches:
+    """Shared by the states of all turns."""
 
     def __init__(self) -> None:
-        #: Run -> its record, what else the verdict depends on, and the verdict.
-        self._known: Dict[int, Tuple[RunRecord, Tuple[str, Layout], str]] = {}
-
-    def of(self, record: RunRecord, device_class: str, layout: Layout) -> str:
-        """Compared with the expected results of the device class, in one word."""
-        basis = device_class, layout
-        known = self._known.get(record.id)
-        if known is None or known[0] is not record or known[1] != basis:
-            known = record, basis, _verdict(record, device_class, layout)
-            if len(self._known) >= MOST_VERDICTS:
-                self._known.clear()
-            self._known[record.id] = known
-        return known[2]
+        self.verdicts: Results[str] = Results(MOST_VERDICTS)
+        self.comparisons: Results[RunComparison] = Results(MOST_COMPARISONS)
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
@@ -75,8 +89,7 @@ class Probed:
     places: Mapping[int, OsdPlace] = field(default_factory=dict)
     #: Pool -> how its I/O is distributed.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
-    #: Shared by the states of all turns.
-    verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
+    caches: Caches = field(default_factory=Caches, compare=False)
 
     def known(self, run: int) -> RunRecord:
         """Raises Refused if there is no such run."""
@@ -84,6 +97,12 @@ class Probed:
             if record.id == run:
                 return record
         raise unknown(run)
+
+    def _last(self) -> RunRecord:
+        records = self._all()
+        if not records:
+            raise Refused(errno.ENOENT, 'no probes')
+        return records[-1]
 
     def _all(self) -> List[RunRecord]:
         return [*self.records, *([self.running] if self.running is not None else [])]
@@ -106,9 +125,9 @@ class Probed:
                 'verdict': self._verdict(record),
                 'message': record.messages[0] if record.messages else ''}
 
-    def details(self, run: int) -> Json:
-        """fio's JSON with perfguard's findings."""
-        record = self.known(run)
+    def details(self, run: Optional[int]) -> Json:
+        """fio's JSON with perfguard's findings; without a number, of the last run."""
+        record = self._last() if run is None else self.known(run)
         expected = [each._asdict() for each in expect(record, self._device_class(record),
                                                       self._layout(record))]
         ranks = rank(record, self.places) if len(record.target.osds) > 1 else ()
@@ -131,10 +150,14 @@ class Probed:
         return found
 
     def _verdict(self, record: RunRecord) -> str:
-        """In one word: compared with the baseline, else with the device class."""
+        """Why it was not completed; else compared with the baseline or the device class."""
+        if record.state in (ABORTED, CANCELLED, FAILED):
+            return ': '.join((record.state, *record.messages[:1]))
         if any(each.run == record.id for each in self.regressions):
             return 'slower than its baseline'
-        return self.verdicts.of(record, self._device_class(record), self._layout(record))
+        device_class, layout = self._device_class(record), self._layout(record)
+        return self.caches.verdicts.of((record,), (device_class, layout),
+                                       lambda: _verdict(record, device_class, layout))
 
     def _device_class(self, record: RunRecord) -> str:
         """Of all OSDs that took part; '' if they differ."""
@@ -147,8 +170,9 @@ class Probed:
         return self.layouts.get(record.target.pool, own)
 
     def compared(self, before: int, after: int) -> Json:
+        records = self.known(before), self.known(after)
         try:
-            found = compare(self.known(before), self.known(after))
+            found = self.caches.comparisons.of(records, None, lambda: compare(*records))
         except NothingInCommon as error:
             raise Refused(errno.EINVAL, str(error)) from error
         return {'before': before, 'after': after, 'verdict': found.verdict,

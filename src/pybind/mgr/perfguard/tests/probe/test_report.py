@@ -10,9 +10,10 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.errors import Refused
 from perfguard.probe import report as probed_module, tables
+from perfguard.probe.compare import compare
 from perfguard.probe.expectations import Layout, expect
-from perfguard.probe.records import DONE, FAILED, RunRecord
-from perfguard.probe.report import Probed, Verdicts
+from perfguard.probe.records import ABORTED, DONE, FAILED, RunRecord
+from perfguard.probe.report import Caches, Probed, Results
 from perfguard.probe.settings import Baselines, Regression, schedule_of
 from perfguard.probe.tables import runs
 from perfguard.probe.types import Counted, Job, JobStep, StepResult, Stream, Target
@@ -55,7 +56,7 @@ def test_the_list() -> None:
     assert [row['id'] for row in rows.values() if row['baseline']] == [1]
     assert rows[1]['verdict'] == 'as expected'
     assert rows[2]['verdict'] == 'slower than its baseline'
-    assert rows[4]['message'] == 'no connection' and rows[4]['verdict'] == 'no expectation'
+    assert rows[4]['message'] == 'no connection' and rows[4]['verdict'] == 'failed: no connection'
     assert rows[5]['message'] == 'step 1 of 6' and rows[5]['state'] == 'running'
     text = runs(PROBED.listing())
     assert 'slower than its baseline' in text and 'pool:rbd' in text
@@ -152,22 +153,48 @@ def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.Monkey
         return expect(record, *args)
 
     monkeypatch.setattr(probed_module, 'expect', counted)
-    probed = replace(PROBED, verdicts=Verdicts())
+    probed = replace(PROBED, caches=Caches())
     first = probed.listing()
     assert probed.listing() == first
-    assert sorted(worked_out) == [1, 3, 4, 5]
+    assert sorted(worked_out) == [1, 3, 5]
     # Other OSDs, or another active run, are judged anew.
     other = {osd: place._replace(device_class='hdd') for osd, place in PLACES.items()}
     rows = {row['id']: row['verdict'] for row in replace(probed, places=other).listing()['probes']}
-    assert rows[1] == 'above' and len(worked_out) == 8
+    assert rows[1] == 'above' and len(worked_out) == 6
 
 
-def test_verdicts_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probed_module, 'MOST_VERDICTS', 3)
-    verdicts = Verdicts()
+def test_results_take_no_more_memory() -> None:
+    results: Results[int] = Results(3)
     for run in range(10):
-        assert verdicts.of(record(run, 2000), 'ssd', Layout(8, 3)) == 'as expected'
-    assert len(verdicts._known) <= 3
+        assert results.of((record(run),), None, lambda: run) == run
+    assert len(results._known) <= 3
+
+
+def test_two_runs_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many OSDs that takes seconds of CPU, and readers may ask for it all the time."""
+    compared: List[int] = []
+
+    def counted(before: RunRecord, after: RunRecord) -> Any:
+        compared.append(after.id)
+        return compare(before, after)
+
+    monkeypatch.setattr(probed_module, 'compare', counted)
+    probed = replace(PROBED, caches=Caches())
+    assert probed.compared(1, 2) == replace(probed, running=None).compared(1, 2)
+    assert probed.compared(2, 1)['verdict'] == 'faster'
+    assert compared == [2, 1]
+
+
+def test_the_last_probe_is_shown_without_a_number() -> None:
+    assert PROBED.details(None) == PROBED.details(5)
+    with pytest.raises(Refused, match='no probes'):
+        Probed().details(None)
+
+
+def test_a_probe_that_a_campaign_ends_has_no_other_verdict() -> None:
+    aborted = record(6, 200000, state=ABORTED, messages=('a campaign began',))
+    assert Probed(records=(aborted,), layouts={'rbd': Layout(8, 3)}).details(6)['verdict'] \
+        == 'aborted: a campaign began'
 
 
 def test_what_is_expected_beside_what_was_measured() -> None:
