@@ -203,7 +203,8 @@ def test_dry_run(probes: Probes) -> None:
 def test_own_pool(probes: Probes) -> None:
     """One at a time; seen while it runs, with a user that reaches no more than its own objects."""
     cluster = probes.cluster
-    run = probes.begin(rw='randwrite', **{**SHORT, 'runtime': '4', 'iodepth': '4'})
+    # `ceph -s` takes some seconds on a busy machine.
+    run = probes.begin(rw='randwrite', **{**SHORT, 'runtime': '12', 'iodepth': '4'})
     probes.wait_state(run, 'running')
     pool, user = PREFIX + str(run), 'client.' + PREFIX + str(run)
     assert pool in {each['pool_name'] for each in cluster.osd_dump()['pools']}
