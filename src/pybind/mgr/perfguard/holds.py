@@ -6,15 +6,24 @@ is sent. The command is sent again until the cluster shows its value. A value th
 two, and every change after the cluster has shown ours, was made outside perfguard: it is left
 alone, also when other settings are given back. Values are text; None: not set.
 """
+import enum
 import shlex
-from dataclasses import asdict, dataclass, replace
-from typing import Iterable, NamedTuple, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import FrozenSet, NamedTuple, Optional, Tuple
 
 from .cluster.types import Command, Json
 
 
+class Owner(enum.Enum):
+    """The part of perfguard that has borrowed a setting."""
+    CAMPAIGN = 'campaign'
+    MITIGATION = 'mitigation'
+    PROBE = 'probe'
+
+
 @dataclass(frozen=True)
 class Row:
+    owner: Owner
     what: str
     #: The value that was found (None: not set), and the value that perfguard has put.
     found: Optional[str]
@@ -23,6 +32,23 @@ class Row:
     since: float
     #: The Ceph command that restores it.
     restore: str
+    #: The name of a flag or option; '' for what only one part can borrow.
+    name: str = ''
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Everything that perfguard has borrowed from the cluster.
+
+    Each owner journals its part together with its state, before it sends a command. A setting has
+    one owner: a second one would take the value of the first for that of the operator, and put it
+    back when the first has long returned the setting.
+    """
+    rows: Tuple[Row, ...] = ()
+
+    def taken(self, owner: Owner) -> FrozenSet[str]:
+        """The flags and options that other parts than this one have borrowed."""
+        return frozenset(row.name for row in self.rows if row.owner is not owner)
 
 
 def shell(command: Command) -> str:
@@ -32,8 +58,9 @@ def shell(command: Command) -> str:
     return ' '.join(['ceph', str(command['prefix']), *words])
 
 
-def to_json(rows: Iterable[Row]) -> Json:
-    return {'held': [asdict(row) for row in rows]}
+def to_json(ledger: Ledger) -> Json:
+    return {'held': [{'what': row.what, 'found': row.found, 'put': row.put, 'since': row.since,
+                      'restore': row.restore} for row in ledger.rows]}
 
 
 def same_value(one: Optional[str], other: Optional[str]) -> bool:

@@ -39,8 +39,9 @@ class Settings:
     balancer_busy: bool = False
     #: Flags that others have ordered to set, perhaps while perfguard had them set.
     ordered_flags: AbstractSet[str] = frozenset()
-    #: Flags that the mitigation has set, or is setting: the OSDMap may not show them yet.
-    mitigation_flags: FrozenSet[str] = frozenset()
+    #: Flags and options that other parts of perfguard have borrowed: the cluster may not show them
+    #: yet.
+    taken: FrozenSet[str] = frozenset()
 
     @property
     def balancer_stored(self) -> Optional[str]:
@@ -147,8 +148,6 @@ class Observation:
     #: From the mitigation: why nothing may be released, and PGs in flight to pin back.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
-    #: Options of the OSDs that the mitigation has set.
-    own_options: FrozenSet[str] = frozenset()
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.
     schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0

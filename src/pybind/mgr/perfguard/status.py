@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from .cluster.evacuation import Evacuation, by_osd
 from .cluster.types import Json, OsdMap, Signals
 from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
-from .holds import Row
+from .holds import Ledger
 from .mitigation.controller import Mitigated
 from .mitigation.report import listing_json
 from .observation import Observation
@@ -61,7 +61,7 @@ class Published:
     #: As in the store.
     events: Tuple[Json, ...] = ()
     #: Borrowed settings.
-    held: Tuple[Row, ...] = ()
+    ledger: Ledger = Ledger()
     #: When the turn ended, in seconds since the epoch (0.0: none yet), and seconds after which the
     #: next one is late.
     turned: float = 0.0

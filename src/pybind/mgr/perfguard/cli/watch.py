@@ -54,7 +54,7 @@ class WatchCommands(Handlers):
     @reads('perfguard held', tables.held)
     def held(self) -> Json:
         """List every borrowed setting, with the command that restores it by hand"""
-        return held_to_json(self._ready().held)
+        return held_to_json(self._ready().ledger)
 
     @reads('perfguard advise', advice.plain)
     def advise(self, refresh: bool = False) -> Json:

@@ -152,7 +152,7 @@ class Answering:
             self._note(Event('request', 'shutdown', '; '.join(found)))
             jobs.shutdown.begin(seen.now)
             self.shut_down_further(seen)
-        return {**held_to_json(jobs.held(seen.osdmap)), 'safe': jobs.shutdown.done,
+        return {**held_to_json(jobs.ledger(seen.osdmap)), 'safe': jobs.shutdown.done,
                 'message': jobs.shutdown.remarks[0]}
 
     def shut_down_further(self, seen: Observation) -> None:

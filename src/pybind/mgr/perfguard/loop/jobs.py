@@ -8,7 +8,7 @@ from ..cluster.ports import Cluster
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdMap
 from ..events import Event
-from ..holds import Row
+from ..holds import Ledger
 from ..mitigation.controller import Mitigating
 from ..mitigation.rescuing import Rescuing
 from ..options import Options
@@ -122,10 +122,10 @@ class Jobs:
         signals = self.watching.watched.signals
         return None if signals is None else signals.untrimmed_osdmaps
 
-    def held(self, osdmap: OsdMap) -> List[Row]:
+    def ledger(self, osdmap: OsdMap) -> Ledger:
         """Everything that is borrowed from the cluster."""
-        return self.rebalance.held(osdmap) + self.mitigating.held + self.rescuing.held \
-            + self.probing.held
+        return Ledger((*self.rebalance.held(osdmap), *self.mitigating.held, *self.rescuing.held,
+                       *self.probing.held))
 
     @property
     def remarks(self) -> List[str]:

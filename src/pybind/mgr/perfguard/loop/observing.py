@@ -7,6 +7,7 @@ from ..cluster.crush import CrushRules
 from ..cluster.evacuation import Evacuation, evacuated
 from ..cluster.ports import Cluster, View
 from ..cluster.types import OsdSet
+from ..holds import Owner
 from ..mitigation.controller import with_mitigation
 from ..observation import Observation, Settings
 from ..options import Options
@@ -88,7 +89,9 @@ class Observing:
 
     def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:
         jobs = self._jobs
-        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options)
+        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options,
+                             jobs.ledger(seen.osdmap).taken(Owner.MITIGATION))
         jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
                            jobs.shutdown.ordered)
-        return with_mitigation(seen, jobs.mitigating.mitigated)
+        settings = replace(seen.settings, taken=jobs.ledger(seen.osdmap).taken(Owner.CAMPAIGN))
+        return with_mitigation(replace(seen, settings=settings), jobs.mitigating.mitigated)

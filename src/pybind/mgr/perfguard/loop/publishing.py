@@ -88,7 +88,7 @@ class Publishing:
             status=status_of(seen, campaign, checks, watched, mitigated, jobs.probing.status(),
                              turn_seconds, remarks),
             rebalanced=rebalanced, watched=watched, mitigated=mitigated,
-            held=tuple(jobs.held(seen.osdmap)), events=self.events.all(), turned=seen.now,
+            ledger=jobs.ledger(seen.osdmap), events=self.events.all(), turned=seen.now,
             stale_after=stale_after)
         with self._lock:
             self.published = self._expected(published, seen.now)

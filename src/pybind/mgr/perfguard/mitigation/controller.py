@@ -10,7 +10,7 @@ from ..codec import encode
 from ..errors import Reason, Refused
 from ..events import Event
 from ..holds import Row, same_value
-from ..observation import OSD_OPTION, Observation
+from ..observation import Observation
 from ..options import Options
 from ..rebalance.copying import QUEUE, some_osds
 from ..rebalance.types import RELEASING_PHASES, Campaign, Phase
@@ -22,7 +22,7 @@ from .evidence import evidence, futile, mixed_osds, untouched_pools
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
-                    Put, Revert, Rung, SettingKind, StepStage, active, own_flags, own_options)
+                    Put, Revert, Rung, SettingKind, StepStage, active)
 
 #: The document in the store.
 DOCUMENT = 'mitigation'
@@ -45,10 +45,6 @@ class Mitigated:
     stops: Tuple[Reason, ...] = ()
     #: PGs in flight that the campaign must pin back.
     pin_back: FrozenSet[str] = frozenset()
-    #: Flags that the mitigation has set.
-    own_flags: FrozenSet[str] = frozenset()
-    #: Options of the OSDs that the mitigation has set.
-    own_options: FrozenSet[str] = frozenset()
     reasons: Tuple[Reason, ...] = ()
     #: Stages of the rungs that are listed, by id.
     stages: Mapping[int, StepStage] = field(default_factory=dict)
@@ -57,9 +53,7 @@ class Mitigated:
 
 def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
     """The observation for the campaign."""
-    settings = replace(seen.settings, mitigation_flags=mitigated.own_flags)
-    return replace(seen, settings=settings, stops=mitigated.stops, pin_back=mitigated.pin_back,
-                   own_options=mitigated.own_options)
+    return replace(seen, stops=mitigated.stops, pin_back=mitigated.pin_back)
 
 
 class Mitigating:
@@ -139,7 +133,9 @@ class Mitigating:
     # ---- Turn
 
     def turn(self, observed: Observation, view: View, watched: Watched,
-             campaign: Optional[Campaign], options: Options) -> None:
+             campaign: Optional[Campaign], options: Options,
+             taken: FrozenSet[str] = frozenset()) -> None:
+        """`taken`: flags and options that other parts of perfguard have borrowed."""
         now, signals, osdmap = observed.now, observed.signals, observed.osdmap
         # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
@@ -159,7 +155,7 @@ class Mitigating:
             self._save(self._state)
             self.mitigated = self._published(now, found, campaign, policy)
             return
-        seen = self._seen(observed, watched, campaign, policy)
+        seen = replace(self._seen(observed, watched, campaign, policy), taken=taken)
         decision = ladder.decide(self._state, found, seen, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
@@ -206,11 +202,6 @@ class Mitigating:
             unread=_unread(watched),
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
-            paced=frozenset() if campaign is None or not campaign.open else frozenset(
-                name[len(OSD_OPTION):] for name in campaign.holds.mon
-                if name.startswith(OSD_OPTION)),
-            campaign_flag=campaign is not None and running
-            and campaign.holds.flag is not None,
             campaign_still=campaign is not None and running
             and (campaign.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
@@ -320,7 +311,6 @@ class Mitigating:
             pin_back=frozenset(pgid for step in state.steps
                                if step.rung is Rung.PIN_BACK and step.stage is StepStage.HELD
                                for pgid in step.pgs),
-            own_flags=own_flags(state), own_options=own_options(state),
             reasons=report.reasons(state),
             stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))

@@ -366,7 +366,7 @@ def _up(draft: _Draft) -> None:
 def _take_norebalance(draft: _Draft, why: str) -> bool:
     seen = draft.seen
     if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
-            or NOREBALANCE in seen.flags or seen.campaign_flag):
+            or NOREBALANCE in seen.flags | seen.taken):
         return False
     _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
         Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set'),)))
@@ -400,7 +400,7 @@ def _take_slow(draft: _Draft, why: str) -> bool:
     if seen.schedulers is None or seen.config is None:
         draft.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
         return False
-    plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.paced)
+    plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.taken)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is already as slow as perfguard makes it',)
     _taken(draft, draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))

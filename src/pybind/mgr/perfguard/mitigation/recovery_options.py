@@ -36,10 +36,10 @@ class RecoveryPlan:
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
-                  paced: AbstractSet[str] = frozenset()) -> RecoveryPlan:
+                  taken: AbstractSet[str] = frozenset()) -> RecoveryPlan:
     """The options to set, given the configuration database and the schedulers that OSDs use.
 
-    `paced`: options that the campaign has borrowed to slow the copying; they are left to it.
+    `taken`: options that the campaign has borrowed to slow the copying; they are left to it.
     """
     settings: List[Setting] = []
     remarks: List[str] = []
@@ -68,8 +68,8 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
     remarks += ['%s is set by the campaign and remains unchanged' % name
-                for name in sorted({setting.name for setting in settings} & paced)]
-    return RecoveryPlan(tuple(each for each in settings if each.name not in paced), tuple(remarks))
+                for name in sorted({setting.name for setting in settings} & taken)]
+    return RecoveryPlan(tuple(each for each in settings if each.name not in taken), tuple(remarks))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:

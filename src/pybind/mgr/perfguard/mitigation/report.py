@@ -5,7 +5,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import Json
 from ..errors import Code, Reason, texts
-from ..holds import Row, shell
+from ..holds import Owner, Row, shell
 from .recovery_options import command_of
 from .types import LadderStep, MitigationState, Put, Rung, Setting, SettingKind, StepStage, active
 
@@ -65,8 +65,8 @@ def _setting(setting: Setting) -> Json:
 
 
 def mitigation_rows(state: MitigationState) -> List[Row]:
-    return [Row(setting.text(), setting.found, setting.put, step.since,
-                shell(command_of(Put(setting, setting.found))))
+    return [Row(Owner.MITIGATION, setting.text(), setting.found, setting.put, step.since,
+                shell(command_of(Put(setting, setting.found))), setting.name)
             for step in active(state) for setting in step.settings if not setting.done]
 
 

@@ -7,7 +7,7 @@ from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
 from ..codec import encode
 from ..events import Event
-from ..holds import Row
+from ..holds import Owner, Row
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.requests import unfit
@@ -88,11 +88,12 @@ class Rescuing:
     @property
     def held(self) -> List[Row]:
         """Upmaps in force, with the command that removes each."""
-        return [Row('upmap of PG ' + pgid, str(list(each.before.items)), str(list(
-            each.entry.items)), each.since, '; '.join(
-                as_line(command) for command in entry_commands(pgid, each.entry, each.before)))
-            for pgid, each in sorted(self._rescues.items())
-            if not each.lapsed and pgid not in self._pinned]
+        return [Row(Owner.MITIGATION, 'upmap of PG ' + pgid, str(list(each.before.items)),
+                    str(list(each.entry.items)), each.since,
+                    '; '.join(as_line(command)
+                              for command in entry_commands(pgid, each.entry, each.before)))
+                for pgid, each in sorted(self._rescues.items())
+                if not each.lapsed and pgid not in self._pinned]
 
     def turn(self, seen: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:

@@ -180,11 +180,10 @@ class LadderView:
     in_flight: FrozenSet[str] = frozenset()
     #: States of these PGs; None: not asked yet.
     pg_states: Optional[Mapping[str, str]] = None
-    #: The campaign has set norebalance; it needs all PGs to stand still.
-    campaign_flag: bool = False
+    #: The campaign needs all PGs to stand still.
     campaign_still: bool = False
-    #: Options of OSDs that the campaign has borrowed to slow the copying.
-    paced: FrozenSet[str] = frozenset()
+    #: Flags and options that other parts of perfguard have borrowed.
+    taken: FrozenSet[str] = frozenset()
     #: Slow OSDs whose clients would read from OSDs of another device class; see
     #: evidence.mixed_osds.
     mixed: FrozenSet[int] = frozenset()
@@ -233,22 +232,6 @@ class LadderDecision:
 def active(state: MitigationState) -> Tuple[LadderStep, ...]:
     """The steps that affect the cluster, or may."""
     return tuple(step for step in state.steps if step.stage in (StepStage.HELD, StepStage.UNDOING))
-
-
-def own_options(state: MitigationState) -> FrozenSet[str]:
-    """Options of the OSDs that the mitigation has set in the configuration database."""
-    return frozenset(setting.name for step in state.steps
-                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
-                     for setting in step.settings
-                     if setting.kind is SettingKind.CONFIG and not setting.done)
-
-
-def own_flags(state: MitigationState) -> FrozenSet[str]:
-    """Flags that the mitigation has set, including those that the OSDMap does not show yet."""
-    return frozenset(setting.name for step in state.steps
-                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
-                     for setting in step.settings
-                     if setting.kind is SettingKind.FLAG and not setting.done)
 
 
 @dataclass(frozen=True)

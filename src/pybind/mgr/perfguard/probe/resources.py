@@ -9,12 +9,13 @@ import json
 import random
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
 from ..errors import HealthChecks, PerfguardError, warning
-from ..holds import Held, Row, give_back, shell
+from ..holds import Held, Owner, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PREFIX
@@ -197,15 +198,16 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
     """Of the probe that runs or cleans up."""
     if resources is None:
         return []
-    rows = [Row('%s of the mons' % option, before, ALLOWED, since,
-                shell(restore_command(option, before)))
+    owned = partial(Row, Owner.PROBE)
+    rows = [owned('%s of the mons' % option, before, ALLOWED, since,
+                  shell(restore_command(option, before)), option)
             for option, before in resources.allowed.items()]
     if resources.user:
-        rows.append(Row('user ' + resources.entity, None, 'exists', since,
-                        shell(remove_user_command(resources))))
+        rows.append(owned('user ' + resources.entity, None, 'exists', since,
+                          shell(remove_user_command(resources))))
         if resources.own:
-            rows.append(Row('pool ' + resources.pool, None, 'exists', since,
-                            shell(remove_pool_command(resources))))
+            rows.append(owned('pool ' + resources.pool, None, 'exists', since,
+                              shell(remove_pool_command(resources))))
     return rows
 
 

@@ -94,8 +94,8 @@ def _flag(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
         holds = retaken(holds, NOREBALANCE_KEY)
     held = holds.flag
     if held is None:
-        if not wanted or value or NOREBALANCE in settings.mitigation_flags or holds.gave_up_flag:
-            return Reconciled(holds)  # set by others, or by the mitigation
+        if not wanted or value or NOREBALANCE in settings.taken or holds.gave_up_flag:
+            return Reconciled(holds)  # set by others, or borrowed by another part
         return Reconciled(holds.put(NOREBALANCE_KEY, Held(None, NOREBALANCE)),
                           (SetFlag(NOREBALANCE, True),))
     if wanted and held.returning:

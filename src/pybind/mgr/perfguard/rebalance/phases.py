@@ -125,7 +125,7 @@ def _gives_way(draft: Draft) -> bool:
     """Whether norebalance, if it is ours, keeps PGs from their recovery."""
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
-        NOREBALANCE in flags | draft.seen.settings.mitigation_flags)
+        NOREBALANCE in flags | draft.seen.settings.taken)
     return not theirs and gives_way(draft.campaign.blocked, draft.now)
 
 

@@ -78,7 +78,7 @@ def others_degraded(draft: Draft) -> bool:
 def _against_us(draft: Draft) -> List[Reason]:
     """Settings of others that prevent releases; they cannot be waived."""
     stops = foreign_flags(draft.campaign.holds, draft.seen.osdmap.flags
-                          - draft.seen.settings.mitigation_flags)
+                          - draft.seen.settings.taken)
     if balancer_of_others(draft):
         stops.append(BALANCER_ON)
     return stops

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign for commands, metrics and the page: typed, and as JSON."""
 from dataclasses import dataclass, field
+from functools import partial
 from shlex import quote
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Json, OsdMap
 from ..errors import Code, Reason, as_json, texts
-from ..holds import Row, shell
+from ..holds import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
@@ -293,35 +294,39 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
     if campaign is None or not campaign.open:
         return []
     since, holds = campaign.started, campaign.holds
-    rows = [Row('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)))
+    owned = partial(Row, Owner.CAMPAIGN)
+    rows = [owned('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)), flag)
             for flag in sorted(holds.flags)]
     if BALANCER in holds.held:
         held = holds.held[BALANCER]
-        rows.append(Row(BALANCER, held.found, held.put, since, BALANCER_ON))
+        rows.append(owned(BALANCER, held.found, held.put, since, BALANCER_ON, BALANCER))
     for pool_id, held in holds.autoscale.items():
         pool = osdmap.pools.get(pool_id)
         if pool is not None:
-            rows.append(Row('pg_autoscale_mode of pool ' + pool.name, held.found, held.put, since,
-                            _restore(SetAutoscale(pool.name, held.found or 'on'))))
-    rows += [Row(option_text(name), held.found, held.put, since,
-                 _restore(set_option(name, held.found)))
-             for name, held in holds.mon.items()]
+            rows.append(owned('pg_autoscale_mode of pool ' + pool.name, held.found, held.put,
+                              since, _restore(SetAutoscale(pool.name, held.found or 'on'))))
+    for name, held in holds.mon.items():
+        option = set_option(name, held.found)
+        rows.append(owned(option_text(name), held.found, held.put, since, _restore(option),
+                          option.name))
     change = campaign.change
     if change is not None and change.rule is not None and change.intermediate \
             and change.rule.pool in osdmap.pools:
         name = osdmap.pools[change.rule.pool].name
-        rows.append(Row('crush_rule of pool ' + name, change.found_rule, change.via, since,
-                        _restore(SetPoolRule(name, change.found_rule)) + ': all PGs that have '
-                        'moved return at once'))
+        rows.append(owned('crush_rule of pool ' + name, change.found_rule, change.via, since,
+                          _restore(SetPoolRule(name, change.found_rule)) + ': all PGs that have '
+                          'moved return at once'))
     if change is not None and change.pgs is not None and pg_num_begun(change, osdmap):
         name = osdmap.pools[change.pgs.pool].name
-        rows.append(Row('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
-                        since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast as '
-                        'target_max_misplaced_ratio allows' % (quote(name), change.found_pg_num)))
+        rows.append(owned('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
+                          since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast '
+                          'as target_max_misplaced_ratio allows'
+                          % (quote(name), change.found_pg_num)))
     if pins:
-        rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
-                        plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
-                        'rm-pg-upmap <pgid>: moves the PG; the pins may stay as ordinary upmaps'))
+        rows.append(owned('upmaps of pinned PGs', 'upmaps from before the campaign',
+                          plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
+                          'rm-pg-upmap <pgid>: moves the PG; the pins may stay as ordinary '
+                          'upmaps'))
     return rows
 
 

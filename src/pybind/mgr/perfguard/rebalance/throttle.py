@@ -374,7 +374,7 @@ def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
                                  copying.found(stored, held))
         now = replace(now, due=False)
     return replace(now, wanted={
-        name: value for name, value in wanted.items() if name not in seen.own_options
+        name: value for name, value in wanted.items() if name not in seen.settings.taken
         and OSD_OPTION + name not in holds.given_up})
 
 

@@ -13,7 +13,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.codec import decode, encode
 from perfguard.errors import Reason
-from perfguard.holds import Held, give_back, hold, hold_other
+from perfguard.holds import Held, Ledger, Owner, Row, give_back, hold, hold_other
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
                                         Rung, Setting, SettingKind, StepStage)
@@ -415,3 +415,12 @@ def test_what_was_found_and_put_before_is_given_back_once() -> None:
         back = give_back(held, '0.1')
         assert back.send and back.held is not None
         assert give_back(back.held, '0.1') == (None, False, False)
+
+
+def test_a_part_leaves_alone_what_another_one_has_borrowed() -> None:
+    """It would take the value of that one for the operator's, and give it back for good."""
+    ledger = Ledger(tuple(Row(owner, name, None, '1', 1.0, 'ceph ...', name) for owner, name in (
+        (Owner.CAMPAIGN, 'osd_max_backfills'), (Owner.MITIGATION, NOREBALANCE))))
+    assert ledger.taken(Owner.MITIGATION) == {'osd_max_backfills'}
+    assert ledger.taken(Owner.CAMPAIGN) == {NOREBALANCE}
+    assert ledger.taken(Owner.PROBE) == {'osd_max_backfills', NOREBALANCE}

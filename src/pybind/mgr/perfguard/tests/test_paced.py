@@ -5,7 +5,8 @@ from typing import Any, Dict, Tuple
 
 import pytest
 
-from perfguard.cluster.types import ClientOps, Ops, Readings
+from perfguard.cluster.types import ClientOps, Ops, PgCounts, Readings
+from perfguard.holds import Owner
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.copying import Copying
 from perfguard.requests import ShutdownOrder
@@ -38,7 +39,7 @@ def back(driver: Driver, turns: int = 4) -> None:
 def test_set_while_pgs_are_released_and_given_back_at_the_end() -> None:
     driver = releasing()
     assert driver.cluster.osd_config == PACED
-    held = {row.what: row for row in driver.loop.published.held}[SLEEP + ' of the OSDs']
+    held = {row.what: row for row in driver.loop.published.ledger.rows}[SLEEP + ' of the OSDs']
     assert (held.found, held.put) == (None, '0.025')
     assert held.restore == 'ceph config rm osd ' + SLEEP
     assert 'PACED' in codes(driver.status)
@@ -232,3 +233,20 @@ def test_osds_are_asked_for_their_scheduler_in_each_campaign() -> None:
     driver.to_releasing()
     driver.run(3)
     assert driver.cluster.osd_config == {PROFILE: 'high_client_ops'}
+
+
+def test_an_option_that_the_campaign_has_borrowed_is_left_to_it() -> None:
+    """The mitigation would take its value for the operator's, and give that back after it."""
+    found = {('osd', 'osd_recovery_sleep_hdd'): '0.01'}
+    driver = releasing(found, pace_copying='on', mitigation_mode='act', mitigation_seconds=5.0)
+    driver.cluster.read = replace(READ, osd_counts={50: PgCounts(total=6, laggy=3)})
+    driver.cluster.trouble = {'laggy': 3}
+    driver.run_until(lambda: ('osd', 'osd_max_backfills') in driver.cluster.osd_config, 60)
+    owners = {row.name: row.owner for row in driver.loop.published.ledger.rows if row.name}
+    assert owners['osd_recovery_sleep_hdd'] is Owner.CAMPAIGN
+    assert owners['osd_max_backfills'] is owners['norebalance'] is Owner.MITIGATION
+    assert len(owners) == len([row for row in driver.loop.published.ledger.rows if row.name])
+    driver.cluster.trouble = {}
+    driver.run_to('DONE', 1000)
+    driver.run_until(lambda: driver.cluster.osd_config == found)
+    assert 'norebalance' not in driver.cluster.flags

@@ -23,7 +23,7 @@ from .rebalance.test_joining import waiting
 
 
 def held(driver: Driver) -> Dict[str, Any]:
-    return {row.what: row for row in driver.loop.published.held}
+    return {row.what: row for row in driver.loop.published.ledger.rows}
 
 
 def shut_down(driver: Driver, sure: bool = False) -> Any:

@@ -208,7 +208,7 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
     flags = frozenset() if campaign is None else campaign.holds.flags
     found = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
-        flags | seen.settings.mitigation_flags, campaign, state.reasons, pin, move,
+        flags | seen.settings.taken, campaign, state.reasons, pin, move,
         leaves=seen.evacuation.get(pgid, ()), answers=answers)
     if campaign is None or pin is None or move is None:
         return found

@@ -668,7 +668,7 @@ def test_an_mgr_that_is_not_active_any_more_writes_nothing() -> None:
     driver = climbed()
     other = two(driver)
     driver.trouble(False)
-    other.run_until(lambda: not other.loop.published.held)
+    other.run_until(lambda: not other.loop.published.ledger.rows)
     stored = records(driver, 'mitigation')
     driver.loop.turn()
     assert records(driver, 'mitigation') == stored and driver.loop.journal.fenced
@@ -681,7 +681,7 @@ def test_an_mgr_that_is_active_again_continues_from_what_the_other_stored() -> N
     assert jobs.may_write()
     other = two(driver)
     driver.trouble()
-    other.run_until(lambda: len(other.loop.published.held) == 4)
+    other.run_until(lambda: len(other.loop.published.ledger.rows) == 4)
     jobs.begin_turn()
     assert not jobs.may_write() and jobs.journal.fenced
     driver.cluster.gid = gid

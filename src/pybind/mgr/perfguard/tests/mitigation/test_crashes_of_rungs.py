@@ -63,5 +63,5 @@ def test_a_rescue_outlives_the_mgr() -> None:
     for at in chosen(steps):
         driver = rescued(at)
         assert upmaps(driver) == {} and driver.cluster.clean(), at
-        assert Store(driver.kv).get('rescues') is None and not driver.loop.published.held, at
+        assert Store(driver.kv).get('rescues') is None and not driver.loop.published.ledger.rows, at
         assert driver.cluster.fault.at is None, 'no such step'

@@ -11,8 +11,9 @@ from perfguard.codec import Malformed, decode, encode
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
+from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
-                                        Put, Rung, Setting, SettingKind, StepStage, own_flags)
+                                        Put, Rung, Setting, SettingKind, StepStage)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
@@ -37,7 +38,7 @@ class World:
     in_flight: FrozenSet[str] = frozenset()
     waiting: FrozenSet[str] = frozenset()
     schedulers: Optional[FrozenSet[str]] = frozenset({'wpq'})
-    campaign_flag: bool = False
+    taken: FrozenSet[str] = frozenset()
     campaign_still: bool = False
     mixed: FrozenSet[int] = frozenset()
     futile: Dict[int, str] = field(default_factory=dict)
@@ -57,9 +58,8 @@ class World:
             pgid: 'active+remapped+backfill' + ('_wait' if pgid in self.waiting else 'ing')
             for pgid in self.in_flight}
         return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
-                          self.schedulers, self.in_flight, states, self.campaign_flag,
-                          self.campaign_still, mixed=self.mixed,
-                          futile=self.futile, unread=self.unread,
+                          self.schedulers, self.in_flight, states, self.campaign_still,
+                          self.taken, mixed=self.mixed, futile=self.futile, unread=self.unread,
                           ordered_flags=frozenset(self.flags & self.ordered))
 
     def turn(self, seconds: float = 1.0) -> None:
@@ -232,7 +232,7 @@ def test_slowing_that_would_be_done_is_not_said_of_degraded_pgs() -> None:
     assert world.stages() == {'norebalance': 'would'}
 
 
-@pytest.mark.parametrize('change', [{'flags': {'norebalance'}}, {'campaign_flag': True}])
+@pytest.mark.parametrize('change', [{'flags': {'norebalance'}}, {'taken': {'norebalance'}}])
 def test_a_flag_that_is_there_is_not_taken(change: Dict[str, Any]) -> None:
     world = World(**change)
     world.run(30)
@@ -559,7 +559,7 @@ def test_observe_says_what_it_would_do() -> None:
     assert world.stages() == {'norebalance': 'would', 'slow recovery': 'would'}
     assert world.puts == [] and len(world.events) == 2
     assert all('would be done' in text for text in world.events)
-    assert ladder.stops(world.state, CLEAR) == () and not own_flags(world.state)
+    assert ladder.stops(world.state, CLEAR) == () and not mitigation_rows(world.state)
     world.evidence = CLEAR
     world.run(30)
     assert world.state.steps == ()

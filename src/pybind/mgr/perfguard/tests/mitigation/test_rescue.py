@@ -99,7 +99,7 @@ def test_upmaps_lead_to_osds_with_room_a_few_at_a_time() -> None:
     assert all(entry.items[0][0] == FULL and entry.vector is None for entry in put.values())
     takers = [entry.items[0][1] for entry in put.values()]
     assert FULL not in takers and len(set(takers)) > 1
-    held = [row.what for row in driver.loop.published.held]
+    held = [row.what for row in driver.loop.published.ledger.rows]
     assert sorted(held) == sorted('upmap of PG ' + pgid for pgid in put)
     assert any('is mapped to' in event['what'] for event in driver.loop.published.events)
 
@@ -118,7 +118,7 @@ def test_they_are_removed_one_at_a_time_once_there_is_room() -> None:
         driver.turn()
         most = max(most, len(driver.cluster.remapped()))
     assert upmaps(driver) == {} and driver.cluster.clean() and most == 1
-    assert Store(driver.kv).get('rescues') is None and not driver.loop.published.held
+    assert Store(driver.kv).get('rescues') is None and not driver.loop.published.ledger.rows
 
 
 def test_pgs_that_have_nowhere_to_move_keep_no_upmap() -> None:
@@ -196,7 +196,7 @@ def test_an_upmap_that_a_campaign_restores_is_removed_after_it(removing: bool) -
     assert ours
 
     def held() -> Any:
-        return {row.what for row in driver.loop.published.held}
+        return {row.what for row in driver.loop.published.ledger.rows}
 
     assert not ours & held(), 'the campaign holds them'
     driver.ask('start')
@@ -238,7 +238,7 @@ def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
     before = upmaps(driver)
     driver.give(ShutdownOrder(True))
     driver.run(10)
-    assert upmaps(driver) == before and not driver.loop.published.held
+    assert upmaps(driver) == before and not driver.loop.published.ledger.rows
     assert any('remain' in event['what'] for event in driver.loop.published.events)
 
 
@@ -298,7 +298,7 @@ def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failov
 
     setattr(cluster, 'run', without_quorum)
     # Two PGs at a time; each upmap is given up after a minute.
-    driver.run_until(lambda: bool(late) and not driver.loop.published.held, 400)
+    driver.run_until(lambda: bool(late) and not driver.loop.published.ledger.rows, 400)
     setattr(cluster, 'run', run)
     given_up = {each['pgid'] for each in late}
     assert given_up and not upmaps(driver)
@@ -306,7 +306,7 @@ def test_an_upmap_that_the_mons_accept_late_is_taken_back_like_the_others(failov
         driver.restart()
     cluster.run([{each['pgid']: each for each in late}[pgid] for pgid in sorted(given_up)])
     driver.run(5)
-    held = {row.what for row in driver.loop.published.held}
+    held = {row.what for row in driver.loop.published.ledger.rows}
     assert held >= {'upmap of PG ' + pgid for pgid in given_up}
     driver.run_until(lambda: not cluster.toofull(), 1500)
     driver.run(20)

@@ -166,7 +166,7 @@ def test_a_worker_that_is_killed_at_any_time_ends_the_run(name: str) -> None:
         driver.finish(20)
         assert driver.state(1) == 'failed'
         assert driver.listed[1]['message'] == 'the worker was killed by SIGKILL'
-        assert driver.cluster.is_untouched() and not driver.loop.published.held
+        assert driver.cluster.is_untouched() and not driver.loop.published.ledger.rows
     assert killed > 1
 
 

@@ -36,7 +36,7 @@ def releasing(found: Optional[str], hold: bool = True) -> Driver:
 def test_held_while_pgs_are_released_and_given_back_at_the_end(found: Optional[str]) -> None:
     driver = releasing(found)
     assert driver.cluster.osd_config[SCRUBS] == '0'
-    row = {row.what: row for row in driver.loop.published.held}['osd_max_scrubs of the OSDs']
+    row = {row.what: row for row in driver.loop.published.ledger.rows}['osd_max_scrubs of the OSDs']
     assert (row.found, row.put) == (found, '0')
     assert noted(driver) == [BEGIN]
     driver.restart()

@@ -130,13 +130,12 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     machine.until(lambda: bool(machine.cluster.remapped()))
     machine.ask('abort')
     seen, flags = machine.observe(), frozenset({'norebalance'})
-    coming = with_mitigation(seen, Mitigated(own_flags=flags))
-    decision = judge(machine.campaign, machine.pins, {}, coming, OPTIONS)
+    seen = replace(seen, settings=replace(seen.settings, taken=flags))
+    decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
     assert decision.campaign.in_flight and not decision.pins
     there = replace(seen.osdmap, flags=seen.osdmap.flags | flags)
     seen = replace(seen, settings=replace(seen.settings, osdmap=there))
-    decision = judge(machine.campaign, machine.pins, {},
-                     with_mitigation(seen, Mitigated(own_flags=flags)), OPTIONS)
+    decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
     assert not decision.campaign.in_flight and decision.pins
 
 

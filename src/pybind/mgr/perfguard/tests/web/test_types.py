@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
-from perfguard.holds import Row, to_json
+from perfguard.holds import Ledger, Owner, Row, to_json
 from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
@@ -142,7 +142,8 @@ def test_phases() -> None:
 
 
 def test_what_is_asked_for_has_what_the_page_reads() -> None:
-    held = to_json([Row('norebalance', None, 'set', 1.0, 'ceph osd unset norebalance')])
+    held = to_json(Ledger((Row(Owner.CAMPAIGN, 'norebalance', None, 'set', 1.0,
+                               'ceph osd unset norebalance'),)))
     checked: Set[str] = set()
     check('Borrowed[]', held['held'], 'held', checked)
     causes = [Cause('LATENCY', 'slow', share=0.5), Cause('PAUSED', 'by')]
