@@ -146,13 +146,13 @@ def test_a_lowered_affinity_is_given_back(version: str, story: str) -> None:
 @pytest.mark.parametrize('version, story', having('rescue'))
 def test_upmaps_of_a_rescue_are_removed(version: str, story: str) -> None:
     driver: Any = upgraded(version, story)
-    held = {row.what for row in driver.loop.published.held}
+    held = {row.what for row in driver.loop.published.ledger.rows}
     assert held == {'upmap of PG ' + pgid for pgid in upmaps(driver)} and held
     driver.cluster.fullness.clear()
     driver.cluster.used[FULL] = 1 << 30
     driver.run_until(lambda: not upmaps(driver))
     driver.run(20)
-    assert driver.cluster.clean() and not driver.loop.published.held
+    assert driver.cluster.clean() and not driver.loop.published.ledger.rows
     assert driver.loop._store.get('rescues') is None
 
 
