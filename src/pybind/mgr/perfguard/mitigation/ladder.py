@@ -423,6 +423,8 @@ def _take_affinity(draft: _Draft) -> None:
         limit = _affinity_limit(draft, osd)
         if limit and name not in limited:
             draft.limit(Rung.AFFINITY, why, name, limit)
+        elif limit and limited[name].note != limit:
+            draft.put(replace(limited[name], note=limit))
         elif not limit:
             if name in limited:
                 draft.drop(limited[name])

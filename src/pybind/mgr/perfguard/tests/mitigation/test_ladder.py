@@ -719,6 +719,17 @@ def test_no_affinity_is_lowered_where_other_device_classes_would_lead() -> None:
     assert lowered(world) == [3, 4]
 
 
+def test_the_reason_of_an_affinity_that_is_not_lowered_is_the_present_one() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 7: 'y'}), mixed=frozenset({7}))
+    world.run(60)
+    assert [step.note for step in world.state.steps if step.subject == '7'] == [
+        'clients would read from OSDs of another device class']
+    world.mixed = frozenset()
+    world.run(2)
+    assert [step.note for step in world.state.steps if step.subject == '7'] == [
+        'only OSDs of one host at a time, now those of h0']
+
+
 @pytest.mark.parametrize('by_command', [True, False])
 def test_an_affinity_that_is_no_longer_lowered_limits_no_other_host(by_command: bool) -> None:
     world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
