@@ -13,7 +13,7 @@ from .moves import move_between
 from .pinning import is_mixture
 from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, note
-from .types import Campaign, Flight, Phase, PinRecord, Sent, SetEntry
+from .types import Campaign, Flight, Led, Phase, PinRecord, Sent, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
@@ -58,19 +58,20 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
     if flight.pin is not None and flight.entry != flight.pin.before:
-        draft = note_ahead(draft, {pgid: flight.pin})
+        draft = note_ahead(draft, {pgid: Led(flight.pin.before, flight.entry)})
     return draft.forget_pins([pgid]).set(released=draft.campaign.released + 1,
                                          bytes_done=draft.campaign.bytes_done + flight.bytes)
 
 
-def note_ahead(draft: Draft, pins: Mapping[str, PinRecord]) -> Draft:
+def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
     """Note PGs that an upmap keeps where a later tranche places them, or where the balance requires
     them: a rollback leads them back."""
     change = draft.campaign.change
-    if change is None or change.tranches == 1:
+    if change is None or change.tranches == 1 and draft.campaign.target != 'balanced':
         return draft
-    before = {pgid: change.ahead.get(pgid, pin.before) for pgid, pin in pins.items()}
-    return draft.set(change=replace(change, ahead={**change.ahead, **before}))
+    first = {pgid: replace(led, before=change.ahead.get(pgid, led).before)
+             for pgid, led in upmaps.items()}
+    return draft.set(change=replace(change, ahead={**change.ahead, **first}))
 
 
 def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:

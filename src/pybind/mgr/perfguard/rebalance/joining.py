@@ -564,19 +564,29 @@ def remove_needless(draft: Draft) -> Draft:
         return draft
     actions = _needless_pairs(draft, change)
     if not actions:
-        return draft
+        return _pin_vectors(draft, change)
     since = change.removing or draft.now
     if draft.now - since > SEND_TIMES * draft.options.readback_timeout:
         return draft
     return draft.set(change=replace(change, removing=since)).send(*actions)
 
 
+def _pin_vectors(draft: Draft, change: Change) -> Draft:
+    """Pin PGs again that a vector has led ahead. It hides where CRUSH places them by now, so that
+    they are released like others."""
+    if draft.campaign.target == 'balanced' or not change.is_last:
+        return draft
+    pins = {pgid: PinRecord(led.before, led.entry) for pgid, led in change.ahead.items()
+            if led.entry.vector is not None and draft.seen.osdmap.entry(pgid) == led.entry}
+    return draft.note_pins(pins) if pins else draft
+
+
 def _needless_pairs(draft: Draft, change: Change) -> List[SetEntry]:
     osdmap, actions = draft.seen.osdmap, []
-    for pgid, before in change.ahead.items():
+    for pgid, led in change.ahead.items():
         place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
         items = present.items
-        ours = [pair for pair in items if pair not in before.items]
+        ours = [pair for pair in items if pair in led.entry.items and pair not in led.before.items]
         if not ours or place is None or draft.pin_of(pgid) is not None \
                 or pgid in osdmap.pg_temp or place.up != place.acting:
             continue

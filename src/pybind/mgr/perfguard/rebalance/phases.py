@@ -26,8 +26,8 @@ from .joining import (closing_change, drop_refused, following_tranche, join, on_
 from .latency import slow_read_stops
 from .moves import Move
 from .orders import DRAINED_WEIGHT
-from .pinning import (are_many, audit, awaited, is_still, kept_on_osds, loose_pgs, pin_remapped,
-                      staying, unpinnable_excess, waiting)
+from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_osds, loose_pgs,
+                      pin_remapped, staying, unpinnable_excess, waiting)
 from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
@@ -611,12 +611,14 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
     # The pins lead back to the upmaps from before, not to a balanced state.
     pins = {pgid: pin for pgid, pin in without_goals(draft.pinned()).items()
             if draft.pin_of(pgid) is not None}
-    for pgid, before in campaign.change.ahead.items() if campaign.change is not None else ():
+    for pgid, led in campaign.change.ahead.items() if campaign.change is not None else ():
         pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
+        if not is_mixture(present if pin is None else pin.before, led.entry, led.before):
+            continue  # others have set another upmap since
         if pin is not None:
-            pins[pgid] = replace(pin, before=before, goal=None)
-        elif present and present != before:
-            pins[pgid] = PinRecord(before, present)
+            pins[pgid] = replace(pin, before=led.before, goal=None)
+        elif present and present != led.before:
+            pins[pgid] = PinRecord(led.before, present)
     return draft.note_pins(pins).set(
         change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
         target='crush', goals='',

@@ -24,7 +24,7 @@ from .pinning import may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
 from .throttle import limit
-from .types import Flight, Holds, PinRecord, SetEntry
+from .types import Flight, Holds, Led, PinRecord, SetEntry
 
 BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; run '
                      '"ceph balancer off" to continue')
@@ -185,7 +185,8 @@ def keep_stayers(draft: Draft) -> Draft:
     if not stayers:
         return draft
     pins = {pgid: draft.pinned()[pgid] for pgid in stayers}
-    draft = note_ahead(draft, {pgid: pin for pgid, pin in pins.items() if pin.entry != pin.before})
+    draft = note_ahead(draft, {pgid: Led(pin.before, pin.entry) for pgid, pin in pins.items()
+                               if pin.entry != pin.before})
     return keep(draft, stayers, campaign.goals).event(
         'keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
         'the PGs are where a later tranche of the change places them'

@@ -30,6 +30,14 @@ class ChangeStage(str, enum.Enum):
 
 
 @dataclass(frozen=True)
+class Led:
+    """An upmap of the campaign's that is no pin, and the PG's entry from before the change."""
+    json_row: ClassVar[bool] = True
+    before: UpmapEntry
+    entry: UpmapEntry
+
+
+@dataclass(frozen=True)
 class Change:
     """A change of CRUSH that a campaign makes in the same OSDMap epoch as the pins that it
     requires."""
@@ -96,8 +104,8 @@ class Change:
     share: float = 1.0
     tranche: int = 0
     following: int = 0
-    #: PGs that were led to their place by an upmap, and their entries from before the change.
-    ahead: Annotated[Mapping[str, UpmapEntry], BY_PG] = field(default_factory=dict)
+    #: PGs that were led to their place by an upmap.
+    ahead: Annotated[Mapping[str, Led], BY_PG] = field(default_factory=dict)
     #: Since when upmaps of earlier tranches that are not needed any longer are removed; 0: they are
     #: not.
     removing: float = 0.0

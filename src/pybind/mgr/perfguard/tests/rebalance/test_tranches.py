@@ -10,14 +10,14 @@ from typing import Any, Callable, Dict, cast
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import Osd, OsdMap, Pool
+from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.fast_peering import epoch_of, release_interval
 from perfguard.rebalance import tables
 from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.tranches import has_tranches, pin_limit, too_many
-from perfguard.rebalance.types import Change
+from perfguard.rebalance.types import Change, Led
 
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RuledCluster
@@ -341,6 +341,58 @@ def test_aborted_between_tranches(when: str, then: str) -> None:
     else:
         assert weights == [0.0] * 3 and cluster.entries() == {}
         assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == before
+
+
+def after_a_tranche() -> Any:
+    """A driver in the second tranche, and a PG that an upmap has led ahead."""
+    driver = expandable()
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.change is not None
+    return driver, next(pgid for pgid in campaign.change.ahead if pgid.startswith('2.')
+                        and pgid not in driver.loop.rebalance.pins
+                        and driver.cluster.entries().get(pgid))
+
+
+@pytest.mark.parametrize('most', [30, 200])
+def test_a_rollback_leaves_no_upmap_of_the_balance(most: int) -> None:
+    driver = expandable('balanced', most)
+    cluster = driver.cluster
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['released'] > 60, turns=1500)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rollback', force=True)
+    driver.run_to('DONE', turns=1500)
+    assert cluster.entries() == {} and cluster.clean()
+
+
+def test_a_vector_that_has_led_a_pg_ahead_is_removed_at_the_end() -> None:
+    """It hides where CRUSH places the PG, and the mons keep it."""
+    driver, pgid = after_a_tranche()
+    cluster, campaign = driver.cluster, driver.loop.rebalance.campaign
+    vector = UpmapEntry(vector=cluster.pg[pgid].up)
+    cluster.pg[pgid].mon.commit(vector=vector.vector)
+    change = replace(campaign.change, ahead={
+        **campaign.change.ahead, pgid: Led(UpmapEntry(), vector)})
+    driver.loop.rebalance.campaign = replace(campaign, change=change)
+    driver.run_to('DONE', turns=1500)
+    assert cluster.entries() == {} and cluster.clean()
+
+
+def test_a_rollback_leaves_an_upmap_alone_that_others_set_on_a_pg_led_ahead() -> None:
+    driver, pgid = after_a_tranche()
+    cluster = driver.cluster
+    raw = cluster.pg[pgid].mon.raw
+    old = next(osd for osd in raw if osd < 8)
+    other = next(osd for osd in range(8) if osd not in (*raw, *cluster.pg[pgid].up))
+    cluster.add_upmap(pgid, old, other)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rollback', force=True)
+    driver.run_to('DONE', turns=1500)
+    assert cluster.entries() == {pgid: UpmapEntry(((old, other),))}
 
 
 def test_an_osd_with_several_weights_is_not_divided() -> None:
