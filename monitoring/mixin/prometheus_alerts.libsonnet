@@ -123,7 +123,7 @@
           '{{ $labels.op }}s of pool {{ $labels.name }} take {{ $value | '
           + 'humanizeDuration }}',
           'Latency is above 0.5 s and far above the baseline of the pool. "ceph '
-          + 'perfguard status" shows the cause; "ceph perfguard rebalance pause" stops '
+          + 'perfguard status" shows the cause; "ceph perfguard campaign pause" stops '
           + 'all movement.',
           section='perfguard-latency',
           oid=2,
@@ -141,7 +141,7 @@
           + '  (max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])) > 0',
           '{{ $labels.op }}s of pool {{ $labels.name }} stay above their limit',
           'Latency is {{ $value | humanizeDuration }} while a campaign moves data, '
-          + 'although releases are throttled. "ceph perfguard rebalance pause" stops '
+          + 'although releases are throttled. "ceph perfguard campaign pause" stops '
           + 'all movement.',
           section='as-fast-as-clients-allow',
         ),
@@ -154,7 +154,7 @@
           + '  (ceph_perfguard_health_check{name="PERFGUARD_STALLED"}))[5m:5s]) == 1',
           'The campaign is making no progress',
           'No PG was released or arrived, and no data was copied, for stalled_after seconds. "ceph '
-          + 'perfguard rebalance status" shows why.',
+          + 'perfguard campaign status" shows why.',
           section='perfguard-stalled',
         ),
 
@@ -169,8 +169,8 @@
           + 'unless last_over_time((max without (instance, pod)\n'
           + '  (ceph_perfguard_campaign_waits_for_window))[5m:5s]) == 1',
           'The campaign has released nothing for an hour',
-          'Releases are stopped, but not by "rebalance pause" or the time window '
-          + '(begin_time, end_time). "ceph perfguard rebalance status" shows why.',
+          'Releases are stopped, but not by "campaign pause" or the time window '
+          + '(begin_time, end_time). "ceph perfguard campaign status" shows why.',
           section='what-stops-releases',
         ),
 
@@ -184,7 +184,7 @@
           + '  (ceph_perfguard_campaign_active))[5m:5s]) == 1',
           'The campaign has been paused for 12 hours',
           'The mons cannot trim OSDMaps while PGs are not clean. "ceph perfguard '
-          + 'rebalance resume" continues it, "abort" ends it.',
+          + 'campaign resume" continues it, "abort" ends it.',
           section='a-campaign',
         ),
 
@@ -197,7 +197,7 @@
           + 'without (instance, pod)\n'
           + '  (ceph_perfguard_campaign_active))[15m:1m]) == 1',
           'The campaign has ended',
-          '"ceph perfguard rebalance ls" shows how. The alert clears after 15 '
+          '"ceph perfguard campaign ls" shows how. The alert clears after 15 '
           + 'minutes.',
           section='a-campaign',
         ),
@@ -218,7 +218,7 @@
           + '  (ceph_perfguard_campaign_id))[5m:5s] offset 6h)',
           'The time left of the campaign grows: {{ $value | humanizeDuration }}',
           'It is more than 1.5 times what it was six hours ago. "ceph perfguard '
-          + 'rebalance status" names what limits releases.',
+          + 'campaign status" names what limits releases.',
           section='as-fast-as-clients-allow',
         ),
 
@@ -353,7 +353,7 @@
           + '  (ceph_perfguard_health_check{name="PERFGUARD_HELD_PINS"}))[5m:5s]) == 1',
           'An aborted campaign keeps PGs pinned',
           'The balancer and the autoscaler of the pools stay off until an operator '
-          + 'decides: "ceph perfguard rebalance resume", "rollback" or "finish --keep".',
+          + 'decides: "ceph perfguard campaign resume", "rollback" or "finish --keep".',
           section='perfguard-held-pins',
         ),
 

@@ -134,11 +134,10 @@ def handlers() -> Dict[str, Callable[..., Any]]:
 
 #: Arguments of commands that need some.
 ARGUMENTS: Dict[str, Dict[str, Any]] = {
-    'expand': {'weight': '1.0', 'dry_run': True}, 'preview expand': {'weight': '1.0'},
-    'drain': {'what': ['h3'], 'dry_run': True}, 'preview drain': {'what': ['h3']},
-    'undrain': {'what': ['h3'], 'dry_run': True}, 'preview undrain': {'what': ['h3']},
-    'events': {'count': 500}, 'rebalance show': {'campaign': 1},
-    'rebalance acknowledge': {'code': 'SLOW_OPS'}, 'rebalance rollback': {'dry_run': True},
+    'expand': {'weight': '1.0', 'dry_run': True}, 'preview': {'change': 'drain', 'what': ['h3']},
+    'drain': {'what': ['h3'], 'dry_run': True}, 'undrain': {'what': ['h3'], 'dry_run': True},
+    'events': {'count': 500}, 'campaign show': {'campaign': 1},
+    'campaign accept': {'code': 'SLOW_OPS'}, 'campaign rollback': {'dry_run': True},
     'mitigation revert': {'rung': 1},
     'probe run': {'profile': 'quick', 'osd': '3', 'pool': 'rep', 'dry_run': True},
     'preview probe': {'profile': 'quick', 'osd': '3', 'pool': 'rep'},
@@ -147,7 +146,7 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     **{'probe ' + verb: {'run': 1} for verb in (
         'show', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm')}}
 #: Commands that end or change what the others are measured with come last.
-LAST = ('rebalance pause', 'rebalance resume', 'rebalance abort', 'rebalance finish', 'shutdown')
+LAST = ('campaign pause', 'campaign resume', 'campaign abort', 'campaign finish', 'shutdown')
 
 
 class Console:

@@ -51,7 +51,7 @@ class Outcome:
     latency: Mapping[str, Latency]
     #: Durations of the steps, in their order.
     seconds: Mapping[str, float]
-    #: The last output of ``perfguard rebalance status``.
+    #: The last output of ``perfguard campaign status``.
     campaign: Optional[Mapping[str, Any]]
     #: Output of ``perfguard probe compare`` for the probes before and after the expansion.
     speed: Optional[Mapping[str, Any]]

@@ -37,8 +37,8 @@ class Operator:
         self._screen.command(line, out.strip())
 
     def campaign(self) -> Dict[str, Any]:
-        """The output of ``perfguard rebalance status``."""
-        return self._ask('perfguard rebalance status')
+        """The output of ``perfguard campaign status``."""
+        return self._ask('perfguard campaign status')
 
     def newest_probe(self) -> Dict[str, Any]:
         """The last row of ``perfguard probe ls``."""

@@ -126,7 +126,7 @@ def how_to_go_on(directory: Path, page: str) -> str:
     return '\n'.join([
         '', 'The cluster is still up, without the clients. From this directory:',
         f'  ceph -c {directory}/ceph.conf perfguard status',
-        f'  {verb} ceph --name {name} perfguard rebalance ls   (the ceph command of the release)',
+        f'  {verb} ceph --name {name} perfguard campaign ls   (the ceph command of the release)',
         f'  {verb} load --name {name} demo',
         'perfguard in the dashboard:', page,
         'To end the cluster and remove its files:',

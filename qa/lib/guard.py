@@ -73,31 +73,31 @@ class Guard:
         return json.loads(out)
 
     def do(self, verb: str, timeout: float = 20, **args: Any) -> None:
-        """Run a rebalance command that must succeed; repeated while the cluster settles."""
+        """Run a command on the campaign that must succeed; repeated while the cluster settles."""
         deadline = time.monotonic() + patient(timeout)
         while True:
-            retval, _, error = self.ask('rebalance ' + verb, **args)
+            retval, _, error = self.ask('campaign ' + verb, **args)
             if retval == 0:
                 return
             assert time.monotonic() < deadline, (verb, retval, error)
             time.sleep(0.3)
 
     def refused(self, verb: str, **args: Any) -> str:
-        """The error of a rebalance command that must be refused."""
-        retval, out, error = self.ask('rebalance ' + verb, **args)
+        """The error of a command on the campaign that must be refused."""
+        retval, out, error = self.ask('campaign ' + verb, **args)
         assert retval < 0 and not out and error and '\n' not in error, (verb, retval, out, error)
         return error
 
     def status(self) -> Json:
-        found: Json = self.get('rebalance status')
+        found: Json = self.get('campaign status')
         return found
 
-    def codes(self, command: str = 'rebalance status') -> List[str]:
-        """Codes of the reasons of `status` or `rebalance status`."""
+    def codes(self, command: str = 'campaign status') -> List[str]:
+        """Codes of the reasons of `status` or `campaign status`."""
         return [reason['code'] for reason in self.get(command)['limits']]
 
     def wait_code(self, *codes: str, timeout: float = 40) -> Json:
-        """Wait until `rebalance status` has a reason with one of these codes."""
+        """Wait until `campaign status` has a reason with one of these codes."""
         self.cluster.wait(lambda: not set(codes).isdisjoint(self.codes()), timeout,
                           'the reason %s' % ' or '.join(codes))
         return self.status()
@@ -107,7 +107,7 @@ class Guard:
         seen: List[Json] = []
 
         def there() -> bool:
-            retval, out, _ = self.ask('rebalance status')
+            retval, out, _ = self.ask('campaign status')
             if retval == 0:
                 seen.append(json.loads(out))
             return bool(seen) and self._phase_of(seen[-1]) in phases

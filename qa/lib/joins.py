@@ -217,7 +217,7 @@ def replace_devices(guard: Guard, osds: List[int], failover: bool = False) -> No
         cluster.mgr_fail()
         guard.wait_ready()
     cluster.wait(lambda: phases() == {'WAITING'}, 60, 'OSDs that wait for their devices')
-    last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'])
+    last = max(row['id'] for row in guard.get('campaign ls')['campaigns'])
     cluster.add_osds(len(osds), hosts=[hosts[osd] for osd in osds], ids=osds, in_crush=False)
     cluster.wait(lambda: (guard.status()['id'] or 0) > last, 90, 'a campaign')
     guard.wait_phase('DONE', timeout=240)
@@ -229,14 +229,14 @@ def replace_devices(guard: Guard, osds: List[int], failover: bool = False) -> No
 def refused_after_a_change_of_crush(guard: Guard, **plan: Any) -> None:
     """Save a plan, and see it refused once osd.0 has another weight; all is put back."""
     cluster, name = guard.cluster, plan['plan']
-    order(guard, 'rebalance plan save', **plan)
+    order(guard, 'plan save', **plan)
     try:
         cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
-        refused(guard, 'rebalance approve', 'osd.0', plan=name)
-        [row] = guard.get('rebalance plan ls')['plans']
+        refused(guard, 'plan approve', 'osd.0', plan=name)
+        [row] = guard.get('plan ls')['plans']
         assert row['state'] == 'changed'
     finally:
         cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
-        guard.get('rebalance plan rm', plan=name)
+        guard.get('plan rm', plan=name)
     cluster.wait_clean(120)
     wait_reported(guard)

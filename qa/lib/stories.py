@@ -73,7 +73,7 @@ class Operator:
 
     def newest(self) -> int:
         """The id of the last campaign; 0: there was none."""
-        return max((int(row['id']) for row in self.guard.get('rebalance ls')['campaigns']),
+        return max((int(row['id']) for row in self.guard.get('campaign ls')['campaigns']),
                    default=0)
 
     def answer(self, question: Callable[[], T]) -> T:
@@ -89,7 +89,7 @@ class Operator:
 
     def ended(self) -> List[Dict[str, Any]]:
         """The campaign in the history: the status of an mgr that takes over later has none."""
-        return [row for row in self.guard.get('rebalance ls')['campaigns']
+        return [row for row in self.guard.get('campaign ls')['campaigns']
                 if row['id'] == self.id and row['phase'] == 'DONE']
 
     def wait_done(self) -> Dict[str, Any]:
@@ -134,13 +134,13 @@ def expand(operator: Operator) -> None:
 
 
 def by_hand(operator: Operator) -> None:
-    operator.begin('rebalance prepare')
-    operator.insist(operator.phase('PREPARED'), 'rebalance status')
+    operator.begin('campaign prepare')
+    operator.insist(operator.phase('PREPARED'), 'campaign status')
     operator.cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
                             for name in operator.names])
     operator.wait(lambda: bool(operator.cluster.osd_dump()['pg_temp']), 'remapped PGs')
-    operator.insist(operator.phase('PINNED'), 'rebalance pin')
-    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance start')
+    operator.insist(operator.phase('PINNED'), 'campaign pin')
+    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'campaign start')
     operator.wait_done()
 
 
@@ -155,7 +155,7 @@ def rollback(operator: Operator) -> None:
         operator.expand()
         operator.wait_moving()
         operator.insist(lambda: bool(operator.status()['rolled_back'] or operator.ended()),
-                        'rebalance rollback')
+                        'campaign rollback')
     assert operator.wait_done()['rolled_back'], 'ended before the order was accepted'
 
 
@@ -164,29 +164,29 @@ def aborted(operator: Operator) -> None:
     with operator.one_by_one():
         operator.expand()
         operator.wait_moving()
-        operator.insist(operator.phase('ABORTING', 'ABORTED'), 'rebalance abort')
+        operator.insist(operator.phase('ABORTING', 'ABORTED'), 'campaign abort')
         operator.wait(operator.phase('ABORTED'), 'the abort')
 
 
 def abort(operator: Operator) -> None:
     aborted(operator)
-    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance resume')
+    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'campaign resume')
     operator.wait_done()
 
 
 def keep(operator: Operator) -> None:
     aborted(operator)
-    operator.insist(operator.phase('DONE'), 'rebalance finish', keep=True)
+    operator.insist(operator.phase('DONE'), 'campaign finish', keep=True)
     operator.wait_done()
 
 
 def taken_over(operator: Operator) -> None:
     """A new campaign takes over the pins of an aborted one."""
     aborted(operator)
-    operator.begin('rebalance prepare')
-    operator.insist(operator.phase('PREPARED'), 'rebalance status')
-    operator.insist(operator.phase('PINNED'), 'rebalance pin')
-    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance start')
+    operator.begin('campaign prepare')
+    operator.insist(operator.phase('PREPARED'), 'campaign status')
+    operator.insist(operator.phase('PINNED'), 'campaign pin')
+    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'campaign start')
     operator.wait_done()
 
 
@@ -194,19 +194,19 @@ def pause(operator: Operator) -> None:
     with operator.one_by_one():
         operator.expand()
         operator.wait_moving()
-        operator.insist(lambda: bool(operator.status()['paused']), 'rebalance pause')
+        operator.insist(lambda: bool(operator.status()['paused']), 'campaign pause')
         operator.wait(operator.phase('HOLDING'), 'the pause')
-        operator.insist(lambda: not operator.status()['paused'], 'rebalance resume')
+        operator.insist(lambda: not operator.status()['paused'], 'campaign resume')
     operator.wait_done()
 
 
 def import_mappings(operator: Operator) -> None:
     """They are ordinary upmaps at the end."""
     guard, mappings = operator.guard, spare_mappings(operator.cluster, IMPORTED)
-    operator.begin('rebalance import', json.dumps(mappings))
+    operator.begin('import', json.dumps(mappings))
     assert operator.wait_done()['released'] == len(mappings)
     expected = sorted(mappings, key=lambda row: str(row['pgid']))
-    operator.wait(lambda: guard.get('rebalance export') == expected, 'the upmaps')
+    operator.wait(lambda: guard.get('campaign export') == expected, 'the upmaps')
     guard.remove_upmaps()
 
 
@@ -223,7 +223,7 @@ def adopt(operator: Operator) -> None:
             cluster.wait_active(60)
         finally:
             cluster.mon('osd unset', key='norebalance')
-        operator.begin('rebalance adopt')
+        operator.begin('adopt')
         assert operator.wait_done()['released'] > 0
         # Of the others perfguard cannot know that they are pins.
         operator.guard.remove_upmaps()
@@ -274,7 +274,7 @@ def auto_expand(operator: Operator) -> None:
         guard.unset('auto_expand')
 
 
-def apply(operator: Operator) -> None:
+def crushmap(operator: Operator) -> None:
     cluster = operator.cluster
     path = cluster.directory / 'crush'
     cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
@@ -282,17 +282,17 @@ def apply(operator: Operator) -> None:
     cluster.ceph('osd', 'getcrushmap', '-o', str(path))
     empty(operator)
     text = cluster.run_tool(['crushtool', '-d', str(path)])
-    operator.begin('rebalance apply', text)
+    operator.begin('crushmap', text)
     operator.wait_done()
 
 
 def plan(operator: Operator) -> None:
     def saved() -> bool:
-        return bool(operator.guard.get('rebalance plan ls')['plans'])
+        return bool(operator.guard.get('plan ls')['plans'])
 
-    operator.insist(saved, 'rebalance plan save', plan='p', change='expand', weight='1',
+    operator.insist(saved, 'plan save', plan='p', change='expand', weight='1',
                     what=operator.names)
-    operator.begin('rebalance approve', plan='p')
+    operator.begin('plan approve', plan='p')
     operator.wait_done()
     assert not operator.answer(saved)
 
@@ -360,7 +360,7 @@ def replace(operator: Operator) -> None:
 
 def pg_num(operator: Operator) -> None:
     for count in (72, 64):
-        operator.begin('rebalance pg_num', pool='rep', pg_num=count)
+        operator.begin('pg_num', pool='rep', pg_num=count)
         operator.wait_done()
 
 
@@ -373,7 +373,7 @@ def rule(operator: Operator) -> None:
     usual = next(found['rule_name'] for found in cluster.mon('osd crush rule dump')
                  if found['rule_id'] == number)
     for name in ('osds', usual):
-        operator.begin('rebalance rule', pool='rep', rule=name)
+        operator.begin('rule', pool='rep', rule=name)
         operator.wait_done()
     cluster.mon('osd crush rule rm', name='osds')
 
@@ -434,9 +434,9 @@ STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
            'abort': Expected(abort), 'keep': Expected(keep, keeps_upmaps=True),
            'taken over': Expected(taken_over), 'pause': Expected(pause),
            'import': Expected(import_mappings, 0.0), 'adopt': Expected(adopt),
-           'auto_expand': Expected(auto_expand), 'apply': Expected(apply), 'plan': Expected(plan),
-           'shutdown': Expected(shutdown, keeps_upmaps=True), 'probe': Expected(probe, 0.0),
-           'pool probe': Expected(probe_pool, 0.0),
+           'auto_expand': Expected(auto_expand), 'crushmap': Expected(crushmap),
+           'plan': Expected(plan), 'shutdown': Expected(shutdown, keeps_upmaps=True),
+           'probe': Expected(probe, 0.0), 'pool probe': Expected(probe_pool, 0.0),
            'OSD probe': Expected(probe_osd, 0.0), 'undrain': Expected(undrain),
            'replace': Expected(replace), 'pg_num': Expected(pg_num, 0.0),
            'rule': Expected(rule, 0.0), 'affinity': Expected(affinity, 0.0)}

@@ -52,14 +52,14 @@ def balanced(guard: Guard) -> bool:
 
 def test_an_expansion_pinned_by_a_script(release: str, guard: Guard) -> None:
     cluster = guard.cluster
-    retval, _, error = guard.ask('rebalance adopt', dry_run=True)
+    retval, _, error = guard.ask('adopt', dry_run=True)
     assert retval == -errno.ENOENT, error
     pinned = begin_by_script(guard)
     upmaps = guard.upmaps()
-    preview = order(guard, 'preview adopt')
+    preview = order(guard, 'preview', change='adopt')
     assert preview['campaign'] is None and guard.upmaps().keys() <= upmaps.keys()
     assert guard.phase() == 'IDLE'
-    answer = order(guard, 'rebalance adopt')
+    answer = order(guard, 'adopt')
     assert answer['campaign'] == guard.former + 1 and answer['pgs'] >= 0.8 * len(pinned), answer
     done = guard.wait_phase('DONE', timeout=300)
     assert done['trigger'] == 'adopt' and done['released'] > 0 and not done['pinned']
@@ -71,7 +71,7 @@ def test_an_expansion_pinned_by_a_script(release: str, guard: Guard) -> None:
               spread(cluster, 'ec')))
     assert balanced(guard)
     wait_reported(guard)
-    retval, _, error = guard.ask('rebalance adopt')
+    retval, _, error = guard.ask('adopt')
     assert retval == -errno.ENOENT, error
     assert not guard.tracebacks()
 
@@ -100,18 +100,19 @@ def test_an_expansion_that_the_balancer_has_half_balanced(release: str, guard: G
     # With another mode they look like upmaps that were set by hand.
     cluster.mon('config set', who='mgr', name='mgr/balancer/mode', value='crush-compat')
     try:
-        cluster.wait(lambda: guard.ask('preview adopt')[0] == -errno.ENOENT, 15,
+        cluster.wait(lambda: guard.ask('preview', change='adopt')[0] == -errno.ENOENT, 15,
                      'the mgr to have another mode')
-        retval, _, error = guard.ask('rebalance adopt')
+        retval, _, error = guard.ask('adopt')
         assert retval == -errno.ENOENT and '--force' in error, error
         assert guard.phase() == 'IDLE' and guard.upmaps() == found
-        forced = order(guard, 'rebalance adopt', dry_run=True, force=True)
+        forced = order(guard, 'adopt', dry_run=True, force=True)
     finally:
         # Without a value, the mgr keeps the last one until it restarts.
         cluster.mon('config set', who='mgr', name='mgr/balancer/mode', value='upmap')
-    cluster.wait(lambda: guard.ask('preview adopt')[0] == 0, 15, 'the mgr to have the usual mode')
+    cluster.wait(lambda: guard.ask('preview', change='adopt')[0] == 0, 15,
+                 'the mgr to have the usual mode')
     before = {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
-    answer = order(guard, 'rebalance adopt')
+    answer = order(guard, 'adopt')
     assert answer['pgs'] == forced['pgs'] and 0 < answer['pgs'] <= len(found), answer
     done = guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)

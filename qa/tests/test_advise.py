@@ -296,7 +296,8 @@ def test_snapshots_share_what_a_copy_stores_again(
                     ioctx.write('o%d' % number, os.urandom(WRITE_BYTES), place * WRITE_EVERY)
     cluster.wait(lambda: pool_space(cluster)['objects'] == 3 * OBJECTS, 60, 'statistics')
     cluster.wait(lambda: 'CLONES_SHARED' in codes(guard), 90, 'the finding')
-    before, preview = pool_space(cluster), guard.get('preview drain', what=['osd.0', 'osd.1'])
+    before = pool_space(cluster)
+    preview = guard.get('preview', change='drain', what=['osd.0', 'osd.1'])
     assert 0 < preview['clone_bytes'] < preview['bytes']
     cluster.mon('osd out', ids=['0', '1'])
     cluster.wait(lambda: not {0, 1} & {osd for pg in cluster.pgs() for osd in pg['acting']}, 120,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`rebalance apply` and another administrator who changes CRUSH at the same time."""
+"""`crushmap` and another administrator who changes CRUSH at the same time."""
 import base64
 import signal
 import subprocess
@@ -39,7 +39,7 @@ def test_a_concurrent_change_of_crush_survives(release: str, guard: Guard) -> No
     given = heavier(cluster, 1)
 
     def apply(**args: object) -> 'tuple[int, str, str]':
-        return cluster.command('mgr', {'prefix': 'perfguard rebalance apply', 'format': 'json',
+        return cluster.command('mgr', {'prefix': 'perfguard crushmap', 'format': 'json',
                                        **args}, given.encode())
 
     version = crush_version(cluster)
@@ -69,7 +69,7 @@ def test_a_map_is_applied_although_an_osd_restarts_meanwhile(release: str, guard
     given, version = heavier(cluster, 1), crush_version(cluster)
     try:
         retval, _, error = cluster.command('mgr', {
-            'prefix': 'perfguard rebalance apply', 'format': 'json', 'prior_version': version},
+            'prefix': 'perfguard crushmap', 'format': 'json', 'prior_version': version},
             given.encode())
         assert retval == 0, error
         device_class = cluster.mon('osd crush get-device-class', ids=['0'])[0]['device_class']

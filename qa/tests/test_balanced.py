@@ -29,7 +29,7 @@ def test_expansion_ends_in_balance(release: str, guard: Guard) -> None:
     cluster.flush_pg_stats()
     pinned = acting_sets(cluster)
     assert [pgid for pgid in before if set(pinned[pgid]) != set(before[pgid])] == []
-    plan = guard.get('rebalance plan')
+    plan = guard.get('preview')
     epoch = cluster.epoch()
     begin = time.monotonic()
     guard.do('start')

@@ -59,7 +59,7 @@ def test_expansion(release: str, guard: Guard) -> None:
     assert dict(guard.foreign().autoscale)['rep'] == 'off'
     added = cluster.add_osds(4)
     remapped = guard.wait_remapped()
-    plan = guard.get('rebalance plan')
+    plan = guard.get('preview')
     assert plan['remapped'] <= remapped + 8 and plan['bytes'] > 0
     assert {row['osd'] for row in plan['osds'] if row['pgs_in']} >= set(added)
 
@@ -71,7 +71,7 @@ def test_expansion(release: str, guard: Guard) -> None:
     assert status['pinned'] >= remapped and not status['unpinnable']
     print('%s: %d PGs pinned in %.1f s and %d epochs' % (
         release, status['pinned'], time.monotonic() - begin, cluster.epoch() - epoch))
-    assert guard.get('rebalance plan')['pgs'] == status['pinned']
+    assert guard.get('preview')['pgs'] == status['pinned']
 
     answers_fast(guard)
     guard.do('start')
@@ -90,7 +90,7 @@ def test_expansion(release: str, guard: Guard) -> None:
     assert {key.split('/')[0] for key in guard.store_keys()} <= {
         'events', 'events_recent', 'history', 'owner'}
     cluster.wait(lambda: not progress_events(cluster), 10, 'the progress event to end')
-    assert guard.get('rebalance ls')['campaigns'][-1]['phase'] == 'DONE'
+    assert guard.get('campaign ls')['campaigns'][-1]['phase'] == 'DONE'
     assert not guard.tracebacks()
 
 
@@ -103,7 +103,7 @@ def progress_events(cluster: Cluster) -> List[str]:
 
 def answers_fast(guard: Guard) -> None:
     """Every command that only shows answers from the snapshot: 100 ms, in every format."""
-    for command in ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls'):
+    for command in ('status', 'events', 'campaign status', 'preview', 'campaign ls'):
         for format_ in ('plain', 'json', 'json-pretty'):
             times = []
             for _ in range(5):

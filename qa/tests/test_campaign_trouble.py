@@ -369,7 +369,7 @@ def test_nothing_remapped(guard: Guard) -> None:
     guard.prepare()
     guard.do('pin')
     assert guard.wait_phase('PINNED')['total'] == 0
-    assert guard.get('rebalance plan')['pgs'] == 0
+    assert guard.get('preview')['pgs'] == 0
     guard.do('start')
     finish(guard, before)
 
@@ -409,7 +409,7 @@ def check_verbs(guard: Guard, phase: str) -> None:
         if verb not in LET_IN[phase]:
             error = guard.refused(verb)
             assert 'campaign' in error or 'pinned' in error, (phase, verb, error)
-    for command in ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls'):
+    for command in ('status', 'events', 'campaign status', 'preview', 'campaign ls'):
         for format_ in ('plain', 'json', 'json-pretty'):
             retval, out, error = guard.ask(command, format=format_)
             assert retval == 0 and out.strip() and not error, (phase, command)
@@ -443,9 +443,9 @@ def test_every_command_in_every_phase(guard: Guard) -> None:
     for arguments in ({'format': 'yaml'}, {'format': ''}):
         retval, out, error = guard.ask('status', **arguments)
         assert retval == -22 and not out and 'format' in error and '\n' not in error
-    assert guard.ask('rebalance show', campaign=4711)[0] == -2
+    assert guard.ask('campaign show', campaign=4711)[0] == -2
     assert guard.ask('events', count=0)[0] == -22
-    done = cluster.ceph('perfguard', 'rebalance', 'nonesuch', check=False)
+    done = cluster.ceph('perfguard', 'campaign', 'nonesuch', check=False)
     assert done.returncode == 22 and not done.stdout
 
 
@@ -457,7 +457,7 @@ def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
     cluster.kill('osd.1')
 
     def refused() -> bool:
-        retval, _, error = guard.ask('rebalance prepare')
+        retval, _, error = guard.ask('campaign prepare')
         return bool(retval == -1 and 'degraded' in error)
 
     cluster.wait(lambda: guard.get('status')['signals']['degraded_pgs'], 30, 'degraded PGs')

@@ -30,30 +30,29 @@ READS = {
     '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/advice/expect': 'advise expect',
     '/advice/capacity': 'advise capacity', '/history?what=osd.1': 'history',
     '/history?what=p&week=true': 'history',
-    '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
-    '/rebalance/plan': 'rebalance plan', '/rebalance/plans': 'rebalance plan ls',
-    '/rebalance/campaign': 'rebalance ls', '/rebalance/drains': 'drain ls',
+    '/mitigation': 'mitigation ls', '/campaign': 'campaign status',
+    '/plan': 'plan ls', '/campaigns': 'campaign ls', '/drain': 'drain ls',
     '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
 
 #: Each would do something, or find the campaign or the probe missing.
 ACTIONS = (
-    *(Request('POST', '/rebalance/' + verb, {}) for verb in (
-        'prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'rollback', 'finish', 'expand')),
-    Request('POST', '/rebalance/acknowledge', {'code': 'DEGRADED'}),
-    Request('POST', '/rebalance/set', {'setting': 'latency_factor=2'}),
-    Request('POST', '/rebalance/adopt', {}),
+    *(Request('POST', '/campaign/' + verb, {}) for verb in (
+        'prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'rollback', 'finish')),
+    Request('POST', '/campaign/accept', {'code': 'DEGRADED'}),
+    Request('POST', '/campaign/set', {'setting': 'latency_factor=2'}),
+    Request('POST', '/expand', {}), Request('POST', '/adopt', {}),
     Request('POST', '/shutdown', {}),
     *(Request('POST', '/advice/SCRUBS_BEHIND/' + verb, {}) for verb in ('mute', 'unmute')),
-    Request('POST', '/rebalance/drain', {'what': ['osd.0']}),
-    Request('POST', '/rebalance/undrain', {'what': ['osd.0']}),
-    Request('POST', '/rebalance/replace', {'what': ['osd.0'], 'cancel': True}),
-    Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
-    Request('POST', '/rebalance/rule', {'pool': 'p', 'rule': 'nosuch'}),
-    Request('POST', '/rebalance/pg_num', {'pool': 'nosuch', 'pg_num': 8}),
-    Request('POST', '/rebalance/import', {'mappings': 'nonsense'}),
-    Request('POST', '/rebalance/plans', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),
-    Request('DELETE', '/rebalance/plans/next'),
-    Request('POST', '/rebalance/plans/next/approve', {}),
+    Request('POST', '/drain', {'what': ['osd.0']}),
+    Request('POST', '/undrain', {'what': ['osd.0']}),
+    Request('POST', '/replace', {'what': ['osd.0'], 'cancel': True}),
+    Request('POST', '/crushmap', {'crush_map': 'nonsense'}),
+    Request('POST', '/rule', {'pool': 'p', 'rule': 'nosuch'}),
+    Request('POST', '/pg_num', {'pool': 'nosuch', 'pg_num': 8}),
+    Request('POST', '/import', {'mappings': 'nonsense'}),
+    Request('POST', '/plan', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),
+    Request('DELETE', '/plan/next'),
+    Request('POST', '/plan/next/approve', {}),
     Request('POST', '/mitigation/1/revert', {}),
     Request('POST', '/probe', SHORT), Request('POST', '/probe/1/cancel', {}),
     Request('POST', '/probe/1/abandon', {}),
@@ -69,10 +68,10 @@ MISSING = (
     (Request('POST', '/probe/99/cancel', {}), 'probe 99'),
     (Request('POST', '/probe/99/abandon', {}), 'probe 99 does not exist'),
     (Request('GET', '/probe/compare?before=98&after=99'), 'probe 98 does not exist'),
-    (Request('GET', '/rebalance/campaign/99'), 'campaign 99 does not exist'),
-    (Request('GET', '/rebalance/plans/nosuch'), 'nosuch'),
-    (Request('DELETE', '/rebalance/plans/nosuch'), 'nosuch'),
-    (Request('POST', '/rebalance/plans/nosuch/approve', {}), 'nosuch'),
+    (Request('GET', '/campaigns/99'), 'campaign 99 does not exist'),
+    (Request('GET', '/plan/nosuch'), 'nosuch'),
+    (Request('DELETE', '/plan/nosuch'), 'nosuch'),
+    (Request('POST', '/plan/nosuch/approve', {}), 'nosuch'),
     (Request('POST', '/mitigation/99/revert', {}), '99'),
     (Request('POST', '/baseline', {'run': 99}), 'probe 99 does not exist'),
     (Request('DELETE', '/baseline/99'), '99'),
@@ -84,18 +83,18 @@ MISSING = (
 
 #: What cannot be meant, and the field that the answer names.
 BAD = (
-    (Request('POST', '/rebalance/prepare', {'force': 'perhaps'}), "'force'"),
-    (Request('POST', '/rebalance/prepare', {'force': 1}), "'force'"),
-    (Request('POST', '/rebalance/prepare', {'forse': True}), "unknown field 'forse'"),
-    (Request('POST', '/rebalance/finish', {'keep': {}}), "'keep'"),
-    (Request('POST', '/rebalance/expand', {'osds': {'a': 1}}), "'osds'"),
-    (Request('POST', '/rebalance/expand', {'weight': [1]}), "'weight'"),
-    (Request('POST', '/rebalance/expand', {'weight': 'much'}), 'not a number'),
-    (Request('POST', '/rebalance/drain', {}), "'what' is missing"),
-    (Request('POST', '/rebalance/drain', {'what': None}), "'what' is missing"),
-    (Request('POST', '/rebalance/drain', {'what': [None]}), "'what'"),
-    (Request('POST', '/rebalance/apply', {}), "'crush_map' is missing"),
-    (Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}), 'CRUSH map'),
+    (Request('POST', '/campaign/prepare', {'force': 'perhaps'}), "'force'"),
+    (Request('POST', '/campaign/prepare', {'force': 1}), "'force'"),
+    (Request('POST', '/campaign/prepare', {'forse': True}), "unknown field 'forse'"),
+    (Request('POST', '/campaign/finish', {'keep': {}}), "'keep'"),
+    (Request('POST', '/expand', {'osds': {'a': 1}}), "'osds'"),
+    (Request('POST', '/expand', {'weight': [1]}), "'weight'"),
+    (Request('POST', '/expand', {'weight': 'much'}), 'not a number'),
+    (Request('POST', '/drain', {}), "'what' is missing"),
+    (Request('POST', '/drain', {'what': None}), "'what' is missing"),
+    (Request('POST', '/drain', {'what': [None]}), "'what'"),
+    (Request('POST', '/crushmap', {}), "'crush_map' is missing"),
+    (Request('POST', '/crushmap', {'crush_map': 'nonsense'}), 'CRUSH map'),
     (Request('POST', '/probe', {'pool': 7}), "'pool'"),
     (Request('POST', '/probe', {'runtime': 'ten'}), 'runtime'),
     (Request('POST', '/probe', {'runtime': True}), "'runtime'"),
@@ -158,8 +157,8 @@ def test_reads_are_the_commands_answers(api: RestApi) -> None:
         assert api.send(Request('GET', path), READER).status == 200
         assert answer, path
     assert api.get('/history?what=p')['of'] == 'p'
-    assert (api.send(Request('GET', '/rebalance/mappings')).json()
-            == json.loads(api.guard.ask('rebalance export', format='json')[1]))
+    assert (api.send(Request('GET', '/campaign/export')).json()
+            == json.loads(api.guard.ask('campaign export', format='json')[1]))
 
 
 def found(api: RestApi, path: str) -> Any:
@@ -181,7 +180,7 @@ def test_overview_is_all_that_the_page_needs(api: RestApi) -> None:
     assert abs(found['now'] - time.time()) < 60 and found['turned'] <= found['now']
     # The page knows its own address.
     assert {*found['status'], 'page'} == {*api.get('/status')}
-    assert found['rebalance'].keys() == {*api.get('/rebalance'), 'unpinnable_count'}
+    assert found['rebalance'].keys() == {*api.get('/campaign'), 'unpinnable_count'}
     columns, rows = (found['series']['cluster'][key] for key in ('columns', 'rows'))
     assert columns[:2] == ['time', 'seconds'] and {len(row) for row in rows} == {len(columns)}
     last = rows[-1][0]
@@ -198,33 +197,33 @@ def test_overview_is_all_that_the_page_needs(api: RestApi) -> None:
 def test_rebalance_over_the_api(api: RestApi) -> None:
     for verb in ('resume', 'start', 'pin'):
         word = api.guard.refused(verb)
-        found = api.refused(Request('POST', '/rebalance/' + verb, {}), 404, word)
+        found = api.refused(Request('POST', '/campaign/' + verb, {}), 404, word)
         assert found['component'] == 'perfguard' and found['detail'] == word
     before = api.guard.foreign()
     api.cluster.wait_clean(30)
-    assert api.done('POST', '/rebalance/prepare')['verb'] == 'prepare'
+    assert api.done('POST', '/campaign/prepare')['verb'] == 'prepare'
     api.guard.wait_phase('PREPARED')
-    found = api.refused(Request('POST', '/rebalance/resume', {}), 409, '')
+    found = api.refused(Request('POST', '/campaign/resume', {}), 409, '')
     assert found['detail'] == api.guard.refused('resume')
-    assert api.done('POST', '/rebalance/abort', {})['verb'] == 'abort'
+    assert api.done('POST', '/campaign/abort', {})['verb'] == 'abort'
     ended = api.guard.wait_phase('ABORTED', 'DONE')
-    assert api.get(f'/rebalance/campaign/{ended["id"]}')['id'] == ended['id']
-    assert api.get('/rebalance/campaign')['campaigns'][-1]['id'] == ended['id']
+    assert api.get(f'/campaigns/{ended["id"]}')['id'] == ended['id']
+    assert api.get('/campaigns')['campaigns'][-1]['id'] == ended['id']
     assert api.guard.foreign() == before
 
 
 def test_orders_over_the_api(api: RestApi) -> None:
     """They are given dry: what they do is another test's."""
     before = what_is_done(api.guard)
-    found = api.done('POST', '/rebalance/drain', {'what': ['osd.0'], 'dry_run': True})
+    found = api.done('POST', '/drain', {'what': ['osd.0'], 'dry_run': True})
     assert found['pgs'] > 0
-    api.refused(Request('POST', '/rebalance/expand', {'weight': 1, 'dry_run': True}), 404,
+    api.refused(Request('POST', '/expand', {'weight': 1, 'dry_run': True}), 404,
                 'to receive the weight')
-    api.refused(Request('POST', '/rebalance/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
+    api.refused(Request('POST', '/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
                 'not drained by perfguard')
     assert what_is_done(api.guard) == before
     api.cluster.wait(lambda: api.guard.log_lines(
-        "perfguard: POST '/ceph/api/perfguard/rebalance/undrain' by '%s'" % ADMIN), 20,
+        "perfguard: POST '/ceph/api/perfguard/undrain' by '%s'" % ADMIN), 20,
         'the entry of the last request in the audit log')
 
 
@@ -271,7 +270,7 @@ def probe(api: RestApi) -> int:
 def test_no_login(api: RestApi) -> None:
     before = what_is_done(api.guard)
     for request in (*(Request('GET', path) for path in (
-            *READS, '/overview', '/rebalance/mappings')), *ACTIONS):
+            *READS, '/overview', '/campaign/export')), *ACTIONS):
         api.refused(request, 401, 'not authorized', user=NOBODY)
     for path in ('', '/page.js', '/nosuch'):
         assert api.page(path, NOBODY).status == 401
@@ -293,12 +292,12 @@ def test_all_actions_are_tried() -> None:
     assert tried == wanted
     # Previews are for readers.
     assert len(ACTIONS) == len([route for route in ROUTES if route.method != 'GET'
-                                and not route.path.startswith('/preview/')])
+                                and not route.path.startswith('/preview')])
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
             '/probe/{run}', '/probe/{run}/curve', '/probe/{run}/scale', '/probe/compare', '/why',
-            '/rebalance/watch',
-            '/rebalance/campaign/{campaign}', '/rebalance/plans/{plan}', '/rebalance/mappings'}
+            '/campaign/watch',
+            '/campaigns/{campaign}', '/plan/{plan}', '/campaign/export'}
 
 
 def test_missing(api: RestApi) -> None:
@@ -317,14 +316,14 @@ def test_bad_fields(api: RestApi) -> None:
 
 def test_a_body_is_read_with_any_name_of_its_character_set(api: RestApi) -> None:
     for content_type in ('application/json', 'application/json; charset=utf-8'):
-        api.refused(Request('POST', '/rebalance/prepare', {'forse': True}), 400, "'forse'",
+        api.refused(Request('POST', '/campaign/prepare', {'forse': True}), 400, "'forse'",
                     headers={'Content-Type': content_type})
 
 
 def test_the_body_does_not_override_the_path(api: RestApi) -> None:
     for path, field in (('/mitigation/3/revert', 'rung'), ('/probe/1/cancel', 'run')):
         api.refused(Request('POST', path, {field: 5}), 400, 'in the path')
-    api.refused(Request('POST', '/rebalance/pause', {'self': 1}), 400, "'self'")
+    api.refused(Request('POST', '/campaign/pause', {'self': 1}), 400, "'self'")
 
 
 def test_unversioned(api: RestApi) -> None:
@@ -429,7 +428,7 @@ def test_module_disabled(api: RestApi) -> None:
     cluster.wait(lambda: api.guard.ask('status')[0] != 0, 60, 'the commands to go')
     api.dashboard.wait_ready()
     for request in (Request('GET', '/status'), Request('GET', '/overview'),
-                    Request('POST', '/rebalance/prepare', {})):
+                    Request('POST', '/campaign/prepare', {})):
         api.refused(request, 503, 'the module perfguard is not enabled')
     assert works(api) and api.page().status == 200
     cluster.mon('mgr module enable', module='perfguard')

@@ -173,10 +173,10 @@ def test_a_compiled_crush_map_is_applied(scene: Scene) -> None:
     cluster.ceph('osd', 'getcrushmap', '-o', str(before))
     cluster.run_tool(['crushtool', '-i', str(before), '--reweight-item', 'osd.7', '0.9',
                       '-o', str(after)])
-    browser.click('button-apply')
-    browser.wait_shows('apply-what')
-    browser.all('apply-what')[0].send_keys(str(after))
-    browser.wait_text('apply-preview', 'Pins')
+    browser.click('button-crushmap')
+    browser.wait_shows('crushmap-what')
+    browser.all('crushmap-what')[0].send_keys(str(after))
+    browser.wait_text('crushmap-preview', 'Pins')
     browser.click('confirm-yes')
     browser.wait_text('phase', 'DONE', 120)
     assert round(crush_weights(cluster)[7], 2) == 0.9
@@ -269,7 +269,7 @@ def test_reader(scene: Scene) -> None:
         assert buttons(browser) == [] and not browser.all('probe-form')
         assert not browser.driver.find_elements(By.CSS_SELECTOR, '[data-test^="button-"]')
         browser.script(f"""
-            fetch('{PREFIX}/api/perfguard/rebalance/resume', {{method: 'POST', body: '{{}}',
+            fetch('{PREFIX}/api/perfguard/campaign/resume', {{method: 'POST', body: '{{}}',
                 headers: {{'Content-Type': 'application/json',
                            'Accept': 'application/vnd.ceph.api.v1.0+json'}}}})
                 .then(answer => {{ window.answered = answer.status }})""")

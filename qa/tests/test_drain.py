@@ -177,10 +177,10 @@ def test_the_devices_of_a_host_are_replaced_with_the_same_ids(guard: Guard) -> N
     answer = order(guard, 'replace', what=[host])
     assert [row['osd'] for row in answer['drains']] == osds
     guard.wait_phase('DONE', timeout=240)
-    last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'])
+    last = max(row['id'] for row in guard.get('campaign ls')['campaigns'])
     replace_devices(guard, osds, failover=True)
     assert crush_weights(cluster) == weights
-    [first, *others] = [row for row in guard.get('rebalance ls')['campaigns']
+    [first, *others] = [row for row in guard.get('campaign ls')['campaigns']
                         if row['id'] > last]
     assert first['trigger'] == 'undrain' and not others, 'all devices are filled at once'
     assert guard.get('held')['held'] == [] and not guard.tracebacks()

@@ -91,7 +91,7 @@ def test_a_pause_keeps_an_osd_in_service_and_says_so(release: str, guard: Guard)
         guard.wait_check('PERFGUARD_EVACUATION', True, 90)
         detail = ' '.join(line['message'] for line in
                           guard.checks()['PERFGUARD_EVACUATION']['detail'])
-        assert 'osd.0' in detail and 'rebalance resume' in detail
+        assert 'osd.0' in detail and 'campaign resume' in detail
         # PGs with few objects recover from their logs, without a backfill.
         assert len(pgs_on(guard, 0)) > 0.8 * len(before)
         guard.do('resume')

@@ -78,7 +78,7 @@ def stays_still(guard: Guard) -> None:
 
 
 def roll_back(guard: Guard) -> Dict[str, Any]:
-    answer = order(guard, 'rebalance rollback')
+    answer = order(guard, 'campaign rollback')
     assert answer['one_epoch'] and not answer['unpinnable']
     done = guard.wait_phase('DONE', timeout=240)
     assert done['rolled_back'] and not done['pinned']
@@ -131,7 +131,7 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     assert crush_weights(cluster) == weights
     assert targets_of_balancer(cluster).isdisjoint(added)
     assert guard.foreign() == before and not guard.tracebacks()
-    refused(guard, 'rebalance rollback', 'no campaign is active')
+    refused(guard, 'campaign rollback', 'no campaign is active')
 
     # The OSDs are new again, as before the expansion.
     wait_reported(guard)

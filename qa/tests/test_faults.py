@@ -412,7 +412,7 @@ def looks(guard: Guard, seconds: float) -> 'Counter[str]':
     found: 'Counter[str]' = Counter()
     over = time.monotonic() + seconds
     while time.monotonic() < over:
-        for target, prefix, names in (('mgr', 'perfguard rebalance status', reasons),
+        for target, prefix, names in (('mgr', 'perfguard campaign status', reasons),
                                       ('mon', 'health', checks)):
             try:
                 retval, out, _ = guard.cluster.command(

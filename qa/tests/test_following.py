@@ -25,19 +25,19 @@ def run(guard: Guard, *words: str, period: str = '0.5',
 def test_a_script_follows_campaigns(guard: Guard) -> None:
     cluster = guard.cluster
     wait_reported(guard)
-    done = run(guard, 'rebalance', 'prepare')
+    done = run(guard, 'campaign', 'prepare')
     assert done.returncode == 0, done.stderr
-    done = run(guard, 'rebalance', 'watch', '--until', 'PREPARED')
+    done = run(guard, 'campaign', 'watch', '--until', 'PREPARED')
     assert done.returncode == 0 and 'PREPARED' in done.stderr, done
     cluster.add_osds(2)
     guard.wait_remapped()
-    assert run(guard, 'rebalance', 'pin').returncode == 0
-    assert run(guard, 'rebalance', 'watch', '--until', 'pinned').returncode == 0
-    assert run(guard, 'rebalance', 'start').returncode == 0
+    assert run(guard, 'campaign', 'pin').returncode == 0
+    assert run(guard, 'campaign', 'watch', '--until', 'pinned').returncode == 0
+    assert run(guard, 'campaign', 'start').returncode == 0
 
     # A pause of a few seconds ends without a command.
     guard.wait_moving(at_least=0)
-    done = run(guard, 'rebalance', 'pause', '4s')
+    done = run(guard, 'campaign', 'pause', '4s')
     assert done.returncode == 0, done.stderr
     begin, status = time.time(), guard.status()
     assert status['paused'] and 0 < status['paused_until'] - begin < 6
@@ -45,15 +45,15 @@ def test_a_script_follows_campaigns(guard: Guard) -> None:
     cluster.wait(lambda: not guard.status()['paused'], 30, 'the end of the pause')
     assert time.time() - begin > 3
 
-    done = run(guard, 'rebalance', 'set', 'latency_factor=2')
+    done = run(guard, 'campaign', 'set', 'latency_factor=2')
     assert done.returncode == 0, done.stderr
     assert guard.status()['settings'] == {'latency_factor': '2'}
-    assert run(guard, 'rebalance', 'set', 'target=crush').returncode == errno.EINVAL
+    assert run(guard, 'campaign', 'set', 'target=crush').returncode == errno.EINVAL
     cluster.mgr_fail()
     guard.wait_ready()
     assert guard.status()['settings'] == {'latency_factor': '2'}
 
-    done = run(guard, 'rebalance', 'watch')
+    done = run(guard, 'campaign', 'watch')
     assert done.returncode == 0, done
     assert 'DONE' in done.stderr and 'campaign %d: ' % (guard.former + 1) in done.stdout, done
     assert not guard.tracebacks()
@@ -79,7 +79,7 @@ def test_an_abort_is_an_error(guard: Guard) -> None:
         assert set(json.loads(done.stdout)['weights']) == {'osd.%d' % osd for osd in added}
         guard.wait_phase('HOLDING')
         threading.Timer(3.0, lambda: guard.do('abort')).start()
-        done = run(guard, 'rebalance', 'watch')
+        done = run(guard, 'campaign', 'watch')
         assert done.returncode == errno.ETIMEDOUT and 'ABORTED' in done.stderr, done
     finally:
         cluster.mon('osd unset', key='nobackfill')

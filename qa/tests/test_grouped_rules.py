@@ -81,7 +81,7 @@ def test_pgs_of_which_two_groups_have_changed_places_leave_a_drained_osd(
     stranded = on_drained(cluster)
     assert set(vectors) <= set(stranded)
     wait_reported(guard)
-    answer = order(guard, 'rebalance adopt')
+    answer = order(guard, 'adopt')
     named = {row['pgid'] for row in answer['left_out']}
     assert answer['pgs'] + len(named & set(stranded)) >= len(stranded), answer
     guard.wait_phase('DONE', timeout=120)

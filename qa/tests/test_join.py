@@ -104,13 +104,13 @@ def test_apply(release: str, guard: Guard) -> None:
     lacking = ''.join(line for line in text.splitlines(keepends=True) if 'osd.7' not in line)
     for given, what in (('', 'with -i'), ('nonsense', 'not a CRUSH map'),
                         (lacking, 'lacks osd.7'), (text[:text.index('rule ')], 'lacks rule 0')):
-        refused(guard, 'rebalance apply', what, given=given)
+        refused(guard, 'crushmap', what, given=given)
     # osd.1 counts twice from now on; compiled, since its text is the exception.
     heavy = crush_tool(cluster, '-i', 'crush', '--reweight-item', 'osd.1', '2', '-o', 'heavy')
-    join(guard, 'rebalance apply', given=base64.b64encode(heavy).decode())
+    join(guard, 'crushmap', given=base64.b64encode(heavy).decode())
     let_go(guard)
     assert crush_weights(cluster) == {**weights, 1: 2.0} and guard.upmaps() == {}
-    join(guard, 'rebalance apply', given=text)
+    join(guard, 'crushmap', given=text)
     let_go(guard)
     assert crush_weights(cluster) == weights and guard.upmaps() == {}
     assert guard.foreign() == before and not guard.tracebacks()

@@ -24,19 +24,19 @@ def test_upmaps_are_exported_and_imported(guard: Guard) -> None:
     guard.option('hold_scrubs', 'true')
     given, before, scrubs = json.dumps(mappings), guard.foreign(), max_scrubs(guard)
     try:
-        shown = order_with(guard, 'preview import', given)
+        shown = order_with(guard, 'preview', given, change='import')
         assert shown['pgs'] == len(mappings) == 12 and not shown['left_out']
-        order_with(guard, 'rebalance import', given)
+        order_with(guard, 'import', given)
         cluster.wait(lambda: SCRUBS in [row['what'] for row in guard.get('held')['held']], 60,
                      'scrubs to be held')
         cluster.wait(lambda: max_scrubs(guard) == '0', 30, 'osd.0 to have the option')
         done = guard.wait_phase('DONE', timeout=180)
         cluster.wait_clean(60)
         assert done['released'] == 12 and not done['pinned']
-        assert guard.get('rebalance export') == sorted(mappings, key=lambda row: row['pgid'])
+        assert guard.get('campaign export') == sorted(mappings, key=lambda row: row['pgid'])
         assert guard.foreign() == before
         cluster.wait(lambda: max_scrubs(guard) == scrubs, 30, 'osd.0 to have its option back')
-        retval, _, error = ask(guard, 'rebalance import', given)
+        retval, _, error = ask(guard, 'import', given)
         assert retval == -errno.ENOENT, error
     finally:
         guard.unset('hold_scrubs')
@@ -63,8 +63,8 @@ def test_pgs_with_a_vector_are_imported(guard: Guard) -> None:
         wait_reported(guard)
         back = json.dumps([{'pgid': pgid, 'mapping': {'from': pair['to'], 'to': pair['from']}}
                            for pgid, pair in there.items()])
-        assert order_with(guard, 'preview import', back)['pgs'] == 2
-        order_with(guard, 'rebalance import', back)
+        assert order_with(guard, 'preview', back, change='import')['pgs'] == 2
+        order_with(guard, 'import', back)
         done = guard.wait_phase('DONE', timeout=180)
         assert done['released'] == 2 and up_sets(cluster) == raw
         cluster.wait_clean(60)
@@ -79,8 +79,8 @@ def max_scrubs(guard: Guard) -> str:
     return str(guard.cluster.tell('osd.0', 'config get', var='osd_max_scrubs')['osd_max_scrubs'])
 
 
-def order_with(guard: Guard, command: str, given: str) -> Dict[str, Any]:
-    retval, out, error = ask(guard, command, given)
+def order_with(guard: Guard, command: str, given: str, **args: Any) -> Dict[str, Any]:
+    retval, out, error = ask(guard, command, given, **args)
     assert retval == 0, (command, error)
     found: Dict[str, Any] = json.loads(out)
     return found

@@ -29,53 +29,53 @@ def test_options_are_documented_and_bounded(guard: Guard) -> None:
 
 def test_refusals_are_one_line_with_an_errno(guard: Guard) -> None:
     before = guard.cluster.osd_dump()['flags_set']
-    for argv in (('status', '--format', 'xml'), ('events', '-5'), ('rebalance', 'show'),
-                 ('rebalance', 'show', 'first'), ('rebalance', 'nonesuch'), ('nonesuch',)):
+    for argv in (('status', '--format', 'xml'), ('events', '-5'), ('campaign', 'show'),
+                 ('campaign', 'show', 'first'), ('campaign', 'nonesuch'), ('nonesuch',)):
         retval, out, error = ceph(guard, 'perfguard', *argv)
         assert retval == 22 and not out and 'Traceback' not in error, argv
     for verb in ('pin', 'start', 'pause', 'resume', 'abort', 'finish'):
-        retval, out, error = ceph(guard, 'perfguard', 'rebalance', verb)
+        retval, out, error = ceph(guard, 'perfguard', 'campaign', verb)
         assert retval == 2 and not out, verb
         # There was none yet, or the last one has ended.
         assert re.fullmatch('Error ENOENT: (no campaign is active: begin one|campaign \\d+ is \\w+ '
-                            'and has ended: begin another one) with "rebalance prepare"\n', error)
+                            'and has ended: begin another one) with "campaign prepare"\n', error)
     assert guard.cluster.osd_dump()['flags_set'] == before
 
 
 def test_plain_text_fits_a_terminal(guard: Guard) -> None:
     """test_release.py has all formats of all commands."""
-    for command in (('status',), ('rebalance', 'status'), ('rebalance', 'plan'),
-                    ('rebalance', 'ls')):
+    for command in (('status',), ('campaign', 'status'), ('preview',),
+                    ('campaign', 'ls')):
         retval, plain, _ = ceph(guard, 'perfguard', *command)
         assert retval == 0 and plain.strip() and not plain.startswith('{')
         assert all(len(line) <= 120 for line in plain.splitlines()), plain
 
 
 def test_prepare_by_hand_and_abort(guard: Guard) -> None:
-    retval, out, error = ceph(guard, 'perfguard', 'rebalance', 'prepare', '--force')
+    retval, out, error = ceph(guard, 'perfguard', 'campaign', 'prepare', '--force')
     assert retval == 0 and 'PREPARED' in out, error
     guard.wait_phase('PREPARED')
     campaign = guard.former + 1
-    retval, out, _ = ceph(guard, 'perfguard', 'rebalance', 'show', str(campaign))
+    retval, out, _ = ceph(guard, 'perfguard', 'campaign', 'show', str(campaign))
     assert retval == 0 and 'PREPARED' in out
-    retval, _, error = ceph(guard, 'perfguard', 'rebalance', 'prepare')
+    retval, _, error = ceph(guard, 'perfguard', 'campaign', 'prepare')
     assert retval == 16 and 'campaign %d is PREPARED' % campaign in error
-    assert ceph(guard, 'perfguard', 'rebalance', 'abort')[0] == 0
+    assert ceph(guard, 'perfguard', 'campaign', 'abort')[0] == 0
     guard.wait_phase('ABORTED')
     assert 'norebalance' not in guard.cluster.osd_dump()['flags_set']
 
     assert [event['what'] for event in guard.get('events')['events'] if event['kind'] == 'request'
-            ][-2:] == ['rebalance prepare', 'rebalance abort']
+            ][-2:] == ['campaign prepare', 'campaign abort']
 
     # ceph-mgr sends its audit log to the mons about once a second.
     guard.cluster.wait(lambda: [
-        line for line in guard.log_lines('"perfguard rebalance abort"')
+        line for line in guard.log_lines('"perfguard campaign abort"')
         if "entity='client.admin'" in line], 20, 'the entry of the abort in the audit log')
 
 
 def test_disable_and_enable(guard: Guard) -> None:
     """What the module wrote is there after it was away."""
-    before = guard.get('rebalance ls')['campaigns']
+    before = guard.get('campaign ls')['campaigns']
     assert ceph(guard, 'mgr', 'module', 'disable', 'perfguard')[0] == 0
 
     def gone() -> bool:
@@ -84,7 +84,7 @@ def test_disable_and_enable(guard: Guard) -> None:
     guard.cluster.wait(gone, 20, 'the commands to go')
     assert ceph(guard, 'mgr', 'module', 'enable', 'perfguard')[0] == 0
     guard.wait_ready()
-    assert guard.get('rebalance ls')['campaigns'] == before
+    assert guard.get('campaign ls')['campaigns'] == before
     assert 'MGR_MODULE_ERROR' not in guard.cluster.mon('health')['checks']
     assert not guard.tracebacks()
 

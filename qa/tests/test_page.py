@@ -189,22 +189,22 @@ def test_osds_are_drained_or_replaced_after_a_preview(
 def test_a_crush_map_is_applied_from_a_file_after_a_preview(
         browser: Browser, page: FakePage, tmp_path: Path) -> None:
     look(browser, page, 'applying')
-    browser.click('button-apply')
-    browser.wait_shows('apply-what')
+    browser.click('button-crushmap')
+    browser.wait_shows('crushmap-what')
     for text, answer in (('not one', 'not a CRUSH map, for a test'),
                          ('# begin crush map', 'The CRUSH map will be replaced.')):
         crush_map = tmp_path / ('%d.txt' % len(text))
         crush_map.write_text(text)
-        browser.all('apply-what')[0].send_keys(str(crush_map))
-        browser.wait_text('apply-preview', answer)
+        browser.all('crushmap-what')[0].send_keys(str(crush_map))
+        browser.wait_text('crushmap-preview', answer)
     assert browser.violations() == []
     # What was chosen is forgotten with the question.
     browser.click('confirm-no')
-    browser.click('button-apply')
-    browser.wait_shows('apply-what')
-    assert not browser.shows('apply-preview')
-    browser.all('apply-what')[0].send_keys(str(crush_map))
-    browser.wait_text('apply-preview', answer)
+    browser.click('button-crushmap')
+    browser.wait_shows('crushmap-what')
+    assert not browser.shows('crushmap-preview')
+    browser.all('crushmap-what')[0].send_keys(str(crush_map))
+    browser.wait_text('crushmap-preview', answer)
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
 

@@ -65,8 +65,9 @@ def change(guard: Guard, pool: str, pg_num: int, recommended: bool = False) -> N
     wait_reported(guard)
     first, found = cluster.epoch(), guard.foreign()
     number = pool_row(cluster, pool)['pool']
-    preview = order(guard, 'preview pg_num', pool=pool, **number_of)
-    answer = order(guard, 'rebalance pg_num', pool=pool, **number_of)
+    preview = order(guard, 'preview', change='pg_num',
+                    what=[pool, *map(str, number_of.values())])
+    answer = order(guard, 'pg_num', pool=pool, **number_of)
     assert answer['pgs'] == preview['pgs'] > 0 and not answer['unpinnable'], answer
     done = guard.wait_phase('DONE', timeout=600)
     cluster.wait_clean(60)
@@ -97,21 +98,21 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
         refused_after_a_change_of_crush(guard, **plan('more', 72))
         # A plan counts from what OSDs report, and that includes copies that are yet to be deleted.
         wait_pgs(cluster, lambda: held(cluster))
-        order(guard, 'rebalance plan save', **plan('other', 80))
-        saved = order(guard, 'rebalance plan save', **plan('more', 72))
+        order(guard, 'plan save', **plan('other', 80))
+        saved = order(guard, 'plan save', **plan('more', 72))
         assert saved['preview']['eta_high_seconds'] > 0 and guard.phase() == 'IDLE'
-        refused(guard, 'rebalance approve', 'saved again', plan='more', token='another')
-        answer = order(guard, 'rebalance approve', plan='more', token=saved['token'])
+        refused(guard, 'plan approve', 'saved again', plan='more', token='another')
+        answer = order(guard, 'plan approve', plan='more', token=saved['token'])
         done = guard.wait_phase('DONE', timeout=300)
         assert answer['campaign'] == done['id'] and numbers(cluster, 'rep') == (72,) * 5
-        refused(guard, 'rebalance approve', 'pool rep: pg_num 64, now 72', plan='other')
+        refused(guard, 'plan approve', 'pool rep: pg_num 64, now 72', plan='other')
         cluster.wait_clean(60)
         wait_reported(guard)
         wait_pgs(cluster, lambda: {row['osd']: row['pgs_after']
                                    for row in saved['preview']['osds']})
     finally:
-        for row in guard.get('rebalance plan ls')['plans']:
-            guard.get('rebalance plan rm', plan=row['plan'])
+        for row in guard.get('plan ls')['plans']:
+            guard.get('plan rm', plan=row['plan'])
         if numbers(cluster, 'rep')[0] != 64:
             change(guard, 'rep', 64)
     assert not guard.tracebacks()
@@ -150,7 +151,7 @@ def test_the_number_that_the_autoscaler_recommends(guard: Guard) -> None:
             cluster.mon('osd pool set', pool=pool, var='target_size_ratio', val=share)
         cluster.wait(lambda: recommended(cluster, 'few') > 8, 30, 'a recommendation')
         number = recommended(cluster, 'few')
-        shown = order(guard, 'preview pg_num', pool='few')
+        shown = order(guard, 'preview', change='pg_num', what=['few'])
         assert shown['pg_num']['to'] == number
         change(guard, 'few', number, recommended=True)
         assert pool_row(cluster, 'few')['pg_autoscale_mode'] == 'warn'
@@ -171,7 +172,7 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     # ceph-mgr merges one PG every three seconds.
     more = 128 if tier == 'nightly' else 72
     change(guard, 'rep', more)
-    refused(guard, 'rebalance pg_num', 'already has %d PGs' % more, pool='rep', pg_num=more)
+    refused(guard, 'pg_num', 'already has %d PGs' % more, pool='rep', pg_num=more)
     change(guard, 'rep', 64)
     assert not guard.tracebacks()
 

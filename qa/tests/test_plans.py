@@ -21,17 +21,17 @@ def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
     what = {'plan': 'autumn', 'change': 'expand', 'weight': '1',
             'what': ['osd.%d' % osd for osd in added]}
     refused_after_a_change_of_crush(guard, **what)
-    saved = order(guard, 'rebalance plan save', **what)
+    saved = order(guard, 'plan save', **what)
     rows = {row['osd']: row for row in saved['preview']['osds']}
     assert saved['state'] == 'ready' and guard.phase() == 'IDLE'
     assert all(rows[osd]['pgs_before'] == 0 < rows[osd]['pgs_after'] for osd in added)
 
-    answer = order(guard, 'rebalance approve', plan='autumn')
+    answer = order(guard, 'plan approve', plan='autumn')
     assert answer['campaign'] and not answer['queued_behind']
     guard.wait_phase('PINNED', 'RELEASING', 'HOLDING', 'FINISHING', timeout=120)
     guard.do('pause')
-    order(guard, 'rebalance plan save', plan='leave', change='drain', what=['osd.0'])
-    assert order(guard, 'rebalance approve', plan='leave')['queued_behind'] == answer['campaign']
+    order(guard, 'plan save', plan='leave', change='drain', what=['osd.0'])
+    assert order(guard, 'plan approve', plan='leave')['queued_behind'] == answer['campaign']
     guard.do('resume')
 
     def second() -> bool:
@@ -41,7 +41,7 @@ def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
     cluster.wait(second, 240, 'the queued plan to be carried out')
     weights = crush_weights(cluster)
     assert weights[0] < 0.001 and all(weights[osd] == 1.0 for osd in added)
-    assert guard.get('rebalance plan ls')['plans'] == [] and safe_to_destroy(cluster, 0)
+    assert guard.get('plan ls')['plans'] == [] and safe_to_destroy(cluster, 0)
     held = {row['osd']: row['num_pgs'] for row in cluster.mon('pg dump', dumpcontents=['osds'])[
         'osd_stats']}
     for osd in added:
@@ -56,18 +56,18 @@ def test_a_crush_map_is_planned_and_carried_out(guard: Guard) -> None:
     guard.configure(SLOW_PEERING)
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
-    what = {'plan': 'map', 'change': 'apply', 'given': crush_map(cluster, added)}
+    what = {'plan': 'map', 'change': 'crushmap', 'given': crush_map(cluster, added)}
     refused_after_a_change_of_crush(guard, **what)
-    saved = order(guard, 'rebalance plan save', **what)
+    saved = order(guard, 'plan save', **what)
     rows = {row['osd']: row for row in saved['preview']['osds']}
     assert all(rows[osd]['pgs_before'] == 0 < rows[osd]['pgs_after'] for osd in added)
     assert guard.phase() == 'IDLE' and {crush_weights(cluster)[osd] for osd in added} == {0.0}
-    answer = order(guard, 'rebalance approve', plan='map', token=saved['token'])
+    answer = order(guard, 'plan approve', plan='map', token=saved['token'])
     done = guard.wait_phase('DONE', timeout=240)
-    assert (done['id'], done['trigger']) == (answer['campaign'], 'apply')
+    assert (done['id'], done['trigger']) == (answer['campaign'], 'crushmap')
     assert set(crush_weights(cluster).values()) == {1.0}
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
-    assert guard.get('rebalance plan ls')['plans'] == [] and guard.upmaps() == {}
+    assert guard.get('plan ls')['plans'] == [] and guard.upmaps() == {}
     assert not guard.tracebacks()
 
 
@@ -88,11 +88,11 @@ def test_a_replacement_is_planned_and_carried_out(guard: Guard) -> None:
     weights = crush_weights(cluster)
     what = {'plan': 'worn', 'change': 'replace', 'what': ['osd.7']}
     refused_after_a_change_of_crush(guard, **what)
-    saved = order(guard, 'rebalance plan save', **what)
+    saved = order(guard, 'plan save', **what)
     [row] = [row for row in saved['preview']['osds'] if row['osd'] == 7]
     assert row['pgs_before'] > 0 == row['pgs_after'] and guard.phase() == 'IDLE'
-    answer = order(guard, 'rebalance approve', plan='worn', token=saved['token'])
+    answer = order(guard, 'plan approve', plan='worn', token=saved['token'])
     assert guard.wait_phase('DONE', timeout=240)['id'] == answer['campaign']
     replace_devices(guard, [7])
-    assert crush_weights(cluster) == weights and guard.get('rebalance plan ls')['plans'] == []
+    assert crush_weights(cluster) == weights and guard.get('plan ls')['plans'] == []
     assert guard.get('held')['held'] == [] and not guard.tracebacks()

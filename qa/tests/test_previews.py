@@ -71,20 +71,19 @@ def test_a_user_who_may_only_read_previews_everything(guard: Guard) -> None:
     subprocess.run(cluster.release.argv(['crushtool', '-d', binary, '-o', crush_map],
                                         cluster.directory), check=True, timeout=60)
     # By name: one that has not reported yet would be left out.
-    expand = viewer.get('preview', 'expand', '--weight', '1', '--osds',
-                        ','.join(map(str, added)))
+    expand = viewer.get('preview', 'expand', *('osd.%d' % osd for osd in added), '--weight', '1')
     assert expand['pgs'] > 0 and set(expand['weights']) == {'osd.%d' % osd for osd in added}
     assert viewer.get('preview', 'drain', 'osd.0')['pgs'] > 0
-    assert viewer.get('preview', 'apply', '-i', crush_map)['pgs'] == 0
-    refused, why = viewer.ask('preview', 'apply', '-i', with_a_large_id(cluster, crush_map))
+    assert viewer.get('preview', 'crushmap', '-i', crush_map)['pgs'] == 0
+    refused, why = viewer.ask('preview', 'crushmap', '-i', with_a_large_id(cluster, crush_map))
     assert refused == EINVAL and 'osd.123456' in why, (refused, why)
     assert viewer.get('preview', 'probe', 'quick', '--pool', 'rep')
     assert viewer.ask('preview', 'rollback')[0] == ENOENT
     assert viewer.ask('preview', 'undrain', 'osd.0')[0] == ENOENT
-    for words in (('expand', '--dry-run'), ('drain', 'osd.0'), ('rebalance', 'prepare'),
+    for words in (('expand', '--dry-run'), ('drain', 'osd.0'), ('campaign', 'prepare'),
                   ('probe', 'run', 'quick')):
         assert viewer.ask(*words)[0] == EACCES
-    assert viewer.get('rebalance', 'status') and guard.phase() == 'IDLE'
+    assert viewer.get('campaign', 'status') and guard.phase() == 'IDLE'
     assert guard.foreign() == before and not guard.tracebacks()
 
 
@@ -95,7 +94,7 @@ def test_a_campaign_proceeds_while_previews_are_worked_out(release: str, guard: 
 
     def preview() -> None:
         while not ended.is_set():
-            answers.append(guard.ask('preview drain', what=['osd.0']))
+            answers.append(guard.ask('preview', change='drain', what=['osd.0']))
 
     threads = [threading.Thread(target=preview) for _ in range(2)]
     for thread in threads:

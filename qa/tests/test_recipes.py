@@ -70,7 +70,7 @@ def create_again(guard: Guard, osd: int) -> None:
 
 def create_and_wait(guard: Guard, osd: int) -> None:
     """Until perfguard fills the new drive."""
-    last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'] or [{'id': 0}])
+    last = max(row['id'] for row in guard.get('campaign ls')['campaigns'] or [{'id': 0}])
     create_again(guard, osd)
     guard.cluster.wait(lambda: guard.status()['id'] not in (None, last), 60, 'a campaign')
 
@@ -190,7 +190,7 @@ def test_change_the_number_of_pgs(guard: Guard) -> None:
     finally:
         if pool_row(cluster, 'rep')['pg_num'] != 64:
             wait_reported(guard)
-            order(guard, 'rebalance pg_num', pool='rep', pg_num=64)
+            order(guard, 'pg_num', pool='rep', pg_num=64)
             guard.wait_phase('DONE', timeout=600)
 
 

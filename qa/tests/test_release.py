@@ -28,15 +28,16 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle',
 FORMATS = ('plain', 'json', 'json-pretty')
 #: Commands that show something without an argument; there may be more.
 SHOWN = {'status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
-         'rebalance status', 'rebalance plan', 'rebalance ls', 'probe ls', 'probe baseline ls',
+         'campaign status', 'preview', 'campaign ls', 'probe ls', 'probe baseline ls',
          'probe schedule ls'}
 #: What cannot be done, and the errno.
 REFUSED: Tuple[Tuple[str, Dict[str, Any], int], ...] = (
     ('status', {'format': 'yaml'}, 22), ('events', {'count': 0}, 22),
-    ('rebalance pause', {}, 2), ('rebalance show', {'campaign': 99}, 2),
+    ('campaign pause', {}, 2), ('campaign show', {'campaign': 99}, 2),
     ('probe show', {'run': 99}, 2), ('probe run', {'pool': 'nosuch', **SHORT}, 2),
     ('expand', {'osds': '99'}, 2), ('drain', {'what': ['nohost']}, 2),
-    ('history', {'what': 'osd.99'}, 2), ('preview rollback', {}, 2), ('preview apply', {}, 22))
+    ('history', {'what': 'osd.99'}, 2), ('preview', {'change': 'rollback'}, 2),
+    ('preview', {'change': 'crushmap'}, 22))
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def test_commands_and_formats(site: Site) -> None:
     # The release's own ceph command, which parses arguments and prints errors in its own way.
     assert json.loads(ceph(guard, 0, 'status', '--format', 'json')[0])['phase'] == 'IDLE'
     assert ceph(guard, 0, 'status')[0].strip()
-    out, error = ceph(guard, 2, 'rebalance', 'pause')
+    out, error = ceph(guard, 2, 'campaign', 'pause')
     assert not out and len(error.strip().splitlines()) == 1 and 'ENOENT' in error
     assert guard.foreign() == site.before and guard.status()['phase'] == 'IDLE'
 
@@ -188,11 +189,11 @@ def test_dashboard(site: Site) -> None:
     api = site.api
     api.dashboard.wait_ready()
     # The sessions of before the failovers are good for the next mgr as well.
-    assert api.get('/rebalance/campaign')['campaigns'] == \
-        site.guard.get('rebalance ls')['campaigns']
+    assert api.get('/campaigns')['campaigns'] == \
+        site.guard.get('campaign ls')['campaigns']
     before = site.guard.status()
     assert api.send(Request('GET', '/status'), READER).status == 200
-    api.refused(Request('POST', '/rebalance/prepare', {}), 403, '', user=READER)
+    api.refused(Request('POST', '/campaign/prepare', {}), 403, '', user=READER)
     assert site.guard.status() == before and site.guard.foreign() == site.before
     assert api.page().status == 200
 

@@ -9,7 +9,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import order, refused_after_a_change_of_crush, wait_reported
+from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
@@ -94,9 +94,9 @@ def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
     cluster = guard.cluster
     wait_reported(guard)
     first, before = cluster.epoch(), guard.foreign()
-    preview = order(guard, 'preview rule', pool=pool, rule=rule)
+    preview = order(guard, 'preview', change='rule', what=[pool, rule])
     assert preview['rule']['moves_first'] and bool(preview['rule']['via']) == via, preview
-    answer = order(guard, 'rebalance rule', pool=pool, rule=rule)
+    answer = order(guard, 'rule', pool=pool, rule=rule)
     assert answer['pgs'] == preview['pgs'] > 0, answer
     done = guard.wait_phase('DONE', timeout=300)
     cluster.wait_clean(60)
@@ -125,7 +125,7 @@ def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
 def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
     change(guard, pool, first, via=False)
     change(guard, pool, rule, via=True)
-    retval, _, error = guard.ask('rebalance rule', pool=pool, rule=rule)
+    retval, _, error = guard.ask('rule', pool=pool, rule=rule)
     assert retval == -errno.EALREADY, error
     assert not guard.tracebacks()
 
@@ -137,16 +137,16 @@ def test_a_plan_of_another_rule_is_carried_out(guard: Guard) -> None:
     found = rule_of(cluster.osd_dump(), 'flat')
     what = {'plan': 'racks', 'change': 'rule', 'what': ['flat', 'racks']}
     refused_after_a_change_of_crush(guard, **what)
-    saved = order(guard, 'rebalance plan save', **what)
+    saved = order(guard, 'plan save', **what)
     assert saved['preview']['rule']['to'] == 'racks' and saved['preview']['pgs'] > 0
     assert rule_of(cluster.osd_dump(), 'flat') == found
     first = cluster.epoch()
-    answer = order(guard, 'rebalance approve', plan='racks', token=saved['token'])
+    answer = order(guard, 'plan approve', plan='racks', token=saved['token'])
     assert guard.wait_phase('DONE', timeout=300)['id'] == answer['campaign']
     cluster.wait_clean(60)
     moved_before_the_switch(cluster, 'flat', first)
     assert rule_of(cluster.osd_dump(), 'flat') != found and guard.upmaps() == {}
-    assert guard.get('rebalance plan ls')['plans'] == [] and not guard.tracebacks()
+    assert guard.get('plan ls')['plans'] == [] and not guard.tracebacks()
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_another_root(two_roots: Guard) -> None:
     guard, cluster = two_roots, two_roots.cluster
     found, there = buckets(cluster), set(cluster.mon('osd ls-tree', name='other'))
     wait_reported(guard)
-    assert 'osd crush link' in guard.refused('rule', pool='rep', rule='other')
+    refused(guard, 'rule', 'osd crush link', pool='rep', rule='other')
     for root in ('default', 'other'):
         cluster.mon('osd crush link', name=root, args=['root=both'])
     cluster.mon('osd crush rule create-replicated', name='both', root='both', type='host')

@@ -30,7 +30,7 @@ SEED = int(os.environ.get('PERFGUARD_SEED', time.time_ns() % 1000000))
 HISTORY = {'history': '10', 'probe_history': '10', 'event_history': '100'}
 #: Stories that continue beside a fault; a probe aborts, and the others change pools.
 DISTURBED = ('expand', 'by hand', 'drain', 'undrain', 'rollback', 'abort', 'plan')
-CALM_STORIES = (*DISTURBED, 'apply', 'replace', 'pg_num', 'rule', 'probe', 'OSD probe')
+CALM_STORIES = (*DISTURBED, 'crushmap', 'replace', 'pg_num', 'rule', 'probe', 'OSD probe')
 #: Seconds from the begin of a story to its fault.
 FAULT_SECONDS = (2.0, 12.0)
 #: Events that nothing in a story without a fault explains.

@@ -54,7 +54,7 @@ def test_invalid_options(guard: Guard) -> None:
         guard.option(option, value)
         time.sleep(0.5)
         if word:
-            retval, _, error = guard.ask('rebalance start')
+            retval, _, error = guard.ask('campaign start')
             assert retval == -errno.EINVAL and word in error and '\n' not in error
         guard.option(option, usual)
     time.sleep(0.5)

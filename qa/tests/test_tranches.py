@@ -46,12 +46,12 @@ def most_pinned(guard: Guard, done: Callable[[Dict[str, Any]], bool], seconds: f
     """The most PGs that were pinned at a time until `done`."""
     most, end = 0, time.monotonic() + patient(seconds)
     while time.monotonic() < end:
-        status = guard.get('rebalance status')
+        status = guard.get('campaign status')
         most = max(most, status['pinned'])
         if done(status):
             return most
         time.sleep(0.3)
-    raise AssertionError(guard.get('rebalance status'))
+    raise AssertionError(guard.get('campaign status'))
 
 
 def pins_of_tranches(guard: Guard, last: int) -> List[int]:
@@ -100,7 +100,7 @@ def test_an_expansion_comes_in_tranches(target: str, release: str, guard: Guard)
     most = max(most, most_pinned(guard, lambda status: status['phase'] == 'DONE', 300))
     seconds = time.monotonic() - begin
     cluster.wait_clean(60)
-    done, after = guard.get('rebalance status'), acting_sets(cluster)
+    done, after = guard.get('campaign status'), acting_sets(cluster)
     moved = sum(set(before[pgid]) != set(after[pgid]) for pgid in after)
     maps, pins = MapHistory(cluster, since), pins_of_tranches(guard, last)
     print('%s: %s: tranches of %s pins (limit %d) in %.0f s: at most %d pinned, %d upmaps; '
@@ -135,8 +135,8 @@ def test_an_expansion_that_is_aborted_between_tranches_is_rolled_back(
     weights = _weights(cluster, begun['added'])
     assert all(0.0 < weight < 1.0 for weight in weights)
     assert 'CRUSH weights are changed in part' in ' '.join(
-        guard.get('rebalance status')['reasons'])
-    order(guard, 'rebalance rollback', force=True)
+        guard.get('campaign status')['reasons'])
+    order(guard, 'campaign rollback', force=True)
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(60)
     assert _weights(cluster, begun['added']) == [0.0] * len(begun['added'])

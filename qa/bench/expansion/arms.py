@@ -19,7 +19,7 @@ Tick = Callable[[Mapping[str, Any]], None]
 class Expander:
     def __init__(self, cluster: Cluster, operator: Operator, osds: Sequence[int], timeout: float,
                  tick: Tick) -> None:
-        """`tick` gets perfguard's ``rebalance status`` every second; `timeout` is one step's."""
+        """`tick` gets perfguard's ``campaign status`` every second; `timeout` is one step's."""
         self._cluster = cluster
         self._operator = operator
         self._osds = osds
@@ -42,13 +42,13 @@ class Expander:
 
     def prepare_and_pin(self) -> None:
         """Announced to perfguard, added with all their weight, pinned, released."""
-        self._operator.type('perfguard rebalance prepare')
+        self._operator.type('perfguard campaign prepare')
         self._follow('PREPARED')
         self._cluster.place(self._osds, WEIGHT)
         self._cluster.wait_active(self._timeout)
-        self._operator.type('perfguard rebalance pin')
+        self._operator.type('perfguard campaign pin')
         self._follow('PINNED')
-        self._operator.type('perfguard rebalance start')
+        self._operator.type('perfguard campaign start')
         self._follow('DONE')
 
     def _follow(self, phase: str) -> None:

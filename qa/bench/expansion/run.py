@@ -23,7 +23,7 @@ SCENARIOS = (LOAD, IDLE, BURST)
 #: Spans of time; MOVE is the other two together.
 QUIET, MOVE, EXPAND, BALANCE = 'quiet', 'move', 'expand', 'balance'
 
-#: Keys of ``rebalance status`` that are kept for each second.
+#: Keys of ``campaign status`` that are kept for each second.
 TOLD = ('phase', 'limit', 'in_flight', 'released', 'total', 'bytes_done', 'reasons')
 
 #: Operations that take longer than so many times the p99 before the expansion are slow.

@@ -21,7 +21,7 @@ class TestPerfguard(MgrTestCase):
         return found
 
     def _phase(self) -> str:
-        return str(self._perfguard('rebalance', 'status')['phase'])
+        return str(self._perfguard('campaign', 'status')['phase'])
 
     def _answers(self) -> bool:
         """After a failover commands fail until the module has started."""
@@ -68,7 +68,7 @@ class TestPerfguard(MgrTestCase):
     def test_failover(self) -> None:
         """The next mgr knows of the campaign, and can end it."""
         flags = self._osd_dump()['flags']
-        self._ceph('perfguard', 'rebalance', 'prepare')
+        self._ceph('perfguard', 'campaign', 'prepare')
         self.wait_until_true(lambda: self._phase() == 'PREPARED', timeout=self.REPORT_SECONDS)
         self.assertIn('norebalance', self._osd_dump()['flags'])
 
@@ -79,7 +79,7 @@ class TestPerfguard(MgrTestCase):
         self.wait_until_true(self._answers, timeout=self.REPORT_SECONDS)
         self.assertEqual(self._phase(), 'PREPARED')
 
-        self._ceph('perfguard', 'rebalance', 'abort')
+        self._ceph('perfguard', 'campaign', 'abort')
         self.wait_until_true(lambda: self._phase() == 'ABORTED', timeout=self.REPORT_SECONDS)
         self.assertEqual(self._osd_dump()['flags'], flags)
 

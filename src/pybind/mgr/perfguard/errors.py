@@ -193,7 +193,7 @@ class Reason:
 
 
 def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
-    """An entry of `limits` in `status` and `rebalance status`."""
+    """An entry of `limits` in `status` and `campaign status`."""
     return [{'code': reason.code, 'text': reason.text} for reason in reasons]
 
 

@@ -115,7 +115,7 @@ class Module(Commands, MgrModule):
 
 #: Handlers whose only argument is the format.
 READS = ('status', 'advise', 'advise_expect', 'advise_capacity', 'held', 'events', 'osds', 'pools',
-         'laggy', 'mitigation_ls', 'history', 'rebalance_status', 'rebalance_plan', 'rebalance_ls',
+         'laggy', 'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
          'probe_ls', 'probe_baseline_ls', 'probe_schedule_ls')
 
 

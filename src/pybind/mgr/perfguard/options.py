@@ -23,7 +23,7 @@ class Options:
     campaign_interval: float = _option(
         1.0, 'loop interval in seconds while a campaign is active', min=0.2, max=60.0)
     target: str = _option(
-        'balanced', 'end state of a rebalance',
+        'balanced', 'end state of a campaign',
         'balanced: each OSD holds its share, by weight, of the PGs of each pool that the campaign '
         'touched, to within target_deviation, and as little data as possible moves; upmaps remain '
         'where the balance needs them. crush: every pin is released, and PGs end where CRUSH and '
@@ -44,7 +44,7 @@ class Options:
         'The leading mon checks all upmaps for each OSDMap epoch. 0: as many pins as take its '
         'threads about 0.3 s with all other upmaps, and at least 0.05 s: 31,000 with 1,000 OSDs, '
         '6,800 with 5,000, without other upmaps and with pools of size 3. Changes of weights with '
-        'more pins come in tranches; other changes need --force, or "rebalance acknowledge '
+        'more pins come in tranches; other changes need --force, or "campaign accept '
         'PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
     max_transition_ratio: float = _option(
         0.05,
@@ -79,7 +79,7 @@ class Options:
     max_unpinnable_ratio: float = _option(
         0.05, "maximum share of a campaign's PGs that may be unpinnable when releases begin",
         'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
-        'cleared. Above this share, norebalance stays set until "rebalance start" accepts that, '
+        'cleared. Above this share, norebalance stays set until "campaign start" accepts that, '
         'and changes of CRUSH need --force. Up to max_backfills_target unpinnable PGs are always '
         'accepted.', min=0.0, max=1.0)
     readback_timeout: float = _option(
@@ -90,7 +90,7 @@ class Options:
         False, 'automatically pin and release the PGs that an unannounced CRUSH change remaps',
         'Such changes are new hosts, new weights, moved buckets and edited rules. PGs that are '
         'remapped because OSDs are down or out are left to recovery, and another crush_rule or '
-        'pgp_num of a pool is not noticed: use "rebalance rule" and "rebalance pg_num".')
+        'pgp_num of a pool is not noticed: use "rule" and "pg_num".')
     auto_expand_settle: float = _option(
         60.0,
         'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
@@ -157,7 +157,7 @@ class Options:
         '0: as many as take about 10 GiB on each mon and each OSD, at least 1,500 and at most '
         '50,000. An epoch takes about 450 bytes per OSD, 400 per pool and 30 per upmap or remapped '
         'PG: 0.5 MB with 1,000 OSDs, so 20,000 epochs; 2.5 MB with 5,000 OSDs and 10,000 upmaps, '
-        'so 4,300. "rebalance acknowledge UNTRIMMED_CEILING" waives it for one campaign.',
+        'so 4,300. "campaign accept UNTRIMMED_CEILING" waives it for one campaign.',
         min=0, max=1000000)
     fast_peering: str = _option(
         'auto', "shorten the mons' paxos_propose_interval while PGs are released",

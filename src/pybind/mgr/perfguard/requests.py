@@ -339,7 +339,7 @@ def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> Lis
         found.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
     if campaign is not None and campaign.open and pins:
         found.append('the pins of %s will become ordinary upmaps, which the balancer may change '
-                     '("rebalance rollback" restores CRUSH first)' % pgs(pins))
+                     '("campaign rollback" restores CRUSH first)' % pgs(pins))
     if campaign is not None and campaign.open and unpinned(campaign):
         found.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
     if probe is not None:

@@ -81,7 +81,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             check(known.campaign, request, known.pins, known.unhealthy, loose=known.loose)
         except Refused:
             return published
-    requested = (Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb),)
+    requested = (Reason(Code.REQUESTED, '"campaign %s" is requested' % request.verb),)
     if request.verb == 'prepare':
         # A script that follows the new campaign must not see the end of the last one.
         return replace(published, rebalanced=replace(known, status=replace(
@@ -172,7 +172,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%s cannot be pinned%s%s' % (
                 pgs(len(lasting)), _in_place(campaign),
-                '; releases wait for "rebalance start" or "rebalance abort"' if excess else ''),
+                '; releases wait for "campaign start" or "campaign abort"' if excess else ''),
             ['PG %s: %s' % item for item in sorted(lasting.items())])
     if campaign is not None and campaign.held:
         count = campaign.left + unpinned(campaign)
@@ -191,7 +191,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
 def _evacuation_detail(campaign: Campaign, seen: Observation,
                        kept: Evacuation) -> Iterator[str]:
     end = _LETS_GO.get(campaign.phase, 'abort')
-    yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard rebalance %s" clears it' % (
+    yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard campaign %s" clears it' % (
         campaign.id, campaign.phase.value, 'resume' if campaign.paused else end)
     for osd, pgids in by_osd(kept).items():
         row = seen.osdmap.osds[osd]
@@ -237,11 +237,11 @@ def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[st
     back = way_back(campaign.change, osdmap)
     pool = campaign.change is not None and campaign.change.pool is not None
     return [
-        '"ceph perfguard rebalance resume" continues to release the PGs',
+        '"ceph perfguard campaign resume" continues to release the PGs',
         *(['"ceph perfguard %s" %s' % (back, 'moves the PGs back, in batches' if pool else
                                        'restores the CRUSH weights or map from before the '
                                        'campaign, if they are known')] if back else []),
-        '"ceph perfguard rebalance finish --keep%s" turns the pins into ordinary upmaps and gives '
+        '"ceph perfguard campaign finish --keep%s" turns the pins into ordinary upmaps and gives '
         'back the balancer, which may move them%s' % (
             (' --yes-i-really-mean-it', '; the pool keeps the intermediate CRUSH rule')
             if intermediate else ('', ''))]
@@ -295,7 +295,7 @@ def _campaign_json(shown: Status) -> Json:
 
 
 def rebalance_json(published: Published) -> Json:
-    """`rebalance status`; {} before the first turn."""
+    """`campaign status`; {} before the first turn."""
     return report.status_json(published.rebalanced.status) if published.turned else {}
 
 

@@ -35,9 +35,9 @@ LEAST_HOSTS = 4
 
 def in_campaign(commands: str) -> str:
     """`commands`, which move data at once, as steps of a campaign, which pins the data first."""
-    return ('ceph perfguard rebalance prepare; ceph perfguard rebalance watch --until PREPARED; '
-            '%s; ceph perfguard rebalance pin; ceph perfguard rebalance watch --until PINNED; '
-            'ceph perfguard rebalance start' % commands)
+    return ('ceph perfguard campaign prepare; ceph perfguard campaign watch --until PREPARED; '
+            '%s; ceph perfguard campaign pin; ceph perfguard campaign watch --until PINNED; '
+            'ceph perfguard campaign start' % commands)
 
 
 def old_compat(facts: Facts) -> Optional[Seen]:
@@ -59,7 +59,7 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
         if not FEWEST_PGS <= average <= MOST_PGS:
             return Seen('OSDs of device class %s have %d PGs on average (recommended: 100 to 200)'
                         % (name or 'none', average), 'ceph osd pool autoscale-status; '
-                        'ceph perfguard rebalance pg_num <pool> <power of two>')
+                        'ceph perfguard pg_num <pool> <power of two>')
     return None
 
 
@@ -116,7 +116,7 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
                 return Seen(
                     'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
                         pool.name, other.name, device_class or 'none', root),
-                    'ceph perfguard rebalance rule %s <rule of other OSDs>'
+                    'ceph perfguard rule %s <rule of other OSDs>'
                     % shlex.quote(other.name))
     return None
 

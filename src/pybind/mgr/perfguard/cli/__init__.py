@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The commands. Importing this package registers them with Ceph."""
+from .campaign import CampaignCommands
+from .changes import ChangeCommands
 from .probe import ProbeCommands
-from .rebalance import RebalanceCommands
 from .watch import WatchCommands
 
 
-class Commands(WatchCommands, RebalanceCommands, ProbeCommands):
+class Commands(WatchCommands, ChangeCommands, CampaignCommands, ProbeCommands):
     """The handlers; module.Module inherits them."""

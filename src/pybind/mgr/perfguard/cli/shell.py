@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple, TypeVar
 
 from .. import tables
+from ..cluster.types import Json
 from ..compat import read_command, write_command
 from ..errors import PerfguardError, Refused
 from ..loop.loop import Loop
@@ -128,3 +129,8 @@ class Handlers:
         if not published.turned:
             raise Refused(errno.EAGAIN, TOO_EARLY)
         return published
+
+    def _order(self, order: Any) -> Json:
+        """The answer to an order for the loop."""
+        return patiently(lambda again: self.loop.ask(order, again), self.loop.report_seconds(),
+                         self.loop.wake)

@@ -83,7 +83,7 @@ class Answering:
                 if each.refused is not None:
                     self._requests.drop(each)
             except Exception as error:
-                each.refused = Refused(errno.EIO, 'rebalance %s failed: %r'
+                each.refused = Refused(errno.EIO, 'campaign %s failed: %r'
                                        % (each.promise.verb, error))
                 raise
             finally:

@@ -169,7 +169,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         '``norebalance`` is cleared, except those that stay in place because CRUSH finds too few '
         'OSDs for them. If the share of the others exceeds ``max_unpinnable_ratio``, perfguard '
         'keeps the flag set. Degraded PGs do not count: they are pinned after their recovery.',
-        'Either revert the CRUSH change and run ``rebalance abort``, or accept with ``rebalance '
+        'Either revert the CRUSH change and run ``campaign abort``, or accept with ``campaign '
         'start`` that these PGs all move at once. For PGs that stay in place, add OSDs or failure '
         'domains, or let CRUSH try more often (the tunable ``choose_total_tries``, or the step '
         '``set_choose_tries`` of an erasure-coded rule); releases do not wait for that.'),
@@ -177,8 +177,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_HELD_PINS',
         'An aborted campaign keeps PGs pinned, and some borrowed settings stay in force. The '
         'detail lists them.',
-        'Choose one of the ways out that the detail lists: ``rebalance resume``, ``rebalance '
-        'rollback`` (or ``rebalance rule``, ``rebalance pg_num``), or ``rebalance finish '
+        'Choose one of the ways out that the detail lists: ``campaign resume``, ``campaign '
+        'rollback`` (or ``rule``, ``pg_num``), or ``campaign finish '
         '--keep``.'),
     HealthCheck(
         'PERFGUARD_EVACUATION',
@@ -193,7 +193,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'store. The pins of a campaign that was active are still in the OSDMap.',
         'The detail lists the borrowed settings that may remain, with the commands that restore '
         'them. No campaign begins automatically meanwhile (``auto_expand``, a new device, an '
-        'approved plan). The next ``rebalance prepare`` clears the check.'),
+        'approved plan). The next ``campaign prepare`` clears the check.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the normal variation.',

@@ -2,7 +2,7 @@
 """Plans: pins of remapped PGs, their release, and the commands that carry them out. Pure.
 
 The OSDMap does not contain the purpose of an upmap. So the pins to release are those that
-`rebalance adopt` would take over: upmaps that keep data away from OSDs below their share of PGs.
+`adopt` would take over: upmaps that keep data away from OSDs below their share of PGs.
 """
 import shlex
 from collections import Counter

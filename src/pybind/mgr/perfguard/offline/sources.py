@@ -244,14 +244,14 @@ class LiveCluster:
         if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
             return ''
         try:
-            status = self._json('mgr', _campaign, prefix='perfguard rebalance status')
+            status = self._json('mgr', _campaign, prefix='perfguard campaign status')
         except BadInput as e:
             self._warn('the module perfguard is enabled, but its campaign could not be read (%s)'
                        % e)
             return ''
         return '' if status['phase'] in ENDED and not (
             status['phase'] == Phase.ABORTED and status['pinned']) else (
-            'campaign %s of the module perfguard is %s: use "ceph perfguard rebalance", or end it '
+            'campaign %s of the module perfguard is %s: use "ceph perfguard campaign", or end it '
             'first' % (status['id'], status['phase']))
 
     def maps(self) -> Maps:

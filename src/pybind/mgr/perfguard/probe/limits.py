@@ -214,7 +214,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
 
 # ---- When a probe must not begin, and when it must end at once
 
-#: Health checks that prevent probes, in addition to the stop conditions of a rebalance. Pools
+#: Health checks that prevent probes, in addition to the stop conditions of a campaign. Pools
 #: matter only where they are the probe's own target: see `closed`.
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',
@@ -228,7 +228,7 @@ STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
 def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> List[str]:
-    """Why no probe may run now, in addition to the stop conditions of a rebalance.
+    """Why no probe may run now, in addition to the stop conditions of a campaign.
 
     `moving_allowed`: the operator wants to measure although data moves. `own_pool`: id of a pool
     that the run has created, whose PGs may move: the balancer evens out each new pool.

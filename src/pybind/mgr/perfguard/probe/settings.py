@@ -52,7 +52,7 @@ def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
     """From TIME_WORDS and the arguments of the probe; BadJob if invalid or never due.
 
     begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
-    options of the rebalance; every_days from 1.
+    options of campaigns; every_days from 1.
     """
     if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
         raise BadJob('invalid schedule name %r: use letters, digits, ".", "_" and "-"' % name)

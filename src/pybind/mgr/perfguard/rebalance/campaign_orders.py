@@ -247,29 +247,29 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:
-        raise Refused(errno.EBUSY, 'campaign %d is %s: run "rebalance abort" first'
+        raise Refused(errno.EBUSY, 'campaign %d is %s: run "campaign abort" first'
                       % (campaign.id, campaign.phase.value))
     change = campaign.change
     if change is not None and change.rule is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '
-                      'abort" first, then "rebalance rule <pool> <rule>" with the rule from before'
+        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "campaign '
+                      'abort" first, then "rule <pool> <rule>" with the rule from before'
                       % campaign.id)
     if change is not None and change.pgs is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "rebalance abort" first, '
-                      'then "rebalance pg_num <pool> %d", or "rebalance finish --keep" where '
+        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "campaign abort" first, '
+                      'then "pg_num <pool> %d", or "campaign finish --keep" where '
                       'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
     if change is not None and change.closing and campaign.trigger in ('rule', 'pg_num'):
         # Its own change, which this one has replaced, is in force.
         raise Refused(errno.EPERM, 'campaign %d has changed the CRUSH rule or pg_num of a pool: '
-                      'wait until it is DONE, or "rebalance abort" first, then "rebalance %s" with '
+                      'wait until it is DONE, or "campaign abort" first, then "%s" with '
                       'the value from before' % (campaign.id, campaign.trigger))
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
-                      '"rebalance abort" first' % campaign.id)
+                      '"campaign abort" first' % campaign.id)
     if change is not None and change.stage is ChangeStage.WANTED and not change.done \
             and not change.tranche and not change.closing:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
-                      'with "rebalance abort"'
+                      'with "campaign abort"'
                       % campaign.id)
     if not has_own_crush(campaign, seen):
         raise Refused(errno.EPERM, _changed_by_others(campaign, seen.crush_version))

@@ -83,7 +83,7 @@ class Campaigns:
         campaign, unread = self.stored.load()
         if campaign is not None and not lost and _lacks_pins(campaign, self.pins):
             self._note(Event('request', 'campaign %d has not begun' % campaign.id,
-                             'the mgr failed before it had stored the pins of "rebalance %s"; '
+                             'the mgr failed before it had stored the pins of "%s"; '
                              'give the order again' % campaign.trigger))
         elif campaign is not None:
             self.current = _taken_over(campaign)
@@ -127,8 +127,8 @@ class Campaigns:
         """Raise Refused while an aborted campaign keeps PGs pinned: they would be released as well,
         and its rollback would become impossible."""
         if self.current is not None and self.current.held:
-            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
-                          'resume", "rebalance rollback" or "rebalance finish --keep" first'
+            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "campaign '
+                          'resume", "campaign rollback" or "campaign finish --keep" first'
                           % self.current.id)
 
     # ---- its life

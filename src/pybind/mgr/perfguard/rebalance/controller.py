@@ -176,7 +176,7 @@ class RebalanceController:
                 self._refuse_pins(seen.osdmap)
         except Refused as refused:
             if not again:
-                self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
+                self._note(Event('refused', 'campaign %s' % request.verb, str(refused)))
             return refused
         self._note(Event('request', request.text, 'by command'))
         if request.verb == 'prepare':
@@ -185,7 +185,7 @@ class RebalanceController:
             self.apply(request, seen.now)
             if request.verb == 'finish' and request.keep:
                 # After an abort, operators do not expect the next campaign to begin.
-                self.withdraw_plans('the previous campaign was ended by "rebalance finish --keep"')
+                self.withdraw_plans('the previous campaign was ended by "campaign finish --keep"')
         return None
 
     def _refuse_pins(self, osdmap: OsdMap) -> None:

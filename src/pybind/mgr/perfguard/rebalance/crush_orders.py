@@ -93,7 +93,7 @@ class CrushOrders:
         """
         inventory = replace(self.facts(seen), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
-        prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule,
+        prepare = {'crushmap': self._prepare_map, 'rule': self._prepare_rule,
                    'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
 
         def work() -> Prepared:
@@ -397,7 +397,7 @@ def _no_rollback(reason: str) -> Refused:
 
 def _nothing_to_restore(seen: Observation) -> Refused:
     return Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version %d): '
-                   '"rebalance abort" or "finish --keep" ends it' % seen.crush_version)
+                   '"campaign abort" or "finish --keep" ends it' % seen.crush_version)
 
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Following a campaign: `rebalance watch`.
+"""Following a campaign: `campaign watch`.
 
 A command of an mgr module cannot stream, and one that waits keeps other commands waiting (in
 Pacific those of all modules). The `ceph` tool itself repeats polling commands, such as `iostat`,

@@ -103,7 +103,7 @@ def _impossible(draft: Draft, change: Change) -> str:
     if replaced or interrupted(draft, change):
         return replaced or interrupted(draft, change)
     overtaken = draft.seen.overtaken
-    return overtaken and 'CRUSH has changed since "rebalance apply": %s. Get the current ' \
+    return overtaken and 'CRUSH has changed since "crushmap": %s. Get the current ' \
         'CRUSH map, change it, and apply it again' % overtaken
 
 
@@ -292,7 +292,7 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
     """Why the change waits if `number` PGs besides those of the order lack an OSD. Without pins,
     all of them would be copied to other OSDs at once, although the OSD may only have restarted."""
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
-                    'until the OSDs are back or the PGs have recovered ("rebalance acknowledge '
+                    'until the OSDs are back or the PGs have recovered ("campaign accept '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
     if number <= draft.campaign.undersized or is_muted(reason, draft.seen.signals) \
             or is_waived(reason, draft.campaign.acknowledged):
@@ -638,12 +638,12 @@ def drop_refused(draft: Draft) -> Draft:
     if done:
         return draft.set(change=replace(change, done=done))
     if change.tranche:
-        # The one before is in force, and "rebalance resume" continues after it.
+        # The one before is in force, and "campaign resume" continues after it.
         return draft.set(change=replace(
             change, stage=ChangeStage.LANDED, tranche=change.tranche - 1, share=SHARE_MIN,
             following=change.following + 1, step=change.reached))
     if change.moves_first or pg_num_begun(change, draft.seen.osdmap):
-        return draft  # "rebalance resume" continues with the remaining PGs
+        return draft  # "campaign resume" continues with the remaining PGs
     if campaign.rolled_back:
         return draft.set(change=campaign.undone, undone=None, rolled_back=False)
     return draft.set(change=Change(stage=ChangeStage.LANDED))

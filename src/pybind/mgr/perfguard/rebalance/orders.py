@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Changes of CRUSH that operators order (expand, drain, undrain, apply): converted to a change, or
-refused."""
+"""Changes of CRUSH that operators order (expand, drain, undrain, crushmap): converted to a change,
+or refused."""
 import errno
 import math
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ UNREPORTED = 'has not reported yet whether it holds PGs'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, apply, rule, pg_num, rollback, adopt, import, export, or a verb of
+    #: expand, drain, undrain, crushmap, rule, pg_num, rollback, adopt, import, export, or a verb of
     #: replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool, and a
@@ -187,7 +187,7 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
             'no new OSD of CRUSH weight 0 is up and in to receive the weight', *texts]))
     if texts:
         raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (for another CRUSH '
-                      'change, begin with "ceph perfguard rebalance prepare")' % '; '.join(texts))
+                      'change, begin with "ceph perfguard campaign prepare")' % '; '.join(texts))
 
 
 def _drain(order: Order, inventory: OrderFacts) -> Change:
@@ -195,7 +195,7 @@ def _drain(order: Order, inventory: OrderFacts) -> Change:
     osds = {osd for osd in named_osds(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
-        raise Refused(errno.EALREADY, 'already drained: %s ("rebalance adopt" moves PGs that '
+        raise Refused(errno.EALREADY, 'already drained: %s ("adopt" moves PGs that '
                       'upmaps keep there)' % ', '.join(order.names))
     gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
     _must_leave_domains(osds, gone, inventory)
@@ -214,7 +214,7 @@ def _undrain(order: Order, inventory: OrderFacts) -> Change:
         if osd in inventory.uneven:
             raise Refused(errno.EINVAL, 'osd.%d had different CRUSH weights in several trees, but '
                           '"undrain" gives it the same weight in all: run "ceph perfguard '
-                          'rebalance prepare", then %s, then "ceph perfguard rebalance pin"' % (
+                          'campaign prepare", then %s, then "ceph perfguard campaign pin"' % (
                               osd, ' and '.join('"ceph osd crush set osd.%d %s %s"' % (
                                   osd, _number(weight), place)
                                   for place, weight in sorted(inventory.uneven[osd].items()))))

@@ -251,10 +251,10 @@ def _prepared(draft: Draft) -> Draft:
         return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it '
                              'remaps are pinned and released automatically')
     if moving:
-        return draft.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in '
+        return draft.because(Code.AWAITS_PIN, '%s remapped; "campaign pin" keeps the data in '
                              'place' % pgs_are(len(remapped)))
     return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
-                         '"rebalance pin" after it')
+                         '"campaign pin" after it')
 
 
 def _may_move(draft: Draft, pgid: str) -> bool:
@@ -337,7 +337,7 @@ def _pinned(draft: Draft) -> Draft:
     if draft.campaign.automatic:
         return draft.enter(Phase.RELEASING, 'automatically')
     return draft.because(Code.AWAITS_START,
-                         _pinned_summary(draft) + '; "rebalance start" releases them')
+                         _pinned_summary(draft) + '; "campaign start" releases them')
 
 
 def _arriving(draft: Draft) -> List[Reason]:
@@ -476,7 +476,7 @@ def _is_held(draft: Draft, obstacles: _Obstacles) -> bool:
 def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
     if draft.campaign.paused:
         return draft.enter(Phase.HOLDING, 'paused by the operator').because(
-            Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
+            Code.PAUSED, 'paused by the operator%s; "campaign resume" continues'
             % _pause_left(draft)).report(*obstacles.stops)
     if obstacles.stops:
         if draft.campaign.phase is Phase.RELEASING:
@@ -688,8 +688,8 @@ def _aborted(draft: Draft) -> Draft:
                                            % campaign.id, 'balancer and autoscaler are given back')
     back = way_back(campaign.change, draft.seen.osdmap)
     return draft.because(
-        Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "rebalance resume" '
-        '(%s)%s or "rebalance finish --keep"' % (
+        Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
+        '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
             partly_text(campaign.change), _resume_does(draft), ', "%s"' % back if back else ''))
 

@@ -239,7 +239,7 @@ def pin_remapped(draft: Draft) -> Draft:
                 plans.append(plan)
     draft = _note_unpinnable(draft, unpinnable).set(let_go=let_go)
     if later and allowed <= min(room, len(plans)):
-        draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "rebalance acknowledge '
+        draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
                                   pgs_are(draft.pin_count), pgs_are(later), too_many(
                                       draft.pin_count + len(plans) + later, draft.options,
@@ -400,7 +400,7 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     if number <= campaign.accepted_unpinnable or not are_many(number, held, options):
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
-            'once, regardless of the caps, when norebalance is cleared: "rebalance start" accepts '
+            'once, regardless of the caps, when norebalance is cleared: "campaign start" accepts '
             'that; otherwise revert the CRUSH change' % (
                 pgs(number), number + held, 100 * ratio))
 

@@ -27,9 +27,9 @@ from .retry import RETRY_SECONDS, Retry
 from .types import Campaign, Change, Phase
 
 #: Verbs of PlanOrder.
-SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'approve'
+SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'plan approve'
 #: Orders that a plan may hold.
-CHANGES = ('expand', 'drain', 'undrain', 'apply', 'rule', 'pg_num', 'replace')
+CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'replace')
 #: Documents of the store: one for each plan.
 PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.
@@ -141,7 +141,7 @@ class SavedPlan:
         """Raise Refused if another plan was reviewed. `token`: of that plan; '': any."""
         if token and token != self.token:
             raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
-                          'and is "%s" now, with %s: see "rebalance plan show %s"' % (
+                          'and is "%s" now, with %s: see "plan show %s"' % (
                               self.name, self.token, token, self.command,
                               pgs(self.pgs), self.name))
 
@@ -173,7 +173,7 @@ class SavedPlan:
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Document:
-        """One line of `rebalance plan ls`. `waits`: why it is not carried out yet."""
+        """One line of `plan ls`. `waits`: why it is not carried out yet."""
         found = changed(self.ground, now)
         state = 'queued' if self.approved else 'changed' if found else 'ready'
         return {'plan': self.name, 'saved': self.saved, 'state': state,
@@ -254,17 +254,17 @@ class Plans:
 
     def get(self, name: str) -> SavedPlan:
         if name not in self._plans:
-            raise Refused(errno.ENOENT, 'plan %.64r does not exist (see "rebalance plan ls")'
+            raise Refused(errno.ENOENT, 'plan %.64r does not exist (see "plan ls")'
                           % name)
         return self._plans[name]
 
     def check_new(self, name: str) -> None:
         check_name(name)
         if name in self._plans:
-            raise Refused(errno.EEXIST, 'plan %s exists: remove it with "rebalance plan rm %s"'
+            raise Refused(errno.EEXIST, 'plan %s exists: remove it with "plan rm %s"'
                           % (name, name))
         if len(self._plans) >= MOST:
-            raise Refused(errno.ENOSPC, '%s saved (limit %d): remove one with "rebalance plan rm"'
+            raise Refused(errno.ENOSPC, '%s saved (limit %d): remove one with "plan rm"'
                           % (plural(len(self._plans), 'plan'), MOST))
 
     def put(self, plan: SavedPlan) -> None:
@@ -380,7 +380,7 @@ class PlanQueue:
         if campaign is not None and campaign.active:
             self._starter.reopen()
             self.saved.put(replace(plan, approved=plan.approved or seen.now, refused=''))
-            self._note(Event('request', 'approve %s' % plan.name,
+            self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**plan.preview, 'plan': plan.name, 'queued_behind': campaign.id}
         order, keep = self._unfold(plan.order, seen)
@@ -435,4 +435,4 @@ class PlanQueue:
     def _withdraw(self, names: Sequence[str], why: str) -> None:
         self.saved.withdraw(names, why)
         for name in names:
-            self._note(Event('refused', 'approve %s' % name, why))
+            self._note(Event('refused', 'plan approve %s' % name, why))

@@ -535,12 +535,12 @@ def way_back(change: Optional[Change], osdmap: OsdMap) -> str:
     """The command that undoes the change of an aborted campaign; '': there is none."""
     pool = osdmap.pools.get(change.pool) if change is not None and change.pool is not None else None
     if change is None or pool is None:
-        return 'rebalance rollback'
+        return 'campaign rollback'
     if change.pgs is not None:
         found = PoolPgs(pool.id, change.found_pg_num, change.found_pg_num)
-        return '' if numbers_of(pool) == found else 'rebalance pg_num %s %d' % (
+        return '' if numbers_of(pool) == found else 'pg_num %s %d' % (
             quote(pool.name), change.found_pg_num)
-    return '' if not change.intermediate else 'rebalance rule %s %s' % (
+    return '' if not change.intermediate else 'rule %s %s' % (
         quote(pool.name), quote(change.found_rule))
 
 

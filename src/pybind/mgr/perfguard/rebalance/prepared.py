@@ -180,10 +180,10 @@ def costs(seen: Observation, options: Options) -> Document:
 
 #: How to do with fewer pins, by verb.
 _FEWER_PINS = {
-    'apply': 'apply the change in several steps',
+    'crushmap': 'apply the change in several steps',
     'rule': 'a rule cannot be changed for a part of the PGs',
     'pg_num': 'change pg_num in several steps',
-    'rollback': 'end the campaign ("rebalance abort", then "finish --keep") and "drain" or '
+    'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
                 '"undrain" the OSDs, which comes in tranches'}
 
 #: Maximum number of unpinnable PGs that an answer lists.
@@ -319,8 +319,8 @@ class Prepared:
         whole = self.crush_map is not None or self.rule is not None
         if whole and self.bursts > 1 and not order.force:
             pins = self._pins_at_once
-            what, instead = ('rollback', 'run "rebalance abort", then undo the change in several '
-                             'steps with "rebalance apply"') if order.verb == 'rollback' else (
+            what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
+                             'steps with "crushmap"') if order.verb == 'rollback' else (
                 'change', 'apply the change in several steps')
             raise Refused(errno.EFBIG, 'the %s requires %d pins, but the mons accept at most %d in '
                           'the same epoch: %s, or override with --force, which pins up to %s one '
@@ -363,7 +363,7 @@ class Prepared:
             pgid, reason = min(moving.items())
             raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
                           '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they peer '
-                          'when CRUSH changes, and stay in place until "rebalance start")' % (
+                          'when CRUSH changes, and stay in place until "campaign start")' % (
                               pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
                               pgid, reason))
 

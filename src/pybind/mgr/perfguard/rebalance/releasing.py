@@ -309,7 +309,7 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
     if crowded:
         return _Chosen(moves, (Reason(
             Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
-            'mon_max_pg_per_osd (%d) allows: %s; "rebalance acknowledge PG_LIMIT" '
+            'mon_max_pg_per_osd (%d) allows: %s; "campaign accept PG_LIMIT" '
             'continues' % (draft.seen.pg_limit, osds_text(crowded))),))
     if not fitting:
         return _Chosen(moves, (Reason(

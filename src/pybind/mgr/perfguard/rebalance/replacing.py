@@ -173,11 +173,11 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     row = facts.orders.osdmap.osds[osd]
     if phase is ReplacePhase.DRAINING:
         if facts.active:
-            return '"rebalance status" shows the progress'
+            return '"campaign status" shows the progress'
         held = facts.campaign is not None and facts.campaign.held
-        return ('campaign %d is aborted: "rebalance resume" continues' % facts.campaign.id
+        return ('campaign %d is aborted: "campaign resume" continues' % facts.campaign.id
                 if held and facts.campaign is not None else
-                'waiting until it has deleted its PGs ("rebalance adopt" moves those that upmaps '
+                'waiting until it has deleted its PGs ("adopt" moves those that upmaps '
                 'keep on it)' if facts.holds(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
         return ('waiting for recovery' if row.reweight == 0 else
@@ -193,7 +193,7 @@ def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
                 'waiting for the new device: create osd.%d on it and start it' % osd)
     if phase is ReplacePhase.READY:
         return 'waiting for a campaign to fill it'
-    return '"rebalance status" shows the progress'
+    return '"campaign status" shows the progress'
 
 
 def _kept_empty(osd: int, facts: ReplaceFacts) -> str:

@@ -36,7 +36,7 @@ class CampaignStatus:
     #: IDLE as well while the flags of a new campaign are not in force.
     phase: Phase = Phase.IDLE
     paused: bool = False
-    #: When the pause ends, in seconds since the epoch; 0.0: with "rebalance resume".
+    #: When the pause ends, in seconds since the epoch; 0.0: with "campaign resume".
     paused_until: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)
     trigger: Optional[str] = None
@@ -146,7 +146,7 @@ def tranche_of(campaign: Campaign) -> Tuple[int, int]:
 
 
 def status_json(shown: CampaignStatus) -> Json:
-    """`rebalance status`."""
+    """`campaign status`."""
     eta_seconds, low, high = shown.eta or (None, None, None)
     return {
         'id': shown.id or None, 'phase': shown.phase.value, 'paused': shown.paused,
@@ -253,13 +253,13 @@ def _moving(campaign: Campaign) -> int:
 
 
 def plan_json(shown: ReleasePlan) -> Json:
-    """`rebalance plan`."""
+    """`preview`."""
     return {**shown.moves.as_json(), 'remapped': shown.remapped,
             'unpinnable': _unpinnable_json(shown.unpinnable)}
 
 
 def summary(campaign: Campaign) -> Json:
-    """One line of `rebalance ls`, kept after the campaign has ended."""
+    """One line of `campaign ls`, kept after the campaign has ended."""
     return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.trigger,
             'target': campaign.target, 'started': campaign.started, 'ended': campaign.ended,
             'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept_now,
@@ -272,7 +272,7 @@ def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
     """`campaign`: the last one, if this mgr knows it; `remapped`: as Forecast.moving."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
-                       '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
+                       '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]
     if campaign is not None:
         return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d kept as upmaps' % (
             campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]

@@ -18,7 +18,7 @@ from .types import NOREBALANCE_KEY, Campaign, Phase
 
 @dataclass(frozen=True)
 class Request:
-    #: prepare, pin, start, pause, resume, acknowledge, set, abort or finish.
+    #: prepare, pin, start, pause, resume, accept, set, abort or finish.
     verb: str
     force: bool = False
     keep: bool = False
@@ -42,7 +42,7 @@ class Request:
 
     @property
     def text(self) -> str:
-        return ' '.join(filter(None, ('rebalance', self.verb, self.code)))
+        return ' '.join(filter(None, ('campaign', self.verb, self.code)))
 
     @property
     def only_stops(self) -> bool:
@@ -53,24 +53,24 @@ class Request:
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: Verbs that only stop or end a campaign, or change one that continues anyway.
-_ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge', 'set'})
+_ALWAYS = frozenset({'pause', 'abort', 'finish', 'accept', 'set'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
     ('pin', Phase.PINNING): 'it is already pinning',
     ('pin', Phase.RELEASING): 'PGs that become remapped now are pinned automatically',
     ('pin', Phase.HOLDING): 'PGs that become remapped now are pinned automatically',
-    ('start', Phase.PREPARED): 'run "rebalance pin" first',
+    ('start', Phase.PREPARED): 'run "campaign pin" first',
     ('start', Phase.PINNING): 'wait until it is PINNED',
     ('start', Phase.RELEASING): 'it is already releasing',
-    ('start', Phase.HOLDING): 'it has already started; "rebalance resume" ends a pause',
+    ('start', Phase.HOLDING): 'it has already started; "campaign resume" ends a pause',
     ('pause', Phase.PREPARED): 'nothing is moving',
     ('pause', Phase.PINNING): 'nothing is moving',
     ('pause', Phase.PINNED): 'nothing is moving',
     ('resume', Phase.PREPARED): 'it is not paused',
     ('resume', Phase.PINNING): 'it is not paused',
-    ('resume', Phase.PINNED): 'it has not started: run "rebalance start"',
+    ('resume', Phase.PINNED): 'it has not started: run "campaign start"',
     ('resume', Phase.RELEASING): 'it is not paused',
-    ('finish', Phase.PINNING): 'wait until it is PINNED, or run "rebalance abort"',
+    ('finish', Phase.PINNING): 'wait until it is PINNED, or run "campaign abort"',
     ('finish', Phase.FINISHING): 'it is already finishing',
 }
 
@@ -99,36 +99,36 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if not running and not _decides(campaign, verb):
         if campaign is not None and campaign.held:
             raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
-                          '"rebalance resume", "rebalance rollback" or "rebalance finish --keep"'
+                          '"campaign resume", "campaign rollback" or "campaign finish --keep"'
                           % campaign.id)
         if campaign is not None and campaign.phase is not Phase.IDLE:
             raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
-                          '"rebalance prepare"' % (campaign.id, campaign.phase.value))
-        raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
+                          '"campaign prepare"' % (campaign.id, campaign.phase.value))
+        raise Refused(errno.ENOENT, 'no campaign is active: begin one with "campaign prepare"')
     assert campaign is not None
-    if verb == 'acknowledge':
+    if verb == 'accept':
         _check_code(request.code)
     if verb == 'set':
         assignment('%s=%s' % (request.option, request.value))
-    if verb in ('abort', 'acknowledge', 'set'):
+    if verb in ('abort', 'accept', 'set'):
         return
     if verb == 'pin' and not campaign.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet: wait until norebalance is set '
-                      'and the balancer is off (see "rebalance status")' % campaign.id)
+                      'and the balancer is off (see "campaign status")' % campaign.id)
     nothing_to_resume = verb == 'resume' and not campaign.paused and not campaign.held
     if campaign.phase not in from_phases(verb) or nothing_to_resume:
         advice = _ADVICE.get((verb, campaign.phase)) or _ENDING.get(campaign.phase)
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
             advice = ('it is not paused and continues when the stop conditions have cleared '
-                      '(see "rebalance status")')
+                      '(see "campaign status")')
         raise Refused(errno.EBUSY, 'campaign %d is %s%s' % (
             campaign.id, campaign.phase.value, ': ' + advice if advice else ''))
     if verb == 'finish' and pins and not request.keep:
-        raise Refused(errno.EBUSY, '%s still pinned: release them, or run "rebalance finish '
-                      '--keep" to turn the pins into ordinary upmaps, or "rebalance abort"'
+        raise Refused(errno.EBUSY, '%s still pinned: release them, or run "campaign finish '
+                      '--keep" to turn the pins into ordinary upmaps, or "campaign abort"'
                       % pgs_are(pins))
     if verb == 'finish' and loose and not request.sure:
-        raise Refused(errno.EPERM, '%s: "rebalance %s" first, or --yes-i-really-mean-it finishes '
+        raise Refused(errno.EPERM, '%s: "campaign %s" first, or --yes-i-really-mean-it finishes '
                       'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
 
 
@@ -154,7 +154,7 @@ def _refuse_intermediate(campaign: Campaign) -> None:
     change = campaign.change
     if change is not None and change.intermediate:
         raise Refused(errno.EBUSY, 'campaign %d is ABORTED and a pool has the intermediate CRUSH '
-                      'rule %s: "rebalance resume", or "rebalance rule" back to %s'
+                      'rule %s: "campaign resume", or "rule" back to %s'
                       % (campaign.id, change.via, change.found_rule))
 
 
@@ -169,7 +169,7 @@ def _decides(campaign: Optional[Campaign], verb: str) -> bool:
 
 def _check_code(code: str) -> None:
     if code not in WAIVABLE:
-        raise Refused(errno.EINVAL, 'cannot acknowledge %r; must be one of %s'
+        raise Refused(errno.EINVAL, 'cannot accept %r; must be one of %s'
                       % (code, ', '.join(WAIVABLE)))
 
 
@@ -203,7 +203,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         return replace(campaign, paused=True, paused_until=request.until, paused_at=now)
     if verb == 'resume':
         return _resumed(campaign, now)
-    if verb == 'acknowledge':
+    if verb == 'accept':
         waived = dict.fromkeys((*campaign.acknowledged, request.code))
         return replace(campaign, acknowledged=tuple(waived))
     if verb == 'set':
@@ -239,9 +239,9 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
                    holds=campaign.holds.with_nothing_given_up())
 
 
-#: "acknowledge" and "set" are possible in every phase of an active campaign. A rollback is an
+#: "accept" and "set" are possible in every phase of an active campaign. A rollback is an
 #: order: its effects are computed first.
-VERBS: FrozenSet[str] = frozenset({'acknowledge', 'set'}).union(
+VERBS: FrozenSet[str] = frozenset({'accept', 'set'}).union(
     *(state.verbs for state in STATES.values())) - {'rollback'}
 
 

@@ -42,7 +42,7 @@ def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str
             if pools is not None and pool not in pools]
 
 
-# ---- options of one campaign only, as in `rebalance set latency_factor=2`
+# ---- options of one campaign only, as in `campaign set latency_factor=2`
 
 #: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
 #: during the campaign, and the rest are not about campaigns.

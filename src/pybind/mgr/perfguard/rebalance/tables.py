@@ -6,7 +6,7 @@ from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, plur
                       seconds_text, table, time_text)
 from .orders import left_out_text
 
-#: Number of limits in `rebalance status`; those with a smaller share of the time are "other".
+#: Number of limits in `campaign status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_SHARE = 4, 0.01
 
 
@@ -56,7 +56,7 @@ def _shares_text(shares: Mapping[str, float]) -> str:
 
 
 def watched(data: Json) -> str:
-    """One line of `rebalance watch`."""
+    """One line of `campaign watch`."""
     if data['id'] is None:
         return 'no campaign'
     parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
@@ -76,9 +76,9 @@ def eta_text(data: Json) -> str:
 
 
 def adoption(data: Json) -> str:
-    """The result of rebalance adopt."""
+    """The result of adopt."""
     lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
+        'campaign %d has begun; "campaign status" shows the progress' % data['campaign']]
     lines.append(pairs([
         ('upmaps to take over', data['pgs']),
         ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
@@ -98,9 +98,9 @@ def adoption(data: Json) -> str:
 
 
 def importing(data: Json) -> str:
-    """The movement of rebalance import."""
+    """The movement of import."""
     lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
+        'campaign %d has begun; "campaign status" shows the progress' % data['campaign']]
     lines.append(pairs([
         ('PGs to move', data['pgs']),
         ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
@@ -116,7 +116,7 @@ def importing(data: Json) -> str:
 
 def plan(data: Json) -> str:
     if not data['pgs']:
-        return ('%s remapped: run "rebalance pin" for a preview' % pgs_are(data['remapped'])
+        return ('%s remapped: run "campaign pin" for a preview' % pgs_are(data['remapped'])
                 if data['remapped'] else 'nothing to move')
     rows = [('PGs to move', data['pgs']), ('shards to copy', data['shards']),
             ('bytes to copy', bytes_text(data['bytes'])),
@@ -230,7 +230,7 @@ def saved_plan(data: Json) -> str:
             for row in data['preview'].get('osds', ())[:50]]
     columns = ('OSD', 'PGs before', 'at the peak', 'after', 'fill before', 'fill after')
     return '\n'.join([*lines, *(['', table(columns, rows)] if rows else []), '',
-                      'carry it out with "ceph perfguard rebalance approve %s"' % data['plan']])
+                      'carry it out with "ceph perfguard plan approve %s"' % data['plan']])
 
 
 def approved(data: Json) -> str:
@@ -266,7 +266,7 @@ def order(data: Json) -> str:
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))
     if data['campaign'] is not None:
-        lines.append('campaign %d %s; "rebalance status" shows the progress' % (
+        lines.append('campaign %d %s; "campaign status" shows the progress' % (
             data['campaign'],
             'is being rolled back' if data.get('verb') == 'rollback' else 'has begun'))
     if data['waits_for_change']:

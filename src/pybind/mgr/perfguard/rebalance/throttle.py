@@ -499,7 +499,7 @@ def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
         CEILING_EPOCHS_MIN, min(CEILING_EPOCHS_MAX, CEILING_BYTES // map_bytes))
     reason = Reason(Code.UNTRIMMED_CEILING, 'the mons keep %d OSDMap epochs, about %s on each mon '
                     'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
-                    'PGs are clean; "rebalance acknowledge UNTRIMMED_CEILING" continues'
+                    'PGs are clean; "campaign accept UNTRIMMED_CEILING" continues'
                     % (epochs, bytes_text(epochs * map_bytes), most))
     waived = epochs <= most or is_waived(reason, draft.campaign.acknowledged)
     return [] if waived else [reason]

@@ -79,7 +79,7 @@ class TurnInputs:
         change = campaign.change
         if campaign.phase is not Phase.PINNING or change is None \
                 or change.stage is not ChangeStage.WANTED:
-            self._previews.forget()  # "rebalance resume" begins with another one
+            self._previews.forget()  # "campaign resume" begins with another one
         if change is None or change.stage is ChangeStage.LANDED:
             return seen
         seen = replace(seen, overtaken=self._orders.overtaken(seen, change))

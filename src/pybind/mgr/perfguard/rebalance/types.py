@@ -422,7 +422,7 @@ class Campaign:
     #: PGs that leave OSDs which are to be emptied, and whose other shards cannot be pinned; only
     #: known to this mgr.
     let_go: FrozenSet[str] = field(default=frozenset(), compare=False)
-    #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
+    #: How many PGs "campaign start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
     blocked: float = 0.0

@@ -75,8 +75,8 @@ def test_the_health_check_names_what_is_held_and_the_ways_out() -> None:
     check = driver.cluster.checks[HELD]
     detail = ' '.join(check['detail'])
     assert check['count'] == len(driver.loop.rebalance.pins)
-    for word in ('balancer is off', 'pg_autoscale_mode is off for rep', 'rebalance resume',
-                 'rebalance rollback', 'rebalance finish --keep'):
+    for word in ('balancer is off', 'pg_autoscale_mode is off for rep', 'campaign resume',
+                 'campaign rollback', 'campaign finish --keep'):
         assert word in detail
     assert driver.loop.status()['health'] == [HELD]
 

@@ -49,11 +49,10 @@ def shell(mgr_stub: types.ModuleType) -> Shell:
 
 
 READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
-        'rebalance status', 'rebalance plan', 'rebalance ls')
-WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'replace', 'undrain', 'rebalance apply', 'rebalance rule',
-          'rebalance pg_num', 'rebalance rollback', 'rebalance adopt', 'rebalance plan save',
-          'rebalance plan rm', 'rebalance approve', 'rebalance import',
+        'campaign', 'campaign status', 'campaign ls', 'preview')
+WRITE = ('prepare', 'pin', 'start', 'pause', 'accept', 'resume', 'set', 'abort', 'finish')
+ORDERS = ('expand', 'drain', 'replace', 'undrain', 'crushmap', 'rule', 'pg_num', 'adopt', 'import',
+          'campaign rollback', 'plan save', 'plan rm', 'plan approve',
           'shutdown', 'advise mute', 'advise unmute',
           *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'import',
                                          'baseline set', 'baseline rm', 'schedule add',
@@ -87,7 +86,7 @@ def test_a_command_reports_what_the_loop_refuses_a_moment_later(shell: Shell) ->
     """It was accepted by what the last turn had published."""
     requests = shell.driver.loop.requests
     answers: List[Tuple[int, str, str]] = []
-    commands = [threading.Thread(target=lambda: answers.append(shell('rebalance prepare')))
+    commands = [threading.Thread(target=lambda: answers.append(shell('campaign prepare')))
                 for _ in range(2)]
     requests.confirm_seconds = 60.0
     for thread in commands:
@@ -104,14 +103,14 @@ def test_a_command_reports_what_the_loop_refuses_a_moment_later(shell: Shell) ->
     # A turn takes longer than a command waits: it is in the journal.
     requests.confirm_seconds = 0.0
     shell.driver.run_to('PREPARED')
-    assert shell('rebalance abort')[0] == 0
+    assert shell('campaign abort')[0] == 0
     shell.driver.run_to('ABORTED')
 
 
 def test_permissions(shell: Shell) -> None:
     assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
         'perfguard ' + verb for verb in ORDERS}.union(
-            ('perfguard rebalance ' + verb for verb in WRITE), {'perfguard mitigation revert'})
+            ('perfguard campaign ' + verb for verb in WRITE), {'perfguard mitigation revert'})
 
 
 def test_orders(shell: Shell) -> None:
@@ -128,23 +127,23 @@ def test_orders(shell: Shell) -> None:
     assert shell('undrain', what=['h3'])[0] == 0
     # The table of replacements is not that of the answer.
     assert shell('replace', what=['h3'], force=True, format='json')[0] == 0
-    assert shell('preview replace', what=['h3'], format='json')[0] == 0
-    assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
-    assert shell('rebalance rollback', dry_run=True)[0] == 0
-    assert shell('rebalance rollback', force=True)[0] == 0
-    assert shell('rebalance rule', pool='rep', rule='racks', force=True)[0] == 0
-    assert shell('rebalance pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
+    assert shell('preview', change='replace', what=['h3'], format='json')[0] == 0
+    assert shell('crushmap', inbuf='map', prior_version=7)[0] == 0
+    assert shell('campaign rollback', dry_run=True)[0] == 0
+    assert shell('campaign rollback', force=True)[0] == 0
+    assert shell('rule', pool='rep', rule='racks', force=True)[0] == 0
+    assert shell('pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
                      Order('undrain', ('h3',)),
                      Order('replace', ('h3',), force=True),
                      Order('replace', ('h3',), dry_run=True),
-                     Order('apply', crush_map=b'map', prior_version=7),
+                     Order('crushmap', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True),
                      Order('rollback', force=True),
                      Order('rule', ('rep', 'racks'), force=True),
                      Order('pg_num', ('rep', '64'), dry_run=True)]
-    assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
+    assert shell('crushmap') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
 
 def test_replacements(shell: Shell) -> None:
@@ -173,8 +172,9 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
         return answer
 
     monkeypatch.setattr(shell.driver.loop, 'ask', ask)
-    for command in ('expand', 'preview expand'):
-        shell.json(command, what=['osd.7', 'host3', 'rack2,osd.8'], weight='2')
+    words = ['osd.7', 'host3', 'rack2,osd.8']
+    shell.json('expand', what=words, weight='2')
+    shell.json('preview', change='expand', what=words, weight='2')
     assert [(order.names, order.hosts, order.weight) for order in given] == [
         (('osd.7', 'osd.8'), ('host3', 'rack2'), '2')] * 2
     shell.json('expand', osds='9', what=['h1'], hosts='h2')
@@ -183,9 +183,9 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize('command, given', [
     ('expand', {'what': ['']}), ('expand', {'osds': ''}), ('expand', {'hosts': ' '}),
-    ('expand', {'what': ['h1', ',']}), ('preview expand', {'what': ['']}),
+    ('expand', {'what': ['h1', ',']}), ('preview', {'change': 'expand', 'what': ['']}),
     ('drain', {'what': ['']}), ('undrain', {'what': [',']}), ('replace', {'what': ['']}),
-    ('rebalance plan save', {'plan': 'p', 'change': 'expand', 'what': ['']})])
+    ('plan save', {'plan': 'p', 'change': 'expand', 'what': ['']})])
 def test_an_empty_variable_of_a_shell_is_refused(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str,
         given: Dict[str, Any]) -> None:
@@ -197,12 +197,15 @@ def test_an_empty_variable_of_a_shell_is_refused(
 
 @pytest.mark.parametrize('command, given, named', [
     ('replace', {'what': ['osd.1'], 'cancel': True, 'dry_run': True}, '--dry-run'),
-    ('rebalance plan save', {'change': 'undrain', 'what': ['osd.1'], 'weight': '2'}, '--weight'),
-    ('rebalance plan save', {'change': 'drain', 'what': ['osd.1'], 'prior_version': 3},
+    ('plan save', {'change': 'undrain', 'what': ['osd.1'], 'weight': '2'}, '--weight'),
+    ('plan save', {'change': 'drain', 'what': ['osd.1'], 'prior_version': 3},
      '--prior-version'),
-    ('rebalance plan save', {'change': 'rule', 'what': ['p', 'r'], 'inbuf': 'map'}, '-i'),
-    ('rebalance plan save', {'change': 'apply', 'what': ['osd.1'], 'inbuf': 'map'}, 'osd.1'),
-    ('rebalance plan save', {'change': 'drain'}, 'drain requires OSDs')])
+    ('plan save', {'change': 'rule', 'what': ['p', 'r'], 'inbuf': 'map'}, '-i'),
+    ('plan save', {'change': 'crushmap', 'what': ['osd.1'], 'inbuf': 'map'}, 'osd.1'),
+    ('plan save', {'change': 'drain'}, 'drain requires OSDs'),
+    ('preview', {'change': 'adopt', 'what': ['osd.1']}, 'osd.1'),
+    ('preview', {'change': 'pg_num'}, 'requires a pool'), ('preview', {'change': 'import'}, '-i'),
+    ('preview', {'change': 'destroy'}, 'expand, drain')])
 def test_no_argument_is_ignored_or_assumed(
         shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, given: Dict[str, Any],
         named: str) -> None:
@@ -212,7 +215,7 @@ def test_no_argument_is_ignored_or_assumed(
     assert (retval, out) == (-errno.EINVAL, '') and named in error
 
 
-@pytest.mark.parametrize('command', ['rebalance apply', 'rebalance import'])
+@pytest.mark.parametrize('command', ['crushmap', 'import'])
 def test_a_file_with_half_of_a_surrogate_pair_is_refused(shell: Shell, command: str) -> None:
     """The JSON of a REST call can contain it."""
     retval, out, error = shell(command, inbuf='\ud800')
@@ -220,48 +223,48 @@ def test_a_file_with_half_of_a_surrogate_pair_is_refused(shell: Shell, command: 
 
 
 def test_a_pause_for_a_time(shell: Shell) -> None:
-    pause = COMMANDS['perfguard rebalance pause'][1]
+    pause = COMMANDS['perfguard campaign pause'][1]
     assert inspect.getfullargspec(pause).args == ['self', 'duration', 'format']
-    retval, _, error = shell('rebalance pause', duration='99999d')
+    retval, _, error = shell('campaign pause', duration='99999d')
     assert (retval, error) == (-errno.EINVAL, "the duration must be at most 30d, not '99999d'")
-    retval, _, error = shell('rebalance pause', duration='2 fortnights')
+    retval, _, error = shell('campaign pause', duration='2 fortnights')
     assert retval == -errno.EINVAL and '2 fortnights' in error
     shell.driver.to_releasing()
     begin = time.time()
-    shell.json('rebalance pause', duration='2h')
-    status = shell.json('rebalance status')
+    shell.json('campaign pause', duration='2h')
+    status = shell.json('campaign status')
     assert status['paused'] and 7200 <= status['paused_until'] - begin < 7300
     # The dashboard calls the handler by the names of its parameters.
     assert pause(shell.module, duration='1h', format='json')[0] == 0
-    assert 3600 <= shell.json('rebalance status')['paused_until'] - begin < 3700
+    assert 3600 <= shell.json('campaign status')['paused_until'] - begin < 3700
 
 
 def test_settings_of_a_campaign(shell: Shell) -> None:
-    assert shell('rebalance set', setting='latency_factor=2')[0] == -errno.ENOENT
+    assert shell('campaign set', setting='latency_factor=2')[0] == -errno.ENOENT
     shell.driver.to_releasing()
     for setting in ('latency_factor', 'target=crush', 'latency_factor=x', 'latency_factor=0',
                     'max_backfills_host=1.5', 'fast_peering=no', 'latency_factor=nan',
                     'latency_factor=50', 'begin_time=99'):
-        assert shell('rebalance set', setting=setting)[0] == -errno.EINVAL, setting
-    shell.json('rebalance set', setting='latency_factor=2')
-    assert shell.json('rebalance status')['settings'] == {'latency_factor': '2'}
-    assert 'latency_factor=2' in shell('rebalance status')[1]
+        assert shell('campaign set', setting=setting)[0] == -errno.EINVAL, setting
+    shell.json('campaign set', setting='latency_factor=2')
+    assert shell.json('campaign status')['settings'] == {'latency_factor': '2'}
+    assert 'latency_factor=2' in shell('campaign status')[1]
 
 
 def test_watching(shell: Shell) -> None:
-    assert shell('rebalance watch')[:2] == (-errno.ETIMEDOUT, '')
+    assert shell('campaign watch')[:2] == (-errno.ETIMEDOUT, '')
     shell.driver.to_pinned()
-    assert shell('rebalance watch', until='pinned')[0] == -errno.ENODATA
-    assert shell('rebalance watch', until='soon')[0] == -errno.EINVAL
-    assert shell.json('rebalance watch') == shell.json('rebalance status')
-    line = shell('rebalance watch')[1]
+    assert shell('campaign watch', until='pinned')[0] == -errno.ENODATA
+    assert shell('campaign watch', until='soon')[0] == -errno.EINVAL
+    assert shell.json('campaign watch') == shell.json('campaign status')
+    line = shell('campaign watch')[1]
     assert 'PINNED' in line and '\n' not in line
     shell.driver.ask('start')
     shell.driver.run_to('DONE')
-    assert shell('rebalance watch')[0] == -errno.ENODATA
+    assert shell('campaign watch')[0] == -errno.ENODATA
     # The next one is not taken for the end of this one.
-    shell.json('rebalance prepare')
-    assert shell('rebalance watch')[0] == shell('rebalance watch', until='PREPARED')[0] == 0
+    shell.json('campaign prepare')
+    assert shell('campaign watch')[0] == shell('campaign watch', until='PREPARED')[0] == 0
 
 
 def test_shutdown(shell: Shell) -> None:
@@ -289,17 +292,14 @@ SWITCHES = frozenset({'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_re
 
 
 def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
-    """Ceph reads them from the signature, so most are written twice."""
-    previews = [prefix for prefix in COMMANDS if prefix.startswith('perfguard preview ')]
-    assert len(previews) == 11
-    for prefix in previews:
-        verb = prefix.split()[-1]
-        command = 'perfguard probe run' if verb == 'probe' else next(
-            each for each in ('perfguard ' + verb, 'perfguard rebalance ' + verb)
-            if each in COMMANDS)
-        given, expected = (inspect.signature(COMMANDS[each][1]).parameters.values()
-                           for each in (prefix, command))
-        assert list(given) == [each for each in expected if each.name not in SWITCHES], prefix
+    """Ceph reads them from the signature. Names of pools, rules and OSDs are words of a preview."""
+    preview, probe, run, *changes = (
+        inspect.signature(COMMANDS['perfguard ' + name][1]).parameters for name in (
+            'preview', 'preview probe', 'probe run', 'expand', 'drain', 'undrain', 'replace',
+            'rule', 'pg_num', 'crushmap', 'adopt', 'import', 'campaign rollback'))
+    assert list(probe) == [name for name in run if name not in SWITCHES]
+    for names in changes:
+        assert names.keys() <= {*preview, *SWITCHES, 'pool', 'rule', 'pg_num', 'osds', 'hosts'}
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:
@@ -327,39 +327,39 @@ def test_reading_in_every_format(shell: Shell, command: str) -> None:
 
 def test_a_whole_campaign_by_command(shell: Shell) -> None:
     driver = shell.driver
-    retval, out, error = shell('rebalance prepare')
+    retval, out, error = shell('campaign prepare')
     assert retval == 0 and 'PREPARED' in out and error == ''
     driver.run_to('PREPARED')
     driver.cluster.expand()
     driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
-    assert shell.json('rebalance pin')['verb'] == 'pin'
+    assert shell.json('campaign pin')['verb'] == 'pin'
     driver.run_to('PINNED')
     for verb, phase in (('start', 'RELEASING'), ('pause', 'HOLDING'), ('resume', 'RELEASING')):
-        assert shell('rebalance ' + verb)[0] == 0
+        assert shell('campaign ' + verb)[0] == 0
         driver.run_to(phase)
-    assert shell('rebalance finish')[0] == -errno.EBUSY
-    assert shell('rebalance finish', keep=True)[0] == 0
+    assert shell('campaign finish')[0] == -errno.EBUSY
+    assert shell('campaign finish', keep=True)[0] == 0
     driver.run_to('DONE')
-    assert [row['phase'] for row in shell.json('rebalance ls')['campaigns']] == ['DONE']
-    assert shell.json('rebalance show', campaign=1)['kept'] > 0
+    assert [row['phase'] for row in shell.json('campaign ls')['campaigns']] == ['DONE']
+    assert shell.json('campaign show', campaign=1)['kept'] > 0
 
 
 def test_abort_by_command(shell: Shell) -> None:
-    assert shell('rebalance abort') == (
-        -errno.ENOENT, '', 'no campaign is active: begin one with "rebalance prepare"')
-    shell('rebalance prepare')
+    assert shell('campaign abort') == (
+        -errno.ENOENT, '', 'no campaign is active: begin one with "campaign prepare"')
+    shell('campaign prepare')
     shell.driver.run_to('PREPARED')
-    assert shell('rebalance abort')[0] == 0
+    assert shell('campaign abort')[0] == 0
     shell.driver.run_to('ABORTED')
-    assert shell('rebalance pause') == (
+    assert shell('campaign pause') == (
         -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended: begin another one with '
-        '"rebalance prepare"')
+        '"campaign prepare"')
 
 
 @pytest.mark.parametrize('command, given, text', [
     ('events', {}, "'x' is neither a number (<count>) nor a format (plain, json or json-pretty)"),
     ('events', {'count': 3}, "unknown format 'x': must be plain, json or json-pretty"),
-    ('rebalance pg_num', {'pool': 'rep'},
+    ('pg_num', {'pool': 'rep'},
      "'x' is neither a number (<pg_num>) nor a format (plain, json or json-pretty)"),
     ('status', {}, "unknown format 'x': must be plain, json or json-pretty")])
 def test_a_word_instead_of_a_number_is_no_unknown_format(
@@ -372,7 +372,7 @@ def test_each_release_of_ceph_finds_the_format_of_each_command(shell: Shell) -> 
     """From Reef on, Ceph reads the arguments of the function that a decorator has wrapped."""
     found = {prefix: inspect.getfullargspec(inspect.unwrap(handler))
              for prefix, (_, handler) in COMMANDS.items() if prefix.startswith('perfguard ')}
-    assert len(found) > 70
+    assert len(found) > 60
     assert [prefix for prefix, spec in found.items()
             if 'format' not in spec.args or 'format' not in spec.annotations] == []
 
@@ -381,16 +381,16 @@ def test_force(shell: Shell) -> None:
     shell.driver.cluster.trouble = {'laggy': 1}
     shell.driver.cluster.period = 0.0
     shell.driver.turn()
-    retval, _, error = shell('rebalance prepare')
+    retval, _, error = shell('campaign prepare')
     assert retval == -errno.EPERM and '--force' in error and 'laggy' in error
-    assert shell('rebalance prepare', force=True)[0] == 0
+    assert shell('campaign prepare', force=True)[0] == 0
 
 
 def test_show(shell: Shell) -> None:
-    assert shell('rebalance show', campaign=3)[0] == -errno.ENOENT
+    assert shell('campaign show', campaign=3)[0] == -errno.ENOENT
     shell.driver.to_pinned()
-    assert shell.json('rebalance show', campaign=1)['phase'] == 'PINNED'
-    assert 'PINNED' in shell('rebalance show', campaign=1)[1]
+    assert shell.json('campaign show', campaign=1)['phase'] == 'PINNED'
+    assert 'PINNED' in shell('campaign show', campaign=1)[1]
 
 
 def test_events(shell: Shell) -> None:
@@ -471,8 +471,8 @@ def test_before_the_first_turn(shell: Shell) -> None:
     shell.module.loop = shell.driver.loop
     assert shell('status')[0] == 0
     assert shell('mitigation revert', rung=1)[0] == -errno.EAGAIN
-    for command in ('osds', 'pools', 'laggy', 'history', 'mitigation ls', 'rebalance status',
-                    'rebalance plan', 'rebalance ls', 'rebalance prepare'):
+    for command in ('osds', 'pools', 'laggy', 'history', 'mitigation ls', 'campaign status',
+                    'preview', 'campaign ls', 'campaign prepare'):
         assert shell(command)[0] == -errno.EAGAIN
 
 
@@ -710,7 +710,7 @@ def test_previews_change_nothing_and_need_read_access_only(
     driver.run(3)
     shell, found = Shell(driver), []
     thread = threading.Thread(target=lambda: found.append(
-        shell('preview ' + command, format='json', **given)))
+        shell('preview', change=command, format='json', **given)))
     thread.start()
     while thread.is_alive():
         driver.turn()
@@ -718,7 +718,7 @@ def test_previews_change_nothing_and_need_read_access_only(
     retval, out, _ = found[0]
     assert retval == 0 and json.loads(out)['dry_run'] and json.loads(out)['weights']
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
-    assert COMMANDS['perfguard preview ' + command][0] == 'r'
+    assert COMMANDS['perfguard preview'][0] == 'r'
 
 
 class Handle:
@@ -783,11 +783,11 @@ def test_notify_types_are_those_that_the_release_knows(mgr_stub: types.ModuleTyp
 
 
 def test_a_campaign_that_has_not_begun_yet_can_be_followed(shell: Shell) -> None:
-    retval, _, error = shell('rebalance watch')
+    retval, _, error = shell('campaign watch')
     assert retval == -errno.ETIMEDOUT and 'no campaign' in error
     # Before the first turn of the loop that knows of it.
-    shell.json('rebalance prepare')
-    assert shell('rebalance watch', until='PREPARED')[0] == 0
+    shell.json('campaign prepare')
+    assert shell('campaign watch', until='PREPARED')[0] == 0
 
 
 def test_a_plan_holds_the_order_of_the_command(shell: Shell,
@@ -802,14 +802,14 @@ def test_a_plan_holds_the_order_of_the_command(shell: Shell,
     plans: List[Tuple[str, Dict[str, Any]]] = [
         ('expand', {'what': ['osd.8', 'h3'], 'weight': '2'}),
         ('drain', {'what': ['h3'], 'force': True}),
-        ('apply', {'inbuf': '{}', 'prior_version': 7})]
+        ('crushmap', {'inbuf': '{}', 'prior_version': 7})]
     for change, arguments in plans:
-        assert shell('rebalance plan save', plan='p', change=change, format='json',
+        assert shell('plan save', plan='p', change=change, format='json',
                      **arguments)[0] == 0
     assert [order.order for order in given] == [
         Order('expand', ('osd.8',), ('h3',), '2'), Order('drain', ('h3',), force=True),
-        Order('apply', crush_map=b'{}', prior_version=7)]
-    assert shell('rebalance plan save', plan='p', change='destroy')[0] == -errno.EINVAL
+        Order('crushmap', crush_map=b'{}', prior_version=7)]
+    assert shell('plan save', plan='p', change='destroy')[0] == -errno.EINVAL
 
 
 def test_plans_in_words(shell: Shell) -> None:
@@ -820,7 +820,7 @@ def test_plans_in_words(shell: Shell) -> None:
     assert tables.saved_plans(give(PlanOrder(LS))) == 'no plans'
     saved = give(PlanOrder(SAVE, 'p', Order('expand', weight='1.0')))
     text = tables.saved_plan(saved)
-    assert 'plan p' in text and 'rebalance approve p' in text
+    assert 'plan p' in text and 'plan approve p' in text
     fullest = max((row for row in saved['preview']['osds'] if row['fill_after'] is not None),
                   key=lambda row: row['fill_after'])
     assert re.search('fullest OSD +osd.%d: %.0f %% \\(before %.0f %%\\)' % (

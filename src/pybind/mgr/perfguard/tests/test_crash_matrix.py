@@ -168,8 +168,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
         CrashStory('drain and undrain', driver(), [
             ordered(Order('drain', ('osd.3',)), begun()), waited(ended()),
             ordered(Order('undrain', ('osd.3',)), begun(2)), waited(ended(2))], returns=True),
-        CrashStory('apply', driver(waiting=2), [
-            ordered(Order('apply', crush_map=crush_map()), begun()), waited(ended())]),
+        CrashStory('crushmap', driver(waiting=2), [
+            ordered(Order('crushmap', crush_map=crush_map()), begun()), waited(ended())]),
         CrashStory('plan', driver(waiting=2), [
             ordered(PlanOrder(SAVE, 'p', EXPAND), lambda d: bool(plans(d)) or begun()(d)),
             ordered(PlanOrder(APPROVE, 'p'), begun()), waited(ended())]),

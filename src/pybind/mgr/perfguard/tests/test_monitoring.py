@@ -84,7 +84,7 @@ def test_no_rule_about_unclean_pgs_recommends_a_pause() -> None:
     about = {name: rule for name, rule in rules() if re.search(r'\b(un)?clean\b', rule)}
     assert 'PerfguardUntrimmedOSDMaps' in about
     for name, rule in about.items():
-        assert 'ceph perfguard rebalance pause' not in ' '.join(rule.split()), name
+        assert 'ceph perfguard campaign pause' not in ' '.join(rule.split()), name
     assert 'ceph pg dump_stuck unclean' in ' '.join(about['PerfguardUntrimmedOSDMaps'].split())
 
 

@@ -223,7 +223,7 @@ def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     driver.turn()
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
     assert [event['what'] for event in driver.loop.published.events
-            if event['kind'] == 'refused'] == ['rebalance prepare']
+            if event['kind'] == 'refused'] == ['campaign prepare']
     to_safety(driver)
 
 

@@ -32,7 +32,7 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
             Code.LEASES: 'PERFGUARD_LAGGY_PGS', Code.INACTIVE: 'PG_AVAILABILITY',
             Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
-#: Stop conditions that `rebalance acknowledge` waives.
+#: Stop conditions that `campaign accept` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
             Code.PG_LIMIT, Code.PIN_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL,
             Code.UNTRIMMED_CEILING)

@@ -122,23 +122,13 @@ _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _PLAN = Field('plan', STRING, 'Name of the plan', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
-_NEW_OSDS = (Field('what', WORDS, 'Only these OSDs, hosts or racks'),
-             Field('osds', JOINED, 'Only these OSDs'),
-             Field('hosts', JOINED, 'Only the OSDs of these hosts'),
-             Field('weight', TEXT, 'CRUSH weight of each OSD'))
-
-_POOL_RULE = (Field('pool', STRING, 'Name of the pool', required=True),
-              Field('rule', STRING, 'Name of the CRUSH rule', required=True))
-
-_MAPPINGS = Field('mappings', STRING, 'The exported list, as JSON text', required=True,
-                  parameter='inbuf')
-
-_POOL_PGS = (Field('pool', STRING, 'Name of the pool', required=True),
-             Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'))
-
-_MAP = (Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
-              parameter='inbuf'),
-        Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'))
+#: The arguments of a change, by its name.
+_CHANGE = (
+    Field('what', WORDS, 'OSDs, hosts or racks; a pool and a rule or a number'),
+    Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
+    Field('file', STRING, 'crushmap: as text, or compiled and in base64; import: the exported '
+          'list, as JSON text', parameter='inbuf'),
+    Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'))
 
 _TARGET = (
     Field('profile', STRING, 'latency, iops, throughput, quick or curve'),
@@ -213,88 +203,76 @@ ROUTES: Tuple[Route, ...] = (
     _post('/mitigation/{rung}/revert', 'mitigation_revert', 'Undo one mitigation',
           Field('rung', INTEGER, 'ID of the mitigation', required=True)),
 
-    _get('/rebalance', 'rebalance_status', 'Show the active campaign, or the last one'),
-    _get('/rebalance/watch', 'rebalance_watch', 'Show the active campaign until it has ended',
+    _get('/campaign', 'campaign_status', 'Show the active campaign, or the last one'),
+    _get('/campaign/watch', 'campaign_watch', 'Show the active campaign until it has ended',
          Field('until', STRING, 'Phase that ends the watch')),
-    _get('/rebalance/plan', 'rebalance_plan', 'Preview the movement'),
-    _get('/rebalance/plans', 'rebalance_plan_ls', 'List saved plans, and what has changed since'),
-    _post('/rebalance/plans', 'rebalance_plan_save', 'Save the preview of a change for approval',
-          _PLAN, Field('change', STRING,
-                       'expand, drain, undrain, replace, rule, pg_num or apply', required=True),
-          Field('what', WORDS, 'OSDs, hosts or racks; a pool and a rule or a number'),
-          Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
-          Field('crush_map', STRING, 'apply: as text, or compiled and in base64',
-                parameter='inbuf'),
-          Field('prior_version', INTEGER, 'apply: refuse unless this is the current CRUSH version'),
-          _FORCE, permission=CREATE),
-    _get('/rebalance/plans/{plan}', 'rebalance_plan_show', 'Show a saved plan', _PLAN),
-    _delete('/rebalance/plans/{plan}', 'rebalance_plan_rm', 'Remove a saved plan', _PLAN),
-    _post('/rebalance/plans/{plan}/approve', 'rebalance_approve', 'Carry out a saved plan', _PLAN,
-          Field('token', STRING, 'Refuse if the plan of that name has another token')),
-    _get('/rebalance/campaign', 'rebalance_ls', 'List campaigns, newest last'),
-    _get('/rebalance/campaign/{campaign}', 'rebalance_show', 'Show one campaign',
-         Field('campaign', INTEGER, 'ID of the campaign', required=True)),
-    _post('/rebalance/prepare', 'rebalance_prepare',
+    _post('/campaign/prepare', 'campaign_prepare',
           'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
-    _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is', _FORCE),
-    _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs in batches'),
-    _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept',
+    _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _FORCE),
+    _post('/campaign/start', 'campaign_start', 'Release the pinned PGs in batches'),
+    _post('/campaign/pause', 'campaign_pause', 'Stop all movement; what was copied is kept',
           Field('duration', TEXT, 'Such as 2h; default: until resume')),
-    _post('/rebalance/set', 'rebalance_set', 'Set an option for the active campaign only',
+    _post('/campaign/resume', 'campaign_resume', 'Continue after a pause or an abort'),
+    _post('/campaign/set', 'campaign_set', 'Set an option for the active campaign only',
           Field('setting', STRING, '<option>=<value>', required=True)),
-    _post('/rebalance/adopt', 'rebalance_adopt', 'Take over an expansion that another tool has '
-          'pinned', _DRY_RUN, _FORCE),
-    _post('/rebalance/resume', 'rebalance_resume', 'Continue after a pause or an abort'),
-    _post('/rebalance/acknowledge', 'rebalance_acknowledge',
-          'Ignore a stop condition until the campaign ends',
+    _post('/campaign/accept', 'campaign_accept', 'Ignore a stop condition until the campaign ends',
           Field('code', STRING, 'Code of the stop condition', required=True)),
-    _post('/rebalance/abort', 'rebalance_abort',
+    _post('/campaign/abort', 'campaign_abort',
           'Pin back the PGs in flight and keep the rest pinned'),
-    _post('/rebalance/rollback', 'rebalance_rollback',
+    _post('/campaign/rollback', 'campaign_rollback',
           'Restore the CRUSH weights or map from before the campaign', _DRY_RUN, _FORCE),
-    _post('/rebalance/finish', 'rebalance_finish', 'End the campaign',
+    _post('/campaign/finish', 'campaign_finish', 'End the campaign',
           Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
           Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),
-    _post('/rebalance/expand', 'expand',
-          'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
-          *_NEW_OSDS, _DRY_RUN, _FORCE),
-    _post('/rebalance/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
-    _get('/rebalance/drains', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
-    _post('/rebalance/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under '
-          'the same OSD IDs', _WHAT, _DRY_RUN, _FORCE,
-          Field('cancel', BOOLEAN, 'End the replacement instead')),
-    _post('/rebalance/undrain', 'undrain', 'Restore the CRUSH weights of '
-          'drained OSDs, hosts or racks',
-          _WHAT, _DRY_RUN, _FORCE),
-    _post('/rebalance/apply', 'rebalance_apply', 'Set a new CRUSH map', *_MAP,
-          _DRY_RUN, _FORCE),
-    _post('/rebalance/rule', 'rebalance_rule', 'Give a pool another CRUSH rule', *_POOL_RULE,
-          _DRY_RUN, _FORCE),
-    _post('/rebalance/pg_num', 'rebalance_pg_num', 'Split or merge the PGs of a pool', *_POOL_PGS,
-          _DRY_RUN, _FORCE),
-    _get('/rebalance/mappings', 'rebalance_export', 'Export all pg_upmap_items'),
-    _post('/rebalance/import', 'rebalance_import', 'Move PGs to where exported mappings place them',
-          _MAPPINGS, _DRY_RUN, _FORCE),
+    _get('/campaign/export', 'campaign_export', 'Export all pg_upmap_items'),
+    _get('/campaigns', 'campaign_ls', 'List campaigns, newest last'),
+    _get('/campaigns/{campaign}', 'campaign_show', 'Show one campaign',
+         Field('campaign', INTEGER, 'ID of the campaign', required=True)),
 
+    _post('/expand', 'expand',
+          'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
+          Field('what', WORDS, 'Only these OSDs, hosts or racks'),
+          Field('osds', JOINED, 'Only these OSDs'),
+          Field('hosts', JOINED, 'Only the OSDs of these hosts'),
+          Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _FORCE),
+    _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
+    _get('/drain', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
+    _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
+          _WHAT, _DRY_RUN, _FORCE),
+    _post('/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under the same '
+          'OSD IDs', _WHAT, _DRY_RUN, _FORCE,
+          Field('cancel', BOOLEAN, 'End the replacement instead')),
+    _post('/rule', 'rule', 'Give a pool another CRUSH rule',
+          Field('pool', STRING, 'Name of the pool', required=True),
+          Field('rule', STRING, 'Name of the CRUSH rule', required=True), _DRY_RUN, _FORCE),
+    _post('/pg_num', 'pg_num', 'Split or merge the PGs of a pool',
+          Field('pool', STRING, 'Name of the pool', required=True),
+          Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'),
+          _DRY_RUN, _FORCE),
+    _post('/crushmap', 'crushmap', 'Set a new CRUSH map',
+          Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
+                parameter='inbuf'),
+          Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'),
+          _DRY_RUN, _FORCE),
+    _post('/adopt', 'adopt', 'Take over an expansion that another tool has pinned', _DRY_RUN,
+          _FORCE),
+    _post('/import', 'import_mappings', 'Move PGs to where exported mappings place them',
+          Field('mappings', STRING, 'The exported list, as JSON text', required=True,
+                parameter='inbuf'), _DRY_RUN, _FORCE),
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
-    _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
-          permission=READ),
-    _post('/preview/adopt', 'preview_adopt', 'Show what adopt would take over', permission=READ),
-    _post('/preview/drain', 'preview_drain', 'Show what drain would do', _WHAT, permission=READ),
-    _post('/preview/replace', 'preview_replace', 'Show what replace would do first', _WHAT,
-          permission=READ),
-    _post('/preview/undrain', 'preview_undrain', 'Show what undrain would do', _WHAT,
-          permission=READ),
-    _post('/preview/apply', 'preview_apply', 'Show what a new CRUSH map would do', *_MAP,
-          permission=READ),
-    _post('/preview/rule', 'preview_rule', 'Show what another CRUSH rule of a pool would do',
-          *_POOL_RULE, permission=READ),
-    _post('/preview/import', 'preview_import', 'Show what an import of mappings would do',
-          _MAPPINGS, permission=READ),
-    _post('/preview/pg_num', 'preview_pg_num', 'Show what another pg_num of a pool would do',
-          *_POOL_PGS, permission=READ),
-    _post('/preview/rollback', 'preview_rollback', 'Show what a rollback would do',
-          permission=READ),
+    _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
+          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, crushmap, adopt, '
+                'import or rollback'), *_CHANGE, permission=READ),
+
+    _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
+    _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,
+          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num or crushmap',
+                required=True), *_CHANGE, _FORCE, permission=CREATE),
+    _get('/plan/{plan}', 'plan_show', 'Show a saved plan', _PLAN),
+    _delete('/plan/{plan}', 'plan_rm', 'Remove a saved plan', _PLAN),
+    _post('/plan/{plan}/approve', 'plan_approve', 'Carry out a saved plan', _PLAN,
+          Field('token', STRING, 'Refuse if the plan of that name has another token')),
+
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,
           *_JOBS, permission=READ),
 
@@ -352,8 +330,8 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
 def largest_body(path: str) -> int:
     """Maximum size of the body of a request to a path."""
     with_file = path.rstrip('/').endswith((
-        '/perfguard/rebalance/apply', '/perfguard/preview/apply', '/perfguard/rebalance/plans',
-        '/perfguard/rebalance/import', '/perfguard/preview/import', '/perfguard/probe/import'))
+        '/perfguard/crushmap', '/perfguard/import', '/perfguard/preview', '/perfguard/plan',
+        '/perfguard/probe/import'))
     return LARGEST_FILE_BODY if with_file else LARGEST_BODY
 
 

@@ -113,8 +113,8 @@ def _past(code: str) -> str:
 _WORDS = {
     Code.REQUESTED: 'it waited for its first loop iteration',
     Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
-    Code.AWAITS_PIN: 'it waited for "rebalance pin"',
-    Code.AWAITS_START: 'it waited for "rebalance start"',
+    Code.AWAITS_PIN: 'it waited for "campaign pin"',
+    Code.AWAITS_START: 'it waited for "campaign start"',
     Code.UNPINNABLE: 'PGs could not be pinned',
     Code.SETTINGS: 'it waited for borrowed settings to take effect',
     Code.GIVES_WAY: 'it cleared norebalance so that degraded PGs could recover',

@@ -77,10 +77,10 @@ PROVOKED = [
      'config rm osd/host:h1 debug_bluestore'),
     # Another device class moves the data of the OSD at once, unless a campaign is prepared.
     ('DEVICE_CLASS_MIXED', facts(**osds(4, rotational=True)),
-     'ceph perfguard rebalance prepare; ceph perfguard rebalance watch --until PREPARED; '
+     'ceph perfguard campaign prepare; ceph perfguard campaign watch --until PREPARED; '
      'ceph osd crush rm-device-class osd.4; ceph osd crush set-device-class hdd osd.4; '
-     'ceph perfguard rebalance pin; ceph perfguard rebalance watch --until PINNED; '
-     'ceph perfguard rebalance start'),
+     'ceph perfguard campaign pin; ceph perfguard campaign watch --until PINNED; '
+     'ceph perfguard campaign start'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='WDC_WD40EFAX-68JH4N0')), 'drain osd.4'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='ST8000AS0002-1NA17Z')), 'drain osd.4'),
     ('DRIVE_UNPROTECTED', facts(**osds(5, model='Samsung_SSD_870_EVO_1TB')), '--osd 5'),
@@ -109,9 +109,9 @@ PROVOKED = [
      'dump_osd_network'),
     ('OP_QUEUE_CUT_OFF', facts(WPQ, config('osd_op_queue_cut_off', 'low')), 'cut_off high'),
     ('PGS_PER_OSD', facts(**osds(*range(12), pgs=20)),
-     'ceph perfguard rebalance pg_num <pool> <power of two>'),
+     'ceph perfguard pg_num <pool> <power of two>'),
     ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)),
-     'ceph perfguard rebalance pg_num <pool> <power of two>'),
+     'ceph perfguard pg_num <pool> <power of two>'),
     ('ROCKSDB_OPTIONS', facts(config('bluestore_rocksdb_options', 'compression=kNoCompression')),
      'config rm osd bluestore_rocksdb_options'),
     ('SCRUBS_BEHIND', replace(GOOD, health={'PG_NOT_DEEP_SCRUBBED': '9 pgs not deep-scrubbed'}),
@@ -119,7 +119,7 @@ PROVOKED = [
     ('SECURE_MODE', facts(config('ms_cluster_mode', 'secure crc', 'global')),
      'config rm global ms_cluster_mode'),
     ('SHARED_OSDS', facts(pools=(*POOLS, PoolFacts(3, 'fs', applications=FILES,
-                                                   places=SSDS | DISKS))), 'rebalance rule fs'),
+                                                   places=SSDS | DISKS))), 'rule fs'),
     ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
                                                             'spillover'}), 'compact'),
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
@@ -137,8 +137,8 @@ def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> N
 
 
 #: Commands after which data moves at once, each with what has to come before it in an advice.
-MOVES_DATA = {r'ceph osd crush (?!weight-set)': 'ceph perfguard rebalance prepare; ',
-              r'ceph osd reweight': 'ceph perfguard rebalance prepare; ',
+MOVES_DATA = {r'ceph osd crush (?!weight-set)': 'ceph perfguard campaign prepare; ',
+              r'ceph osd reweight': 'ceph perfguard campaign prepare; ',
               r'ceph osd out': None,
               r'ceph osd pool set \S+ (pg_num|pgp_num|crush_rule|size)': None}
 

@@ -20,7 +20,7 @@ OPTIONS = replace(DEFAULTS, target='crush', max_pgs_in_flight=4, readback_timeou
 
 
 def codes(status: Mapping[str, Any]) -> List[str]:
-    """The codes of the reasons that `status` or `rebalance status` gives."""
+    """The codes of the reasons that `status` or `campaign status` gives."""
     assert [row['text'] for row in status['limits']] == status['reasons']
     return [row['code'] for row in status['limits']]
 

@@ -357,7 +357,7 @@ def test_a_request_that_no_mgr_has_taken_for_an_hour_expires(
     assert not [key for key in driver.kv.data if key.startswith('requests')]
     if executed:
         return
-    text = 'rebalance prepare has expired'
+    text = 'campaign prepare has expired'
     assert driver.cluster.foreign() == found
     assert whats(driver, 'refused') == [text] and text in ' '.join(driver.loop.status()['reasons'])
     driver.ask('prepare')
@@ -407,8 +407,8 @@ def test_a_request_that_no_longer_fits_is_noted() -> None:
     driver.ask('prepare')
     driver.ask('prepare')
     driver.turn()
-    assert whats(driver, 'request') == ['rebalance prepare']
-    assert whats(driver, 'refused') == ['rebalance prepare']
+    assert whats(driver, 'request') == ['campaign prepare']
+    assert whats(driver, 'refused') == ['campaign prepare']
     driver.run_to('PREPARED')
     assert driver.status['id'] == 1
 
@@ -452,7 +452,7 @@ def test_a_request_that_is_given_again_is_noted_once_when_refused() -> None:
     for again in (False, True, True):
         driver.loop.request(Request('prepare'), again)
     driver.turn()
-    assert whats(driver, 'refused') == ['rebalance prepare']
+    assert whats(driver, 'refused') == ['campaign prepare']
 
 
 def test_an_unreadable_request_is_reported_and_dropped() -> None:

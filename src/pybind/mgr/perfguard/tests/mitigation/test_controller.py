@@ -110,7 +110,7 @@ def test_an_acknowledged_condition_drives_none_until_the_campaign_ends() -> None
     driver = Mitigated()
     driver.cluster.backfill_seconds = 1e6
     driver.to_releasing()
-    driver.ask('acknowledge', code='LAGGY')
+    driver.ask('accept', code='LAGGY')
     driver.turn()
     driver.trouble()
     driver.run(60)

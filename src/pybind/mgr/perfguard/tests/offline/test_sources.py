@@ -101,7 +101,7 @@ def test_nothing_is_planned_beside_a_campaign_of_the_module(
         status: Dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(ANSWERS, 'mgr module ls', {'enabled_modules': ['perfguard']})
-    monkeypatch.setitem(ANSWERS, 'perfguard rebalance status', status)
+    monkeypatch.setitem(ANSWERS, 'perfguard campaign status', status)
     assert command.main(['pin', '--live']) == (2 if words else 0)
     out, err = capsys.readouterr()
     assert bool(out) != bool(words) and words in err
@@ -110,7 +110,7 @@ def test_nothing_is_planned_beside_a_campaign_of_the_module(
 def test_a_module_that_does_not_answer_is_reported(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(ANSWERS, 'mgr module ls', {'enabled_modules': ['perfguard']})
-    monkeypatch.setitem(ANSWERS, 'perfguard rebalance status', [])
+    monkeypatch.setitem(ANSWERS, 'perfguard campaign status', [])
     assert command.main(['pin', '--live']) == 0
     out, err = capsys.readouterr()
     assert out and 'its campaign could not be read' in err

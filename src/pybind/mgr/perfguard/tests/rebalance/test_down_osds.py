@@ -124,7 +124,7 @@ def test_recovery_beside_an_osd_in_maintenance_does_not_stop_releases() -> None:
     driver.run_until(lambda: driver.status.get('released', 0) >= 8, 400)
     cluster.take_down(27)  # in, since noout is set
     driver.run(20)
-    driver.ask('acknowledge', code='DEGRADED')
+    driver.ask('accept', code='DEGRADED')
     driver.run(5)
     cluster.take_down(2)
     driver.run(5)

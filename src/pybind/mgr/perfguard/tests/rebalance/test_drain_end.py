@@ -451,7 +451,7 @@ def test_a_new_rule_is_not_rolled_back_without_the_rule() -> None:
     driver = aborted_drain(3, cluster=RuledCluster())
     driver.order('rule', 'rep', 'racks')
     driver.run_until(lambda: closing(driver), 900)
-    with pytest.raises(Refused, match='has changed the CRUSH rule .* "rebalance rule"'):
+    with pytest.raises(Refused, match='has changed the CRUSH rule .* "rule"'):
         driver.order('rollback')
     driver.run_to('DONE', 900)
     assert weight(driver, 3) == 0.0 and driver.cluster.clean()

@@ -257,7 +257,7 @@ def test_an_osd_that_others_empty_before_the_change_is_named() -> None:
     assert driver.phase == 'PREPARED' and 'EVACUATION_HELD' in codes(driver.status)
     check = driver.cluster.checks[EVACUATION]
     assert check['count'] == left_on(driver.cluster) > 0 and 'osd.0' in check['detail'][1]
-    assert 'rebalance pin' in check['detail'][0]
+    assert 'campaign pin' in check['detail'][0]
     driver.ask('pin')
     driver.run(30)
     assert EVACUATION not in driver.cluster.checks
@@ -268,7 +268,7 @@ def test_a_pause_of_the_operator_keeps_them_and_says_so() -> None:
     driver.ask('pause')
     driver.run(5)
     held(driver)
-    assert 'rebalance resume' in driver.cluster.checks[EVACUATION]['detail'][0]
+    assert 'campaign resume' in driver.cluster.checks[EVACUATION]['detail'][0]
     driver.restart()
     driver.run(2)
     assert EVACUATION in driver.cluster.checks, 'a failover does not silence it'
@@ -319,7 +319,7 @@ def test_too_many_other_pgs_without_pins_keep_norebalance() -> None:
     driver.to_pinned()
     moved = len(cluster.moved)
     held(driver)
-    assert 'rebalance start' in cluster.checks[EVACUATION]['detail'][0]
+    assert 'campaign start' in cluster.checks[EVACUATION]['detail'][0]
     assert len(cluster.moved) == moved
     driver.ask('start')
     let_go(driver)

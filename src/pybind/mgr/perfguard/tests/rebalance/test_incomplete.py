@@ -478,7 +478,7 @@ def test_a_map_with_which_crush_gives_up_on_pgs_is_refused() -> None:
     pgid = given_up(driver, 2)
     weights = {**dict.fromkeys(map(str, range(10)), 1.0), '0': 0.0001}
     with pytest.raises(Refused, match='such as PG %s:' % pgid):
-        driver.order('apply', crush_map=json.dumps(weights).encode())
+        driver.order('crushmap', crush_map=json.dumps(weights).encode())
 
 
 def test_a_new_device_is_filled_once_although_crush_gives_up_on_a_pg_of_it() -> None:

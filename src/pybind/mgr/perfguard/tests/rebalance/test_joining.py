@@ -177,14 +177,14 @@ def test_a_preview_that_fails_for_a_moment_is_computed_again(failed: Set[int]) -
     assert retries * PREVIEW_SECONDS <= cluster.now - began < (retries + 1) * PREVIEW_SECONDS
 
 
-@pytest.mark.parametrize('verb', ['expand', 'drain', 'apply'])
+@pytest.mark.parametrize('verb', ['expand', 'drain', 'crushmap'])
 def test_no_pg_is_remapped_because_a_later_preview_fails(verb: str) -> None:
     driver = Driver(waiting())
     cluster, calls = driver.cluster, []  # type: FakeCluster, List[int]
     before, found = placements(cluster), cluster.foreign()
     failing(cluster, calls, lambda number: number > 1)
     driver.give({'expand': Order('expand', weight='1.0'), 'drain': Order('drain', ('osd.3',)),
-                 'apply': Order('apply', crush_map=whole_map(cluster))}[verb])
+                 'crushmap': Order('crushmap', crush_map=whole_map(cluster))}[verb])
     driver.run_to('ABORTED')
     assert len(calls) == 1 + PREVIEW_TIMES
     why = [event['why'] for event in driver.loop.published.events if 'ABORTING' in event['what']]
@@ -290,7 +290,7 @@ def whole_map(cluster: FakeCluster, **changed: float) -> bytes:
 def test_a_whole_crush_map() -> None:
     driver = Driver(waiting())
     cluster, before = driver.cluster, placements(driver.cluster)
-    answer = driver.order('apply', crush_map=whole_map(cluster))
+    answer = driver.order('crushmap', crush_map=whole_map(cluster))
     assert answer['pgs'] == 12 and answer['weights'] == {}
     driver.run_until(lambda: driver.phase == 'PINNING')
     driver.restart()  # the map is in the store
@@ -314,7 +314,7 @@ def test_a_crush_map_with_the_same_trees_is_waited_for() -> None:
 
     run = cluster.run
     setattr(cluster, 'run', lost)
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
     driver.run_to('ABORTED')
     assert sent.count('osd setcrushmap') == 3 and cluster.clean()
 
@@ -414,7 +414,7 @@ def test_a_crush_map_never_replaces_what_others_changed_meanwhile(when: str) -> 
             overtake(cluster)
         return run(commands)
 
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
     if when == 'with the burst':
         setattr(cluster, 'run', race)
     else:
@@ -445,7 +445,7 @@ def test_a_crush_map_replaces_a_new_version_of_the_same_map(when: str, failover:
             cluster.restart_osd()
         return run(commands)
 
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
     if when == 'before':
         cluster.restart_osd()
     else:
@@ -462,7 +462,7 @@ def test_a_crush_map_replaces_a_new_version_of_the_same_map(when: str, failover:
 def test_a_crush_map_does_not_bring_back_the_old_name_of_a_rule() -> None:
     driver = Driver(waiting())
     cluster, crush = driver.cluster, driver.cluster.crush
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
 
     def renamed(version: int) -> CrushRules:
         dump = {**crush(version).__dict__}
@@ -507,7 +507,7 @@ def test_a_refused_map_with_other_device_classes_does_not_pass_for_landed() -> N
     setattr(cluster, 'crush_rules', lambda given: other)
     setattr(cluster, 'run', restart)
     cluster.refuse['osd setcrushmap'] = 'EINVAL'
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
     driver.run_to('ABORTED')
     assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 3
 
@@ -517,8 +517,8 @@ def test_a_crush_map_of_an_older_version_is_refused() -> None:
     version = driver.cluster.crush_version_
     given = whole_map(driver.cluster)
     with pytest.raises(Refused, match='has version %d, not %d' % (version, version - 1)):
-        driver.order('apply', crush_map=given, prior_version=version - 1)
-    assert driver.order('apply', crush_map=given, prior_version=version)['pgs'] == 12
+        driver.order('crushmap', crush_map=given, prior_version=version - 1)
+    assert driver.order('crushmap', crush_map=given, prior_version=version)['pgs'] == 12
 
 
 def test_a_digest_names_what_differs() -> None:
@@ -540,10 +540,10 @@ def test_a_crush_map_in_the_way_of_which_something_stands() -> None:
     for given, text in ((b'nonsense', 'not a CRUSH map: crushtool failed: syntax error'),
                         (whole_map(driver.cluster, **{'3': 0.0}), 'gives weight 0 to osd.3')):
         with pytest.raises(Refused, match=text):
-            driver.order('apply', crush_map=given)
+            driver.order('crushmap', crush_map=given)
     driver.cluster.no_tools = 'osdmaptool is not installed'
     with pytest.raises(Refused, match='cannot preview the CRUSH map: osdmaptool is not installed'):
-        driver.order('apply', crush_map=whole_map(driver.cluster))
+        driver.order('crushmap', crush_map=whole_map(driver.cluster))
     driver.run(3)
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
 
@@ -680,7 +680,7 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
 
 
 @pytest.mark.parametrize('verb, prefix', [
-    ('expand', 'osd crush reweight'), ('apply', 'osd setcrushmap')])
+    ('expand', 'osd crush reweight'), ('crushmap', 'osd setcrushmap')])
 def test_a_refused_change_does_not_take_the_upmap_of_a_pg_along(verb: str, prefix: str) -> None:
     """The mons carry out the pins that are sent with it."""
     cluster = waiting()
@@ -736,7 +736,7 @@ def late(verb: str) -> Tuple[Driver, Late]:
     if verb == 'expand':
         driver.order('expand', weight='1.0')
     else:
-        driver.order('apply', crush_map=whole_map(driver.cluster))
+        driver.order('crushmap', crush_map=whole_map(driver.cluster))
     driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
     driver.run_until(lambda: change_of(driver).stage is ChangeStage.WANTED)
     return driver, burst
@@ -749,7 +749,7 @@ def change_of(driver: Driver) -> Change:
 
 
 @pytest.mark.parametrize('restart', [False, True])
-@pytest.mark.parametrize('verb', ['expand', 'apply'])
+@pytest.mark.parametrize('verb', ['expand', 'crushmap'])
 def test_a_burst_that_lands_late_is_the_campaigns(verb: str, restart: bool) -> None:
     driver, burst = late(verb)
     burst.commit()
@@ -1063,7 +1063,7 @@ def test_what_ends_the_wait_for_an_osd(how: str) -> None:
     driver.run(20)
     assert change_of(driver).stage is ChangeStage.WANTED
     if how == 'acknowledged':
-        driver.ask('acknowledge', code='DEGRADED')
+        driver.ask('accept', code='DEGRADED')
     elif how == 'muted':
         cluster.muted.add('PG_DEGRADED')
     elif how == 'recovered':

@@ -77,7 +77,7 @@ def test_releases_stop_at_the_limit_and_go_on_once_it_is_waived() -> None:
     assert isinstance(cluster, Counting) and cluster.most_on_new == 3
     assert driver.phase == 'RELEASING' and driver.status['released'] == 9
     assert 'PG_LIMIT' in codes(driver.status) and 'CAP_BACKFILLS' not in codes(driver.status)
-    driver.ask('acknowledge', code='PG_LIMIT')
+    driver.ask('accept', code='PG_LIMIT')
     driver.run_to('DONE')
     assert cluster.most_on_new == 4 and cluster.clean()
 

@@ -314,7 +314,7 @@ def test_the_health_detail_of_an_abort_names_the_way_back() -> None:
     driver.run_to('ABORTED')
     driver.turn()
     detail = '\n'.join(driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'])
-    assert 'ceph perfguard rebalance pg_num rep 8"' in detail and 'rollback' not in detail
+    assert 'ceph perfguard pg_num rep 8"' in detail and 'rollback' not in detail
 
 
 def test_commands_quote_the_name_of_a_pool() -> None:
@@ -325,10 +325,10 @@ def test_commands_quote_the_name_of_a_pool() -> None:
     pool = replace(osdmap.pools[1], name='a; $(b)', autoscale_mode='on')
     osdmap = replace(osdmap, pools={1: pool})
     change = driver.loop.rebalance.campaign.change  # type: ignore[union-attr]
-    assert way_back(change, osdmap) == "rebalance pg_num 'a; $(b)' 8"
+    assert way_back(change, osdmap) == "pg_num 'a; $(b)' 8"
     assert change is not None and way_back(
         replace(change, pgs=None, rule=PoolRule(1, 0), via='both', moves_first=True,
-                found_rule='hdd'), osdmap) == "rebalance rule 'a; $(b)' hdd"
+                found_rule='hdd'), osdmap) == "rule 'a; $(b)' hdd"
     restore = [row.restore for row in driver.loop.rebalance.held(osdmap) if 'pg_num' in row.what]
     assert restore[0].startswith("ceph osd pool set 'a; $(b)' pg_num 8:")
     with pytest.raises(Refused, match=r"ceph osd pool set 'a; \$\(b\)' pg_autoscale_mode warn"):

@@ -1151,7 +1151,7 @@ def test_nothing_is_released_above_the_ceiling_of_untrimmed_maps(
     for _ in range(200):
         machine.turn()
     assert len(machine.pins) == left > 0 and machine.cluster.epoch == epoch
-    machine.ask('acknowledge', code='UNTRIMMED_CEILING')
+    machine.ask('accept', code='UNTRIMMED_CEILING')
     machine.until(lambda: len(machine.pins) < left)
 
 

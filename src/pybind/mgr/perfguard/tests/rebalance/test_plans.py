@@ -144,7 +144,8 @@ WEIGHTS = {str(osd): 1.0 for osd in range(11)}
 
 
 @pytest.mark.parametrize('order', [EXPAND, Order(
-    'apply', crush_map=json.dumps(WEIGHTS).encode(), prior_version=2)], ids=['expand', 'apply'])
+    'crushmap', crush_map=json.dumps(WEIGHTS).encode(), prior_version=2)],
+    ids=['expand', 'crushmap'])
 def test_a_plan_outlives_a_new_version_of_the_same_crush_map(order: Order) -> None:
     driver = waiting()
     save(driver, order)
@@ -276,7 +277,7 @@ def test_what_would_be_refused_cannot_be_saved() -> None:
 
 def test_a_plan_with_a_crush_map_survives_the_store() -> None:
     driver = waiting()
-    save(driver, Order('apply', crush_map=json.dumps(WEIGHTS).encode()))
+    save(driver, Order('crushmap', crush_map=json.dumps(WEIGHTS).encode()))
     loaded = Plans(driver.loop._store)
     assert loaded.load() == []
     plan = loaded.get('autumn')
@@ -362,7 +363,7 @@ def test_an_approval_uses_nothing_that_was_worked_out_for_another_plan_of_that_n
     driver = waiting()
 
     def apply_order(weight: float) -> Order:
-        return Order('apply', crush_map=json.dumps({**WEIGHTS, '8': weight}).encode())
+        return Order('crushmap', crush_map=json.dumps({**WEIGHTS, '8': weight}).encode())
     save(driver, apply_order(3.0))
     driver.tools.late = True
     late = driver.loop.requests.submit(PlanOrder(APPROVE, 'autumn'))

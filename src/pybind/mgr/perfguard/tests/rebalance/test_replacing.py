@@ -158,7 +158,7 @@ def test_what_the_balancer_places_on_a_drained_osd_is_moved_away_again(verb: str
     settle(driver)
     # "undrain" would fill it.
     assert phases(driver) == {8: 'DRAINING'} and 'undrain' not in rows(driver)[8]['next']
-    assert '"rebalance adopt" moves' in rows(driver)[8]['next']
+    assert '"adopt" moves' in rows(driver)[8]['next']
     assert driver.order('adopt')['pgs'] == 1
     driver.run_to('DONE')
     settle(driver)
@@ -236,7 +236,7 @@ def test_an_abort_keeps_the_data_and_undrain_ends_the_replacement() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     settle(driver)
-    assert phases(driver) == {8: 'DRAINING'} and 'rebalance resume' in rows(driver)[8]['next']
+    assert phases(driver) == {8: 'DRAINING'} and 'campaign resume' in rows(driver)[8]['next']
     driver.order('rollback')
     driver.run_until(lambda: driver.phase == 'DONE')
     settle(driver)

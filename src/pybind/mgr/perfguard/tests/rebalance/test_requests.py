@@ -43,7 +43,7 @@ def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
 
 
 def test_the_table_names_every_verb() -> None:
-    assert VERBS == set(TABLE) | {'prepare', 'acknowledge', 'set'}
+    assert VERBS == set(TABLE) | {'prepare', 'accept', 'set'}
 
 
 @pytest.mark.parametrize('phase', Phase)
@@ -80,7 +80,7 @@ def test_prepare_in_phase(phase: Phase) -> None:
 
 @pytest.mark.parametrize('phase', Phase)
 def test_acknowledge_in_phase(phase: Phase) -> None:
-    request = Request('acknowledge', code='DEGRADED')
+    request = Request('accept', code='DEGRADED')
     if phase in ENDED:
         assert refusal(campaign(phase), request).errno == errno.ENOENT
         return
@@ -88,13 +88,13 @@ def test_acknowledge_in_phase(phase: Phase) -> None:
     once = apply(campaign(phase), request, 50.0)
     assert once == campaign(phase, acknowledged=('DEGRADED',))
     assert apply(once, request, 51.0) == once
-    assert apply(once, Request('acknowledge', code='SLOW_OPS'), 51.0).acknowledged == (
+    assert apply(once, Request('accept', code='SLOW_OPS'), 51.0).acknowledged == (
         'DEGRADED', 'SLOW_OPS')
 
 
 @pytest.mark.parametrize('code', ['', 'degraded', 'FOREIGN_FLAG', 'HALTED'])
 def test_what_cannot_be_acknowledged(code: str) -> None:
-    refused = refusal(campaign(Phase.HOLDING), Request('acknowledge', code=code))
+    refused = refusal(campaign(Phase.HOLDING), Request('accept', code=code))
     assert refused.errno == errno.EINVAL and 'DEGRADED' in str(refused)
 
 
@@ -119,7 +119,7 @@ def test_pin_waits_until_the_settings_are_in_force() -> None:
 
 @pytest.mark.parametrize('phase, advice', [
     (Phase.HOLDING, 'not paused'), (Phase.RELEASING, 'not paused'),
-    (Phase.PINNED, 'run "rebalance start"')])
+    (Phase.PINNED, 'run "campaign start"')])
 def test_resume_needs_a_pause(phase: Phase, advice: str) -> None:
     refused = refusal(campaign(phase), Request('resume'))
     assert refused.errno == errno.EBUSY and advice in str(refused)

@@ -501,7 +501,7 @@ def test_a_refused_map_is_not_applied_by_resume() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     cluster.refuse['osd setcrushmap'] = 'EINVAL'
-    driver.order('apply', crush_map=whole_map(cluster))
+    driver.order('crushmap', crush_map=whole_map(cluster))
     driver.run_until(lambda: driver.phase == 'PINNING')
     driver.run_to('ABORTED')
     sent = len(cluster.sent)
@@ -648,7 +648,7 @@ def test_twice_is_refused() -> None:
 
 def test_a_map_that_perfguard_applied_is_taken_back() -> None:
     driver = Driver(waiting())
-    driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.order('crushmap', crush_map=whole_map(driver.cluster))
     driver.run_to('PINNED')
     driver.order('rollback')
     driver.run_to('DONE')
@@ -712,7 +712,7 @@ def test_a_whole_map_that_requires_more_pins_than_an_epoch_takes_is_refused(
     found, sent = len(cluster.moved), len(cluster.sent)
     assert found >= 6
     refused = refusal(driver)
-    assert refused.errno == errno.EFBIG and 'run "rebalance abort"' in str(refused)
+    assert refused.errno == errno.EFBIG and 'run "campaign abort"' in str(refused)
     assert 'the rollback requires %d pins, but the mons accept at most 2' % found in str(refused)
     assert 'pins up to %d PGs one epoch later' % (found - 2) in str(refused)
     driver.run(3)

@@ -328,9 +328,9 @@ def test_the_health_detail_of_an_abort_names_the_intermediate_rule_and_what_ends
     driver.turn()
     detail = '\n'.join(driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'])
     assert 'pool rep has the intermediate CRUSH rule hosts' in detail
-    assert 'ceph perfguard rebalance rule rep hosts-hdd"' in detail and 'rollback' not in detail
+    assert 'ceph perfguard rule rep hosts-hdd"' in detail and 'rollback' not in detail
     assert 'finish --keep --yes-i-really-mean-it' in detail
-    assert '"rebalance rule rep hosts-hdd"' in str(driver.loop.status()['reasons'])
+    assert '"rule rep hosts-hdd"' in str(driver.loop.status()['reasons'])
     driver.order('rule', 'rep', 'hosts-hdd')
     driver.run_to('DONE')
     driver.run(2)

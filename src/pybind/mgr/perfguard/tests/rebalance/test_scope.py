@@ -90,9 +90,9 @@ def test_what_is_acknowledged_stops_nothing_until_the_campaign_ends(
     driver.ask('start')
     driver.run_until(lambda: code in codes(driver.status))
     assert driver.phase == 'HOLDING' and driver.status['acknowledged'] == []
-    driver.ask('acknowledge', code=code)
+    driver.ask('accept', code=code)
     driver.turn()
-    assert any(event['what'] == 'rebalance acknowledge ' + code
+    assert any(event['what'] == 'campaign accept ' + code
                for event in driver.loop.published.events)
     driver.restart()
     driver.turn()
@@ -125,7 +125,7 @@ def test_no_waiver_releases_a_pg_that_is_degraded(muted: bool) -> None:
     if muted:
         cluster.muted = {'PG_DEGRADED'}
     else:
-        driver.ask('acknowledge', code='DEGRADED')
+        driver.ask('accept', code='DEGRADED')
     driver.run_until(lambda: driver.status['released'] > 0 and not driver.status['in_flight'])
     driver.run(20)
     moved = {one.pgid for one in cluster.moved}

@@ -97,7 +97,7 @@ def moves_of(driver: Driver) -> bytes:
 @pytest.mark.parametrize('verb, make, arguments', [
     ('rule', of_rule, lambda driver: {'names': ('rep', 'racks')}),
     ('pg_num', of_pg_num, lambda driver: {'names': ('rep', '16')}),
-    ('apply', of_map, lambda driver: {'crush_map': whole_map(driver)}),
+    ('crushmap', of_map, lambda driver: {'crush_map': whole_map(driver)}),
     ('import', of_map, lambda driver: {'mappings': moves_of(driver)})])
 def test_a_change_that_cannot_be_divided_is_refused_unless_it_is_forced(
         verb: str, make: Callable[[], Driver],
@@ -161,7 +161,7 @@ def test_pgs_that_others_remap_are_pinned_up_to_twice_the_limit() -> None:
     driver.run(20)
     assert driver.status['pinned'] + driver.status['in_flight'] <= 14
     assert 'norebalance' in driver.cluster.flags and 'PIN_LIMIT' in codes(driver.status)
-    driver.ask('acknowledge', code='PIN_LIMIT')
+    driver.ask('accept', code='PIN_LIMIT')
     driver.cluster.backfill_seconds = 4.0
     driver.run_to('DONE')
     assert driver.cluster.clean()
@@ -285,7 +285,7 @@ def test_accepted_pins_end_the_division() -> None:
     driver.order('expand')
     driver.run_until(lambda: driver.status['released'] > 5)
     assert driver.status['tranches'] > 2
-    driver.ask('acknowledge', code='PIN_LIMIT')
+    driver.ask('accept', code='PIN_LIMIT')
     driver.run_until(lambda: driver.status['tranche'] == 2 and driver.phase == 'RELEASING')
     assert driver.status['tranches'] == 2 and driver.status['pinned'] > 40
     driver.run_to('DONE')

@@ -234,7 +234,7 @@ def test_releases_do_not_begin_while_most_pgs_would_move_at_once() -> None:
     assert number == len(cluster.remapped()) > 4
     assert 'max_unpinnable_ratio' in ' '.join(driver.status['reasons'])
     check = cluster.checks['PERFGUARD_UNPINNABLE']
-    assert check['count'] == number and 'rebalance start' in check['summary']
+    assert check['count'] == number and 'campaign start' in check['summary']
     driver.restart()
     driver.run(10)
     assert driver.phase == 'PINNED' and 'norebalance' in cluster.flags
@@ -550,7 +550,7 @@ def test_a_pg_that_cannot_recover_holds_no_other(
         driver.run_to('PINNED')
         driver.ask('start')
         driver.run_to('HOLDING')
-    driver.ask('acknowledge', code='DEGRADED')
+    driver.ask('accept', code='DEGRADED')
     driver.run_until(lambda: not driver.status['pinned'] and not driver.status['in_flight'])
     assert cluster.remapped() == [stuck]
 

@@ -135,8 +135,8 @@ def test_both_controllers_need_the_managers_scope(web: Any) -> None:
 
 
 def test_a_request_is_answered_by_the_commands_handler(web: Any) -> None:
-    assert web.api.rebalance_prepare(force=True) == {'phase': 'IDLE'}
-    assert web.mgr.asked == [('perfguard', 'rebalance_prepare', {'format': 'json', 'force': True})]
+    assert web.api.campaign_prepare(force=True) == {'phase': 'IDLE'}
+    assert web.mgr.asked == [('perfguard', 'campaign_prepare', {'format': 'json', 'force': True})]
     assert web.response.headers['Cache-Control'] == 'no-store'
 
 
@@ -155,7 +155,7 @@ def test_what_a_command_refuses_has_its_errno_and_a_status(web: Any, retval: int
                                                            status: int) -> None:
     web.mgr.answer = (retval, '', 'not now')
     with pytest.raises(Failure, match='not now') as failure:
-        web.api.rebalance_start()
+        web.api.campaign_start()
     assert (failure.value.code, failure.value.status) == (str(-retval), status)
     assert failure.value.component == 'perfguard'
 
@@ -169,7 +169,7 @@ def test_without_the_module_the_service_is_unavailable(web: Any) -> None:
 
 def test_a_field_that_cannot_be_taken_reaches_no_handler(web: Any) -> None:
     with pytest.raises(Failure, match='force') as failure:
-        web.api.rebalance_prepare(force='perhaps')
+        web.api.campaign_prepare(force='perhaps')
     assert failure.value.status == 400 and web.mgr.asked == []
 
 

@@ -15,6 +15,9 @@ from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, OVERVIEW_FIEL
 
 from ..fakes.mgr_module import COMMANDS
 
+#: Handlers of the changes that `preview` shows.
+PREVIEWED = {'expand', 'drain', 'undrain', 'replace', 'rule', 'pg_num', 'crushmap', 'adopt',
+             'import_mappings', 'campaign_rollback'}
 #: Parameters that are not the caller's to give: Ceph's and the format.
 OWN = {'self', 'format'}
 
@@ -44,16 +47,16 @@ def test_fields_are_the_parameters_of_the_command(
     assert sorted(given) == sorted(handlers[each.handler])
     in_path = set(re.findall(r'\{(\w+)\}', each.path))
     assert in_path <= {field.name for field in each.fields if field.required}
-    preview = each.path.startswith('/preview/')
+    preview = each.path.startswith('/preview')
     assert (each.permission == READ) == (each.method == 'GET' or preview)
-    assert preview == each.handler.startswith('preview_')
+    assert preview == each.handler.startswith('preview')
 
 
 @pytest.mark.parametrize('handler, given, expected', [
-    ('rebalance_prepare', {}, {}),
-    ('rebalance_prepare', {'force': True}, {'force': True}),
-    ('rebalance_prepare', {'force': None}, {}),
-    ('rebalance_apply', {'crush_map': 'tunable'}, {'inbuf': 'tunable'}),
+    ('campaign_prepare', {}, {}),
+    ('campaign_prepare', {'force': True}, {'force': True}),
+    ('campaign_prepare', {'force': None}, {}),
+    ('crushmap', {'crush_map': 'tunable'}, {'inbuf': 'tunable'}),
     ('expand', {'osds': [8, '9'], 'hosts': 'h1,h2', 'weight': 1.5},
      {'osds': '8 9', 'hosts': 'h1 h2', 'weight': '1.5'}),
     ('drain', {'what': ['osd.1', 2]}, {'what': ['osd.1', '2']}),
@@ -66,17 +69,17 @@ def test_arguments(handler: str, given: Dict[str, Any], expected: Dict[str, Any]
 
 
 @pytest.mark.parametrize('handler, given, named', [
-    ('rebalance_prepare', {'force': 'yes'}, 'force'), ('rebalance_prepare', {'force': 1}, 'force'),
-    ('rebalance_prepare', {'farce': True}, 'farce'), ('rebalance_start', {'force': True}, 'force'),
+    ('campaign_prepare', {'force': 'yes'}, 'force'), ('campaign_prepare', {'force': 1}, 'force'),
+    ('campaign_prepare', {'farce': True}, 'farce'), ('campaign_start', {'force': True}, 'force'),
     ('drain', {}, 'what'), ('drain', {'what': None}, 'what'), ('drain', {'what': ''}, 'what'),
     ('drain', {'what': []}, 'what'), ('expand', {'what': []}, 'what'),
     ('drain', {'what': {'a': 1}}, 'what'), ('drain', {'what': [['a']]}, 'what'),
-    ('drain', {'what': [True]}, 'what'), ('rebalance_show', {'campaign': '-1'}, 'campaign'),
-    ('rebalance_show', {'campaign': '1' * 40}, 'campaign'),
-    ('rebalance_show', {'campaign': '²'}, 'campaign'),
+    ('drain', {'what': [True]}, 'what'), ('campaign_show', {'campaign': '-1'}, 'campaign'),
+    ('campaign_show', {'campaign': '1' * 40}, 'campaign'),
+    ('campaign_show', {'campaign': '²'}, 'campaign'),
     ('probe_show', {'run': True}, 'run'), ('probe_run', {'pool': 3}, 'pool'),
     ('probe_run', {'bs': True}, 'bs'), ('probe_run', {'bs': ['4k']}, 'bs'),
-    ('rebalance_apply', {'crush_map': 5}, 'crush_map'),
+    ('crushmap', {'crush_map': 5}, 'crush_map'),
 ])
 def test_what_cannot_be_taken_is_named(handler: str, given: Dict[str, Any], named: str) -> None:
     with pytest.raises(BadField, match="field '%s'" % named):
@@ -119,15 +122,11 @@ def test_http_status(code: int, status: int) -> None:
 def test_every_dry_run_has_a_preview_for_those_who_may_only_read(
         handlers: Dict[str, List[str]]) -> None:
     """Ceph checks capabilities by a command's prefix, regardless of its options."""
-    switches = {'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_really_mean_it'}
-    previews = {'expand': 'preview_expand', 'drain': 'preview_drain', 'undrain': 'preview_undrain',
-                'rebalance_apply': 'preview_apply', 'rebalance_rollback': 'preview_rollback',
-                'rebalance_adopt': 'preview_adopt', 'rebalance_rule': 'preview_rule',
-                'rebalance_pg_num': 'preview_pg_num', 'replace': 'preview_replace',
-                'rebalance_import': 'preview_import', 'probe_run': 'preview_probe'}
-    assert {handler for handler, given in handlers.items() if 'dry_run' in given} == set(previews)
-    for handler, preview in previews.items():
-        assert handlers[preview] == [name for name in handlers[handler] if name not in switches]
+    switches = {'dry_run', 'during_campaign', 'yes_i_really_mean_it'}
+    assert {handler for handler, given in handlers.items() if 'dry_run' in given} == {
+        *PREVIEWED, 'probe_run'}
+    assert handlers['preview_probe'] == [name for name in handlers['probe_run']
+                                         if name not in switches]
 
 
 def test_only_files_are_large() -> None:
@@ -135,8 +134,7 @@ def test_only_files_are_large() -> None:
     for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
         for route in ROUTES:
             with_file = route.handler in (
-                'rebalance_apply', 'preview_apply', 'rebalance_plan_save', 'rebalance_plan_ls',
-                'rebalance_import', 'preview_import', 'probe_import')
+                'crushmap', 'import_mappings', 'preview', 'plan_save', 'plan_ls', 'probe_import')
             largest = LARGEST_FILE_BODY if with_file else LARGEST_BODY
             assert largest_body(prefix + route.path) == largest
     assert LARGEST_BODY == 65536

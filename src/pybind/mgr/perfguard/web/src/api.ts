@@ -36,7 +36,7 @@ function encoded(value: string | number): string {
     return encodeURIComponent(encodeURIComponent(String(value)));
 }
 
-/** "rebalance/campaign", 3 -> "rebalance/campaign/3", with any characters in a name. */
+/** "plan", "rack2" -> "plan/rack2", with any characters in a name. */
 export function pathOf(...parts: (string | number)[]): string {
     return parts.map(encoded).join('/');
 }

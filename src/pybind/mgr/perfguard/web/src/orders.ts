@@ -46,12 +46,12 @@ export interface OrderPreview {
 const MOST_NAMES = 8;
 
 /** Orders that change CRUSH. */
-export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace', 'apply'] as const;
+export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace', 'crushmap'] as const;
 export type CrushVerb = typeof CRUSH_VERBS[number];
 
 /** The request for the input, or for the chosen CRUSH map; null: the input is incomplete. */
 export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> | null {
-    if (verb === 'apply') {
+    if (verb === 'crushmap') {
         return given ? { crush_map: given } : null;
     }
     const words = given.split(/[\s,]+/).filter(Boolean);

@@ -58,8 +58,8 @@ test('what is typed becomes what is sent', () => {
     assert.deepEqual(bodyOf('expand', ' 1.5 '), { weight: '1.5' });
     assert.deepEqual(bodyOf('drain', 'host3, osd.7'), { what: ['host3', 'osd.7'] });
     assert.equal(bodyOf('undrain', '  '), null);
-    assert.deepEqual(bodyOf('apply', '# begin crush map'), { crush_map: '# begin crush map' });
-    assert.equal(bodyOf('apply', ''), null);
+    assert.deepEqual(bodyOf('crushmap', '# begin crush map'), { crush_map: '# begin crush map' });
+    assert.equal(bodyOf('crushmap', ''), null);
 });
 
 test('a CRUSH map is sent as text, or in base64 if it is compiled', () => {

@@ -45,7 +45,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
                         title={question.title} yes={question.yes}
                         kind={GRAVE.has(verb) ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
                         onKeep={keep(verb)}
-                        act={() => store.api.post(`rebalance/${verb}`, question.body)}
+                        act={() => store.api.post(`campaign/${verb}`, question.body)}
                         onDone={() => store.refresh()}>
                         {question.text.map((line) => <p key={line}>{line}</p>)}
                     </Action>

@@ -28,7 +28,7 @@ const WORDS: Record<CrushVerb, Words> = {
         label: 'Replace\u2026', title: 'Replace the devices of OSDs or hosts?', yes: 'Replace',
         kind: 'plain', field: 'OSDs or hosts', placeholder: 'osd.7',
     },
-    apply: {
+    crushmap: {
         label: 'Apply\u2026', title: 'Apply a new CRUSH map?', yes: 'Apply', kind: 'plain',
         field: 'CRUSH map, as text or compiled', placeholder: '',
     },
@@ -53,9 +53,9 @@ export function CrushOrder({ store, verb, onKeep }: Props) {
         <Action label={words.label} test={`button-${verb}`} kind={words.kind}
             title={words.title} yes={words.yes} onKeep={onKeep}
             onDone={() => store.refresh()}
-            act={() => store.api.post(`rebalance/${verb}`, body ?? {})}>
+            act={() => store.api.post(verb, body ?? {})}>
             <label>{words.field}{' '}
-                {verb === 'apply' ? (
+                {verb === 'crushmap' ? (
                     <MapFile onChosen={setGiven} />
                 ) : (
                     <input value={given} placeholder={words.placeholder}
@@ -74,7 +74,7 @@ export function CrushOrder({ store, verb, onKeep }: Props) {
 function MapFile({ onChosen }: { onChosen: (text: string) => void }) {
     useEffect(() => onChosen(''), []);
     return (
-        <input type="file" data-test="apply-what"
+        <input type="file" data-test="crushmap-what"
             onClick={(event) => {
                 // Browsers do not report that the same file was chosen again.
                 event.currentTarget.value = '';
@@ -106,7 +106,7 @@ function Preview({ store, verb, body }: PreviewProps) {
         let wanted = true;
         const timer = setTimeout(async () => {
             try {
-                const answer = await store.api.post<OrderPreview>(`rebalance/${verb}`,
+                const answer = await store.api.post<OrderPreview>(verb,
                     { ...body, dry_run: true });
                 if (wanted) {
                     setPreview(answer);

@@ -18,7 +18,7 @@ interface Props {
 export function Plans({ store, may }: Props) {
     return (
         <Asked<{ plans: SavedPlan[] }> store={store} title="Saved plans" test="plans"
-            path="rebalance/plans">
+            path="plan">
             {({ plans }) => <PlanTable store={store} may={may} plans={plans} />}
         </Asked>
     );
@@ -28,7 +28,7 @@ function PlanTable({ store, may, plans }: Props & { plans: SavedPlan[] }) {
     const { rows, keep } = useKept(plans, ({ plan }) => plan, ['approve']);
     if (!rows.length) {
         return (
-            <p class="muted">No plan is saved; <code>ceph perfguard rebalance plan save</code>
+            <p class="muted">No plan is saved; <code>ceph perfguard plan save</code>
                 {' '}saves one.</p>
         );
     }
@@ -73,7 +73,7 @@ interface ApproveProps {
 }
 
 function Approve({ store, row: { plan, state, token }, onKeep }: ApproveProps) {
-    const path = `rebalance/plans/${encodeURIComponent(plan)}`;
+    const path = `plan/${encodeURIComponent(plan)}`;
     // Of the plan that was looked at: another one of this name may be saved meanwhile.
     const shown = useRef(token);
     return (

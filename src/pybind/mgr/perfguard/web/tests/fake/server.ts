@@ -60,7 +60,7 @@ const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
     undrain: ['RELEASING', false], replace: ['RELEASING', false],
-    apply: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    crushmap: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     approve: ['RELEASING', false], finish: ['DONE', false], rollback: ['ABORTING', false],
 };
@@ -143,9 +143,9 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
         send(answer, 200, { osds: osds(scenario, now) });
     } else if (path === 'held') {
         send(answer, 200, { held: HELD });
-    } else if (path === 'rebalance/plans') {
+    } else if (path === 'plan') {
         send(answer, 200, { plans: PLANS });
-    } else if (path === 'rebalance/plans/rack2') {
+    } else if (path === 'plan/rack2') {
         send(answer, 200, { ...PLANS[0], token: SAVED_AGAIN, preview: PREVIEW });
     } else if (path === 'why') {
         send(answer, 200, { subject: query.get('what'), causes: CAUSES });
@@ -198,20 +198,20 @@ const CHANGED: Record<string, object> = {
     replace: {
         drains: [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }],
     },
-    apply: { weights: {} },
+    crushmap: { weights: {} },
 };
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
     body: { dry_run?: boolean; token?: string; crush_map?: string }): void {
-    if (path.endsWith('/apply') && !body.crush_map?.startsWith('# begin')) {
+    if (path.endsWith('crushmap') && !body.crush_map?.startsWith('# begin')) {
         refuse(answer, 400, 'not a CRUSH map, for a test');
         return;
     }
     if (body.dry_run) {
-        send(answer, 200, { ...PREVIEW, ...(CHANGED[path.replace('rebalance/', '')] ?? {}) });
+        send(answer, 200, { ...PREVIEW, ...(CHANGED[path] ?? {}) });
         return;
     }
-    const verb = path.replace('rebalance/', '').replace('plans/rack2/', '');
+    const verb = path.replace(/^(campaign|plan\/rack2)\//, '');
     const after = AFTER[verb];
     if (after && (verb !== 'approve' || body.token === SAVED_AGAIN)) {
         [scenario.phase, scenario.paused] = after;

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands of campaigns and of saved plans: one thin function each."""
+import errno
+import json
+import time
+from typing import Any, Dict, List, Optional
+
+from ..cluster.types import Json
+from ..errors import Refused
+from ..rebalance import tables
+from ..rebalance.following import followed
+from ..rebalance.orders import Order
+from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
+from ..rebalance.report import summary
+from ..rebalance.requests import Request
+from ..rebalance.settings import assignment
+from ..status import rebalance_json
+from ..tables import accepted, pgs_are, seconds_text
+from ..window import duration_seconds
+from .changes import order_of
+from .shell import CommandResult, Handlers, line, patiently, reads, show, writes
+
+
+def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
+    """For other tools: only the list."""
+    return json.dumps(exported['mappings'], indent=None if format == 'json' else 2)
+
+
+class CampaignCommands(Handlers):
+    @reads('perfguard campaign')
+    @reads('perfguard campaign status', tables.rebalance_status)
+    def campaign_status(self) -> Json:
+        """Show the active campaign, or the last one"""
+        return rebalance_json(self._ready())
+
+    @reads('perfguard campaign watch', poll=True)
+    def campaign_watch(self, until: Optional[str] = None,
+                       format: Optional[str] = None) -> CommandResult:
+        """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
+        published = self._ready()
+        ending = followed(published.rebalanced.status, until)
+        if ending is None:
+            return show(rebalance_json(published), format, tables.watched)
+        return ending.retval, '', line(ending.text)
+
+    @reads('perfguard campaign ls', tables.history)
+    def campaign_ls(self) -> Json:
+        """List campaigns, newest last"""
+        known = self._ready().rebalanced
+        campaigns = list(known.history)
+        if known.campaign is not None and known.campaign.active:
+            campaigns.append(summary(known.campaign))
+        return {'campaigns': campaigns}
+
+    @reads('perfguard campaign show')
+    def campaign_show(self, campaign: int, format: Optional[str] = None) -> CommandResult:
+        """Show one campaign"""
+        published = self._ready()
+        status = rebalance_json(published)
+        if status['id'] == campaign:
+            return show(status, format, tables.rebalance_status)
+        for entry in published.rebalanced.history:
+            if entry['id'] == campaign:
+                return show(entry, format, tables.campaign)
+        raise Refused(errno.ENOENT,
+                      'campaign %d does not exist (see "campaign ls")' % campaign)
+
+    @writes('perfguard campaign prepare', accepted)
+    def campaign_prepare(self, force: bool = False) -> Json:
+        """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
+        return self._ask(Request('prepare', force=force), 'preparing; change CRUSH as '
+                         'soon as "campaign status" shows PREPARED')
+
+    @writes('perfguard campaign pin', accepted)
+    def campaign_pin(self, force: bool = False) -> Json:
+        """Pin every remapped PG where its data is"""
+        return self._ask(Request('pin', force=force), 'pinning; run "campaign start" as soon as '
+                         '"campaign status" shows PINNED')
+
+    @writes('perfguard campaign start', accepted)
+    def campaign_start(self) -> Json:
+        """Release the pinned PGs in batches"""
+        return self._ask(Request('start'), 'releasing; "campaign status" shows the progress')
+
+    @writes('perfguard campaign pause', accepted)
+    def campaign_pause(self, duration: Optional[str] = None) -> Json:
+        """Stop all movement, until resume or for a time such as 2h; what was copied is kept"""
+        # Not --for: the ceph tool takes that for an abbreviation of --format.
+        seconds = 0.0 if duration is None else duration_seconds(duration)
+        message = 'pausing; "campaign resume" continues'
+        if seconds:
+            message = 'pausing for %s; "campaign resume" ends the pause early' % (
+                seconds_text(seconds))
+        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0), message)
+
+    @writes('perfguard campaign set', accepted)
+    def campaign_set(self, setting: str) -> Json:
+        """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
+        option, value = assignment(setting)
+        return self._ask(Request('set', option=option, value=value),
+                         '%s is %s for this campaign' % (option, value) if value else
+                         'this campaign uses the module option %s again' % option)
+
+    @writes('perfguard campaign accept', accepted)
+    def campaign_accept(self, code: str) -> Json:
+        """Ignore a stop condition until the campaign ends"""
+        return self._ask(Request('accept', code=code),
+                         '%s no longer stops releases of this campaign' % code)
+
+    @writes('perfguard campaign resume', accepted)
+    def campaign_resume(self) -> Json:
+        """Continue after a pause or an abort"""
+        return self._ask(Request('resume'), 'resuming')
+
+    @writes('perfguard campaign abort', accepted)
+    def campaign_abort(self) -> Json:
+        """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are')
+
+    @writes('perfguard campaign rollback', tables.order)
+    def campaign_rollback(self, dry_run: bool = False, force: bool = False) -> Json:
+        """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
+        return self._order(order_of('rollback', force=force, dry_run=dry_run))
+
+    @writes('perfguard campaign finish', accepted)
+    def campaign_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False) -> Json:
+        """End the campaign; with --keep, remaining pins become ordinary upmaps"""
+        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing')
+
+    @reads('perfguard campaign export')
+    def campaign_export(self, format: Optional[str] = None) -> CommandResult:
+        """Print all pg_upmap_items as JSON, as pgremapper does"""
+        found = self._order(Order('export', dry_run=True))
+        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(found['vectors'])
+        return 0, _json_of(found, format), left_out if found['vectors'] else ''
+
+    @writes('perfguard plan save', tables.saved_plan)
+    def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
+                  weight: Optional[str] = None, prior_version: Optional[int] = None,
+                  inbuf: Optional[str] = None, force: bool = False) -> Json:
+        """Save a preview of expand, drain, undrain, replace, rule, pg_num or crushmap (-i)"""
+        if change not in CHANGES:
+            raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
+                          % (change, ', '.join(CHANGES)))
+        order = order_of(change, what or (), weight, prior_version, inbuf, force)
+        return self._order(PlanOrder(SAVE, plan, order))
+
+    @reads('perfguard plan ls', tables.saved_plans)
+    def plan_ls(self) -> Json:
+        """List saved plans, and what has changed since they were saved"""
+        return self.loop.ask(PlanOrder(LS))
+
+    @reads('perfguard plan show', tables.saved_plan)
+    def plan_show(self, plan: str) -> Json:
+        """Show a saved plan: PGs, bytes, fill and PGs of each OSD, time, borrowed settings"""
+        return self.loop.ask(PlanOrder(SHOW, plan))
+
+    @writes('perfguard plan rm', accepted)
+    def plan_rm(self, plan: str) -> Json:
+        """Remove a saved plan; one that is queued is not carried out"""
+        return self.loop.ask(PlanOrder(RM, plan))
+
+    @writes('perfguard plan approve', tables.approved)
+    def plan_approve(self, plan: str, token: str = '') -> Json:
+        """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
+        return self._order(PlanOrder(APPROVE, plan, token=token))
+
+    def _ask(self, request: Request, message: str) -> Json:
+        patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),
+                  self.loop.report_seconds(), self.loop.wake)
+        return {'verb': request.verb, 'message': message}

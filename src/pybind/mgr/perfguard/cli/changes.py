@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands that change CRUSH or pools, and their preview: one thin function each."""
+import errno
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..cluster.types import Json
+from ..errors import Refused
+from ..rebalance import tables
+from ..rebalance.orders import Order, expansion, words
+from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
+from ..rebalance.report import plan_json
+from ..tables import accepted
+from .shell import CommandResult, Handlers, Plain, reads, show, writes
+
+#: Changes -> the text for people on their effects.
+CHANGES: Dict[str, Plain] = {
+    'expand': tables.order, 'drain': tables.order, 'undrain': tables.order,
+    'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
+    'crushmap': tables.order, 'adopt': tables.adoption, 'import': tables.importing,
+    'rollback': tables.order}
+#: Those of a whole file, and those without arguments.
+_OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
+
+
+def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
+             prior_version: Optional[int] = None, inbuf: Optional[str] = None,
+             force: bool = False, dry_run: bool = False) -> Order:
+    """The order for a change by its name. Raises Refused."""
+    if change not in CHANGES:
+        raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
+                      % (change, ', '.join(CHANGES)))
+    _refuse_ignored(change, {
+        '--weight': weight is not None and change != 'expand',
+        '--prior-version': prior_version is not None and change != 'crushmap',
+        '-i': bool(inbuf) and change not in _OF_FILES,
+        ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
+    if change == 'crushmap':
+        return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
+                     prior_version=prior_version, force=force, dry_run=dry_run)
+    if change == 'import':
+        return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), force=force,
+                     dry_run=dry_run)
+    if change == 'expand':
+        return expansion(words(*what), weight=weight, force=force, dry_run=dry_run)
+    return Order(change, _names(change, what), force=force, dry_run=dry_run)
+
+
+def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
+    if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
+        raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
+            change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
+    if change in ('rule', 'pg_num'):
+        # A pool's name may contain commas.
+        return tuple(what)
+    if not what and change not in _OF_NOTHING:
+        raise Refused(errno.EINVAL, '%s requires OSDs, hosts or racks' % change)
+    return words(*what)
+
+
+def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
+    """`arguments`: whether each is given although the change does not use it."""
+    for argument, ignored in arguments.items():
+        if ignored:
+            raise Refused(errno.EINVAL, '%.40s does not apply to %.40s' % (argument, change))
+
+
+def _file(inbuf: Optional[str], missing: str) -> bytes:
+    if not inbuf:
+        raise Refused(errno.EINVAL, missing + ' with -i <file>')
+    try:
+        return inbuf.encode('utf-8', 'surrogateescape')
+    except UnicodeEncodeError:
+        # The JSON of a REST call can contain half of a surrogate pair.
+        raise Refused(errno.EINVAL, 'the given text is not valid Unicode')
+
+
+class ChangeCommands(Handlers):
+    @writes('perfguard expand', CHANGES['expand'])
+    def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
+               hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
+               force: bool = False) -> Json:
+        """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
+        return self._order(expansion(words(*what or ()), words(osds), words(hosts), weight=weight,
+                                     force=force, dry_run=dry_run))
+
+    @writes('perfguard drain', CHANGES['drain'])
+    def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
+        """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
+        return self._change('drain', what, dry_run=dry_run, force=force)
+
+    @reads('perfguard drain ls', tables.drains)
+    def drain_ls(self) -> Json:
+        """List drained OSDs and those whose devices are replaced, and the next step of each"""
+        return self.loop.ask(Order(DRAINS, dry_run=True))
+
+    @writes('perfguard undrain', CHANGES['undrain'])
+    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
+        """Restore the CRUSH weights of drained OSDs, hosts or racks"""
+        return self._change('undrain', what, dry_run=dry_run, force=force)
+
+    @writes('perfguard replace')
+    def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
+                cancel: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
+        if cancel:
+            _refuse_ignored('--cancel', {'--dry-run': dry_run})
+            return show(self.loop.ask(Order(CANCEL, words(*what))), format, accepted)
+        return show(self._change(REPLACE, what, dry_run=dry_run, force=force), format,
+                    CHANGES[REPLACE])
+
+    @writes('perfguard rule', CHANGES['rule'])
+    def rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False) -> Json:
+        """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
+        return self._change('rule', (pool, rule), dry_run=dry_run, force=force)
+
+    @writes('perfguard pg_num', CHANGES['pg_num'])
+    def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
+               force: bool = False) -> Json:
+        """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
+        return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
+                            dry_run=dry_run, force=force)
+
+    @writes('perfguard crushmap', CHANGES['crushmap'])
+    def crushmap(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
+                 dry_run: bool = False, force: bool = False) -> Json:
+        """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
+        return self._change('crushmap', prior_version=prior_version, inbuf=inbuf, dry_run=dry_run,
+                            force=force)
+
+    @writes('perfguard adopt', CHANGES['adopt'])
+    def adopt(self, dry_run: bool = False, force: bool = False) -> Json:
+        """Take over an expansion that another tool has pinned with upmaps, and release its pins"""
+        return self._change('adopt', dry_run=dry_run, force=force)
+
+    @writes('perfguard import', CHANGES['import'])
+    def import_mappings(self, inbuf: Optional[str] = None, dry_run: bool = False,
+                        force: bool = False) -> Json:
+        """Move PGs in batches to where exported mappings (-i) place them"""
+        return self._change('import', inbuf=inbuf, dry_run=dry_run, force=force)
+
+    # For users with read access: Ceph checks capabilities by the prefix of a command, so it cannot
+    # distinguish --dry-run from the command without it.
+
+    @reads('perfguard preview')
+    def preview(self, change: Optional[str] = None, what: Optional[List[str]] = None,
+                weight: Optional[str] = None, prior_version: Optional[int] = None,
+                inbuf: Optional[str] = None, format: Optional[str] = None) -> CommandResult:
+        """Show what a change would do, or without one, what a changed CRUSH map will move"""
+        if change is None:
+            return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
+        order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True)
+        return show(self._order(order), format, CHANGES[change])
+
+    def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:
+        return self._order(order_of(change, what, **more))
