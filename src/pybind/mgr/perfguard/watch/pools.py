@@ -10,7 +10,7 @@ from ..cluster.types import ClientOps, Document
 from ..errors import InvalidValue
 from ..observation import Minute
 from ..options import Options
-from .levels import AlarmLevel
+from .alarm_level import AlarmLevel
 from .peers import weighted_median, weighted_quantile
 from .series import (LARGEST, READ_NS, READS, WINDOW_SECONDS, WRITE_NS, WRITES, History,
                      HistoryPoint, Series, are_amounts, mean_flow, recent)
@@ -43,7 +43,7 @@ KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 @dataclass(frozen=True)
 class PoolSettings:
     #: An alarm is raised above this multiple of the baseline or of the level that is accepted at
-    #: this hour (levels.py), if latency is also `least_excess_ms` above it.
+    #: this hour (alarm_level.py), if latency is also `least_excess_ms` above it.
     alarm_factor: float
     #: Quiet seconds with operations (nothing moves, no problem exists) of one point of the
     #: baseline.

@@ -5,7 +5,7 @@ from typing import Any, Callable, List
 
 import pytest
 
-from perfguard.watch.levels import AlarmLevel
+from perfguard.watch.alarm_level import AlarmLevel
 
 HOUR, DAY = 3600.0, 86400.0
 FACTOR = 3.0
