@@ -37,6 +37,9 @@ OPS_SECONDS = 10.0
 SILENT_PERIODS = 3.0
 #: Health checks whose texts contain the load by client and by object.
 EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD'})
+#: These checks may stand for weeks, and counting costs each OSD some microseconds per operation: it
+#: lasts so long at first, then 60 s of each half hour.
+LOADS_FIRST_SECONDS, LOADS_LEAST_SECONDS, LOADS_SHARE = 600.0, 60.0, 1 / 30
 #: Counters of the files of RocksDB; of the store's counters these alone show compactions and reach
 #: the mgr in all releases (those of the section rocksdb have priority 0).
 KV_COUNTERS = ('bluefs.bytes_written_sst', 'bluefs.bytes_written_wal')
@@ -57,6 +60,28 @@ class Paced:
 
     def done(self, now: float, cost_seconds: float = 0.0) -> None:
         self._next = now + max(self._seconds, cost_seconds / COSTLY_SHARE)
+
+
+class LoadSampling:
+    """Decides when operations are counted by client and by object while a check stands.
+
+    The time that it may take is saved up, so that checks which come and go do not extend it.
+    """
+
+    def __init__(self) -> None:
+        self._saved_seconds = LOADS_FIRST_SECONDS
+        self._decided = -math.inf
+        self._counting = False
+
+    def decide(self, now: float, standing: bool) -> bool:
+        passed = max(0.0, now - self._decided)
+        spent = passed if self._counting else 0.0
+        self._decided = now
+        self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,
+                                  LOADS_FIRST_SECONDS)
+        least = 0.0 if self._counting else LOADS_LEAST_SECONDS
+        self._counting = standing and self._saved_seconds > least
+        return self._counting
 
 
 class Sensors:
@@ -84,6 +109,7 @@ class Sensors:
         self._ops_asked: Dict[int, float] = {}
         #: Until when loads are read without a health check.
         self._loads_until = -math.inf
+        self._load_sampling = LoadSampling()
         #: Until when client operations are read without those of probes.
         self._without_probes_until = -math.inf
         #: OSDs of which client reads are read by PG.
@@ -115,8 +141,8 @@ class Sensors:
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
         waiting = _with_waiting(counts or {}, alive)
-        explain = now < self._loads_until or bool(EXPLAINED & signals.health.keys())
-        loads = self._queries.loads(explain)
+        asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
+        loads = self._queries.loads(self._load_sampling.decide(now, standing) or asked)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters,
@@ -124,7 +150,7 @@ class Sensors:
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             pg_reads=self._queries.pg_reads(self._read_by_pg, view.placement),
             client_loads=loads.clients, object_loads=loads.objects,
-            kv_bytes=self._kv_bytes(alive) if explain else {},
+            kv_bytes=self._kv_bytes(alive) if asked or standing else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),

@@ -17,6 +17,9 @@ READINGS = 6
 #: known in any case.
 LEAST_READINGS = 3
 MOST_TURNS = 12
+#: An OSD may be slow for weeks, and the query costs all OSDs: after MOST_TURNS it is read for as
+#: long again once in so many turns (half an hour).
+REPEAT_TURNS = 360
 
 
 class OsdReads(NamedTuple):
@@ -39,7 +42,8 @@ class SlowOsdReads:
     @property
     def wanted(self) -> AbstractSet[int]:
         """The OSDs of which reads are to be read."""
-        return self._turns.keys()
+        return {osd for osd, turns in self._turns.items()
+                if turns % REPEAT_TURNS < MOST_TURNS}
 
     def update(self, slow: Iterable[int], readings: Optional[Mapping[int, Sequence[PgReads]]],
                erasure: AbstractSet[int]) -> None:

@@ -140,6 +140,11 @@ class SlowOsds:
     def parts(self) -> Tuple[SlowPart, ...]:
         return self._parts.parts
 
+    @property
+    def any_slow(self) -> bool:
+        """Whether an OSD is slow, reported or not."""
+        return any(state.slow for state in self._states.values())
+
     def slowdowns(self, osd: int) -> Dict[str, float]:
         """By kind of operation."""
         return {CHANNELS[each.channel]: each.score for each in self._findings_of(osd)}

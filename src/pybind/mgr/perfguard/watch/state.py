@@ -161,11 +161,17 @@ class WatchState:
         wanted = options.mitigation_affinity and options.mitigation_mode != 'off'
         self.reads.update(self.slow_osds() if wanted else (), readings.pg_reads,
                           {pool.id for pool in context.osdmap.pools.values() if pool.erasure})
-        self._loads.append(_by_osd(readings.client_loads))
-        self._objects.append(_by_osd(readings.object_loads))
+        self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
         self._shared = self._pool_loads = None
         self._judge_laggy(context, readings, seconds)
+
+    def _add_loads(self, readings: Readings) -> None:
+        """Loads are read for a part of the time in which something is slow, and kept in between."""
+        is_read = bool(readings.client_loads or readings.object_loads)
+        if is_read or not (self.pools.slow() or self.slow.any_slow):
+            self._loads.append(_by_osd(readings.client_loads))
+            self._objects.append(_by_osd(readings.object_loads))
 
     def _forget_replaced(self, osdmap: OsdMap) -> None:
         """The new device may have the id of the old one, and its place in CRUSH. In between, the id

@@ -302,6 +302,21 @@ def test_who_sends_how_much_is_asked_while_something_is_to_be_explained(check: s
     assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
 
 
+@pytest.mark.parametrize('flaps', [False, True])
+def test_who_sends_how_much_is_rarely_asked_while_a_check_stands(flaps: bool) -> None:
+    """It may stand for weeks, or come and go all the time."""
+    from perfguard.cluster.sensors import LOADS_FIRST_SECONDS, LOADS_LEAST_SECONDS
+    reader, counted = Reader(), []
+    slow = replace(CLEAN, health={'PERFGUARD_SLOW_OSD': 'osd.7 is slow'})
+    for turn in range(3600 // 5):
+        reader(slow if not flaps or turn % 4 else CLEAN)
+        counted.append(BY_CLIENT in reader.mgr.queries.values())
+        assert counted[-1] == (BY_OBJECT in reader.mgr.queries.values())
+    assert flaps or all(counted[:int(LOADS_FIRST_SECONDS / 5)])
+    assert 5 * sum(counted) <= LOADS_FIRST_SECONDS + 2.5 * LOADS_LEAST_SECONDS
+    assert any(counted[1800 // 5:])
+
+
 def test_who_sends_how_much_is_not_asked_for_as_long_as_an_osd_is_chronically_slow() -> None:
     """That may be weeks, and costs each OSD some microseconds per operation."""
     reader = Reader()

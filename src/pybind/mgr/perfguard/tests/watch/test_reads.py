@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which reads of slow OSDs depend on the primary of a PG."""
 from perfguard.cluster.types import PgReads
-from perfguard.watch.reads import LEAST_READINGS, MOST_TURNS, READINGS, OsdReads, SlowOsdReads
+from perfguard.watch.reads import (LEAST_READINGS, MOST_TURNS, READINGS, REPEAT_TURNS, OsdReads,
+                                    SlowOsdReads)
 
 LED, REPLICA = PgReads('1.a', (3, 1, 2), 10), PgReads('1.b', (1, 3, 2), 20)
 CODED, CODED_ELSEWHERE = PgReads('2.a', (3, 1, 2), 40), PgReads('2.b', (1, 3, 2), 80)
@@ -44,3 +45,12 @@ def test_reads_that_cannot_be_read_are_not_waited_for() -> None:
     for turn in range(1, MOST_TURNS + 1):
         reads.update([3], None, set())
         assert reads.known() == ({} if turn < MOST_TURNS else {3: OsdReads()})
+
+
+def test_an_osd_that_stays_slow_is_rarely_read() -> None:
+    reads, wanted = SlowOsdReads(), 0
+    for turn in range(3 * REPEAT_TURNS):
+        reads.update([3], {3: ROWS} if reads.wanted else None, {2})
+        wanted += bool(reads.wanted)
+        assert turn < LEAST_READINGS or reads.known() != {}
+    assert wanted == 3 * MOST_TURNS

@@ -158,6 +158,22 @@ def test_health_checks_name_no_client_and_no_object(monkeypatch: pytest.MonkeyPa
     assert pool['clients'] == [{'client': CLIENT, 'address': ADDRESS, 'share': 0.9}]
 
 
+def test_loads_that_are_not_read_all_the_time_are_kept_as_long_as_something_is_slow(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Osds()
+    cluster.run(600)
+    cluster.extra = LOADS
+    monkeypatch.setattr(cluster.watch.slow, 'load_ratio', lambda osd: 3.0)
+    cluster.slow = {7: 60.0}
+    cluster.run(300)
+    cluster.extra = {}
+    cluster.run(900)
+    assert '90% are on one object of pool rbd' in cluster.detail(SLOW)
+    cluster.slow = {}
+    cluster.run(300)
+    assert [cause.code for cause in cluster.watch.load_of(7, cluster.context())] == ['load']
+
+
 # ---- nothing is wrong
 
 def test_a_healthy_cluster_raises_nothing() -> None:
