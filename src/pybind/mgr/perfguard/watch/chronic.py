@@ -170,13 +170,15 @@ class ChronicOsds:
         self._scale = 1.0
         self._now = -math.inf
         self._standing: Dict[int, Chronic] = {}
+        #: OSDs that serve nothing, and are not reported.
+        self._away: Collection[int] = ()
         #: OSDs whose last finding was cleared without evidence, with the reason.
         self.unjudged: Dict[int, str] = {}
 
     @property
     def standing(self) -> Mapping[int, Chronic]:
         """The OSDs that are chronically slow."""
-        return self._standing
+        return {osd: chronic for osd, chronic in self._standing.items() if osd not in self._away}
 
     def shares(self) -> Dict[int, float]:
         """Share of the time (0 to 1) in which each OSD was slow, within the memory."""
@@ -225,8 +227,10 @@ class ChronicOsds:
             self._before.clear()
             self._busy_read = busy_read
 
-    def keep(self, osds: Collection[int]) -> None:
-        """Forget all but these OSDs. OSDs that are down, and have no place, are kept."""
+    def keep(self, osds: Collection[int], away: Collection[int] = ()) -> None:
+        """Forget all but these OSDs. OSDs that are down, and have no place, are kept. `away`: OSDs
+        that are also out; what was counted applies again if they come back."""
+        self._away = away
         for osd in self._counts.keys() - osds:
             del self._counts[osd]
             self._standing.pop(osd, None)

@@ -183,7 +183,9 @@ class WatchState:
             self.slow.forget(replaced)
             self.norms.forget_others(uuids.keys() - replaced)
         if osdmap.osds:  # else it is the initial one
-            self.slow.chronic.keep({osd.id for osd in osdmap.osds.values() if not osd.destroyed})
+            self.slow.chronic.keep(
+                {osd.id for osd in osdmap.osds.values() if not osd.destroyed},
+                {osd.id for osd in osdmap.osds.values() if not (osd.up or osd.reweight)})
 
     def _judge_osds(self, context: WatchContext, readings: Readings, samples: Sequence[OsdSample],
                     options: Options) -> None:

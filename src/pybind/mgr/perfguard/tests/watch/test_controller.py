@@ -308,6 +308,22 @@ def test_a_finding_ends_when_the_osd_is_removed() -> None:
     assert driver.checks == []
 
 
+def test_a_finding_ends_when_the_osd_is_down_and_out_and_applies_again_if_it_returns() -> None:
+    """A dead drive may stay in the OSDMap for weeks."""
+    driver = chronic()
+    toy = driver.osds.toys[7]
+    for up, reweight, checks in ((False, 1.0, [CHRONIC]), (True, 0.0, [CHRONIC]),
+                                 (False, 0.0, []), (True, 1.0, [CHRONIC])):
+        driver.osds.toys[7] = toy._replace(up=up, reweight=reweight)
+        driver.osds.epoch += 1
+        driver.turn(60.0)
+        assert driver.checks == checks
+    events = [event for event in driver.loop.published.events if event['kind'] == 'chronic-osd']
+    assert (events[-2]['what'], events[-1]['what']) == (
+        'osd.7 is no longer watched', 'osd.7 is chronically slow')
+    assert events[-2]['why'].endswith('it is down')
+
+
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
     driver = chronic()
     driver.osds.slow = {7: 8.0}
