@@ -270,13 +270,14 @@ class ChronicOsds:
                          if osd in places and osd not in self._standing}
 
     def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
-        """Whether its peers are slow for a much smaller share of the time."""
+        """Whether its peers are slow for a much smaller share of the time: most of them, or all of
+        few."""
         kind = places[osd].kind
         shares = sorted(count.share for other, count in self._counts.items()
                         if other != osd and count.evidence >= self._scale * PEERS_SECONDS
                         and other in places and places[other].kind == kind)
-        return (len(shares) >= MIN_PEERS
-                and self._counts[osd].share >= PEERS_SHARES * median(shares))
+        usual = median(shares) if len(shares) >= MIN_PEERS else max(shares, default=math.inf)
+        return self._counts[osd].share >= PEERS_SHARES * usual
 
     def to_json(self, uuids: Mapping[int, str]) -> Dict[str, Any]:
         """The state that survives a failover: OSDs that are raised, or may soon be."""

@@ -7,16 +7,18 @@ All latencies and loads are logarithms, because slowness is a factor. All averag
 that slow OSDs among the peers do not shift the expectation.
 """
 import math
+from bisect import bisect_right
 from collections import Counter
-from typing import (AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import OsdPlace
 from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
                          WindowLatency, rates)
 
 #: Minimum number of peers with evidence for a comparison with most of them. In a group with fewer,
-#: an OSD is compared with the slowest of them and with its own history.
+#: an OSD is compared with the fastest of them and with its own history, or, until that is known,
+#: with the slowest of them.
 MIN_PEERS = 3
 #: Minimum number of OSDs of a drive model to form a group; others are grouped by device class and
 #: store.
@@ -25,6 +27,13 @@ MODEL_MEMBERS = 5
 SLOPE_MEMBERS = 9
 #: Maximum number of members for which the OSD itself is excluded from the median.
 FEW_MEMBERS = 30
+#: Share of the members whose latency is taken for that of healthy ones if most of them are far
+#: slower, and the logarithm of the slowdown from which they are. Otherwise, which OSDs stand out
+#: would depend on the order in which most of them became slow.
+FAST_PART = 1 / 4
+APART = math.log(3.0)
+#: Loads within this factor are the same.
+SAME_LOAD = 1.2
 #: Logarithm of the slowdown from which an OSD is far slower than most: load seldom explains it.
 FAR = math.log(5.0)
 #: Minimum difference of load between the lower and the upper third for a slope.
@@ -90,8 +99,9 @@ class PeerComparison(NamedTuple):
 class Peers:
     """Latency of a group of OSDs as a function of load."""
 
-    def __init__(self, points: Sequence[LoadPoint], slowest: bool = False) -> None:
-        """`slowest`: of the slowest one, instead of most of them."""
+    def __init__(self, points: Sequence[LoadPoint],
+                 of_few: Optional[Callable[[Sequence[float]], float]] = None) -> None:
+        """`of_few`: max or min, for the latency of the slowest or the fastest of few members."""
         self._points = points
         self.count = len(points)
         loads = [sorted(point.loads[i] for point in points) for i in range(3)]
@@ -103,9 +113,10 @@ class Peers:
         #: Utilisation at the median load. The latency of an M/M/1 queue, 1 / (1 - utilisation),
         #: has the slope utilisation / (1 - utilisation) there.
         self.utilisation = self.slope / (1.0 + self.slope)
-        residuals = sorted(point.reading.log_ms - self._growth(point.loads[0] - self._middle)
-                           for point in points)
-        self._center = residuals[-1] if slowest else median(residuals)
+        levels = sorted((point.reading.log_ms - self._growth(point.loads[0] - self._middle),
+                         point.loads[0]) for point in points)
+        residuals = _healthy(levels) if of_few is None else [level for level, _ in levels]
+        self._center = of_few(residuals) if of_few is not None else median(residuals)
         self.spread = MAD_SIGMA * median(sorted(abs(each - self._center) for each in residuals))
 
     def _slope(self) -> float:
@@ -125,9 +136,9 @@ class Peers:
 
     def _slow_by_load(self) -> List[Tuple[float, float]]:
         """The loads and latencies of the OSDs, by load. Without those that are far slower than
-        most, though two others have as much load: a third of the OSDs may be slow."""
+        healthy ones, though two others have as much load."""
         ordered = sorted((point.loads[0], point.reading.log_ms) for point in self._points)
-        bound = FAR + median(sorted(ms for _, ms in ordered))
+        bound = FAR + median(_healthy(sorted((ms, load) for load, ms in ordered)))
         loads = [load for load, ms in ordered if ms <= bound][-2:]
         return [(load, ms) for load, ms in ordered if ms <= bound or load > loads[0]]
 
@@ -173,10 +184,29 @@ def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerCompar
     return found
 
 
-def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]) -> Optional[PeerComparison]:
-    """Compare a point with the slowest of one or two others; None: there are none."""
+def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
+                     ) -> Optional[Tuple[PeerComparison, float]]:
+    """Compare a point with the slowest of one or two others; None: there are none. With the
+    latency in ms of the fastest of them, at the load of the point."""
     others = [each for each in points if each.osd != point.osd]
-    return Peers(others, slowest=True).compare(point, len(others)) if others else None
+    if not others:
+        return None
+    return (Peers(others, max).compare(point, len(others)),
+            math.exp(Peers(others, min).expected(point.loads)))
+
+
+def _healthy(levels: List[Tuple[float, float]]) -> List[float]:
+    """Logarithms of latencies, of sorted pairs of latency and load. Without those far above the
+    fast part if most of them are, unless the fast part may be fast because it has less to do."""
+    ordered = [level for level, _ in levels]
+    bound = APART + ordered[min(len(ordered), max(MIN_PEERS, math.ceil(
+        FAST_PART * len(ordered)))) - 1]
+    if median(ordered) <= bound:
+        return ordered
+    fast = bisect_right(ordered, bound)
+    loads, fast_loads = (sorted(load for _, load in part) for part in (levels, levels[:fast]))
+    less_to_do = median(fast_loads) < median(loads) - math.log(SAME_LOAD)
+    return ordered if less_to_do else ordered[:fast]
 
 
 def growth(utilisation: float, load: float) -> float:
@@ -343,8 +373,11 @@ class PeerFinding(NamedTuple):
     least_ms: float = MIN_EXCESS_MS
     #: The expectation is an earlier one.
     earlier: bool = False
-    #: In a group of two or three OSDs: the latency of the slowest peer; else 0.0.
-    slowest_ms: float = 0.0
+    #: In a group of two or three OSDs: the latency of the fastest peer, at the load of this OSD;
+    #: else 0.0. And whether the comparison is with that and with the history of the OSD, instead of
+    #: with the slowest peer.
+    fastest_ms: float = 0.0
+    with_own: bool = False
 
     @property
     def score(self) -> float:
@@ -390,16 +423,16 @@ class PeerFinding(NamedTuple):
             expected_ms=expected_ms, deviations=deviations))
 
     def with_history(self, own: Optional[Tuple[ScoreBaseline, ScoreBaseline]]) -> 'PeerFinding':
-        """In a small group: also against what is usual for this OSD, of which `own` are the
-        logarithms of its latency relative to the slowest peer and in ms."""
+        """In a small group: against what is usual for this OSD, of which `own` are the logarithms
+        of its latency relative to the fastest peer and in ms. The other peers may be slow too."""
         if own is None or not own[0].known:
             return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
         relative, latency = own
         found = self.comparison
-        expected_ms = max(self.slowest_ms * math.exp(max(0.0, relative.mean)),
+        expected_ms = max(self.fastest_ms * math.exp(max(0.0, relative.mean)),
                           math.exp(latency.mean))
-        sigma = max(found.sigma, relative.sigma())
-        return self._replace(comparison=found._replace(
+        sigma = max(found.op_sigma, relative.sigma())
+        return self._replace(with_own=True, comparison=found._replace(
             expected_ms=expected_ms, sigma=sigma,
             deviations=math.log(found.ms / expected_ms) / sigma))
 
@@ -480,10 +513,17 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
     if chosen not in group.kinds:
         group.kinds[chosen] = Peers(group.points)
     peers = group.kinds[chosen]
-    found = compare_with_few(point, group.points) if group.small \
-        else compare(point, peers, chosen in (kind, EVERYONE))
-    if found is None:
-        return None
+    fastest_ms = 0.0
+    if group.small:
+        with_few = compare_with_few(point, group.points)
+        if with_few is None:
+            return None
+        found, fastest_ms = with_few
+    else:
+        compared = compare(point, peers, chosen in (kind, EVERYONE))
+        if compared is None:
+            return None
+        found = compared
     allowance = MINORITY_ALLOWANCE if minority else 1.0
     if kind:
         allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
@@ -495,7 +535,7 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
         allowance = max(allowance, queue_allowance(utilisation, found.load_ratio, factor))
     return PeerFinding(group.channel, found, allowance, FLASH_EXCESS_MS
                        if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS,
-                       slowest_ms=found.expected_ms if group.small else 0.0)
+                       fastest_ms=fastest_ms)
 
 
 def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:

@@ -7,20 +7,18 @@ chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Collection, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import (AbstractSet, Any, Collection, Dict, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.types import OsdPlace
 from ..tables import figure, seconds_text
 from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
-from .peers import (SURE, Excused, Findings, OsdExpectation, PeerFinding, ScoreBaseline,
-                    excuse_waiting, judge, worst)
+from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
+                    ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
-from .slow_parts import SlowOne, SlowParts, hosts_of, too_many
+from .slow_parts import PART_RATIO, SlowOne, SlowParts, hosts_of, unnamed
 from .types import OsdReading, OsdVerdict, SlowHost, SlowPart
-
-#: Loads within this factor are reported as the same.
-SAME_LOAD = 1.2
 
 
 def describe(finding: PeerFinding, seconds: float) -> str:
@@ -39,10 +37,12 @@ def _expected_text(finding: PeerFinding) -> str:
     peers = '%d peer%s' % (found.peers, 's' if found.peers > 1 else '')
     if finding.earlier:
         return '%s ms on %s before they became slow too' % (figure(found.expected_ms), peers)
-    if finding.slowest_ms:
+    if finding.with_own:
         usual = ' and usually %s ms' % figure(found.expected_ms) \
-            if found.expected_ms > finding.slowest_ms else ''
-        return '%s ms on the slowest of %s%s' % (figure(finding.slowest_ms), peers, usual)
+            if found.expected_ms > finding.fastest_ms else ''
+        return '%s ms on the fastest of %s%s' % (figure(finding.fastest_ms), peers, usual)
+    if finding.fastest_ms:
+        return '%s ms on the slowest of %s' % (figure(found.expected_ms), peers)
     return '%s +- %s ms on %s' % (figure(found.expected_ms), figure(found.spread_ms), peers)
 
 
@@ -100,9 +100,9 @@ class _State:
     #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
     #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
-    #: relative to the slowest peer, and in ms.
+    #: relative to the fastest peer, and in ms.
     own: Dict[int, Tuple[ScoreBaseline, ScoreBaseline]] = field(default_factory=dict)
-    #: If slow: its last score, and whether it belongs to a part of its class that is slow.
+    #: Its last score, and whether it belongs to a part of its class that is slow.
     score: float = 1.0
     of_part: bool = False
     #: If slow: what was expected of it when it last stood out, by channel.
@@ -182,7 +182,8 @@ class SlowOsds:
         judged = judge(windows, places, kinds)
         judged.update({osd: [each.with_history(self._states[osd].own.get(each.channel))
                              for each in found]
-                       for osd, found in judged.items() if found[0].slowest_ms})
+                       for osd, found in judged.items() if found[0].fastest_ms})
+        judged.update(self._against_parts(judged, places))
         self.chronic.update(replace(reading, busy=kinds, samples=[
             each for each in reading.samples if each.osd in windows]),
             judged, windows, {osd: self._states[osd].usual for osd in windows},
@@ -203,6 +204,25 @@ class SlowOsds:
                 _forget(state, now, settings)
         self._raise(settings)
         self._conclude(passed, judged, excused, places, settings)
+
+    def _against_parts(self, judged: Findings, places: Mapping[int, OsdPlace]) -> Findings:
+        """Findings against what was expected of a part of their class that is slow, of OSDs that
+        are as slow as the part and not raised yet: if nearly all are slow, no OSD stands out."""
+        parts = self._parts.parts
+        group_of = groups_of(places)[0] if parts else {}
+        found: Findings = {}
+        for part in parts:
+            expected: Dict[Tuple[GroupKey, int], OsdExpectation] = {}
+            for osd in self._states.keys() & part.osds:
+                for channel, kept in self._states[osd].kept.items():
+                    key = group_of[osd], channel
+                    expected[key] = max(kept, expected.get(key, kept))
+            for osd, findings in judged.items():
+                if places[osd].kind == (part.root, part.device_class) \
+                        and not self._states[osd].slow:
+                    found[osd] = [_if_worse(each, expected.get((group_of[osd], each.channel)))
+                                  for each in findings]
+        return found
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
@@ -262,8 +282,8 @@ class SlowOsds:
             score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
             verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
                                        waits_for=excused.waits_for.get(osd))
+            state.score = score if osd in judged else state.score
             if state.slow:
-                state.score = score if osd in judged else state.score
                 best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
                              settings.ratio)[0]
                 if best is not None:
@@ -289,13 +309,14 @@ class SlowOsds:
     def _named(self, passed: float, known: AbstractSet[int], places: Mapping[int, OsdPlace],
                settings: SlowSettings) -> List[int]:
         """The slow OSDs that are reported one by one."""
-        slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part)
+        slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
+                             _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
         of_parts = self._parts.update(passed, slow, known, places, settings.seconds)
         # Not the first ones of many that become slow together.
-        soon = {osd for osd, state in self._states.items()
+        soon = {osd: state.score for osd, state in self._states.items()
                 if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
-        waiting = too_many(soon, known, places)
+        waiting = unnamed(soon, known, places)
         for osd, state in self._states.items():
             state.of_part = osd in of_parts
         return [osd for osd in slow if osd not in of_parts
@@ -334,10 +355,18 @@ def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
         if isinstance(value, dict) else {}
 
 
+def _if_worse(finding: PeerFinding, expected: Optional[OsdExpectation]) -> PeerFinding:
+    """The finding against an earlier expectation, if it is far above that."""
+    if expected is None:
+        return finding
+    earlier = finding.against(expected)
+    return earlier if earlier.score >= max(PART_RATIO, finding.score) else finding
+
+
 def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
     """Whether a slow OSD still is slow."""
     # Baselines are learned without other work, so they do not apply to an OSD that has some.
-    usual = None if state.kind or finding.slowest_ms else state.usual[finding.channel]
+    usual = None if state.kind or finding.fastest_ms else state.usual[finding.channel]
     return finding.above(settings.clear_ratio, usual)
 
 
@@ -379,7 +408,7 @@ def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
         return [each for each in findings if each.over(settings.ratio)]
     over = []
     for each in findings:
-        usual = None if each.slowest_ms else state.usual[each.channel]
+        usual = None if each.fastest_ms else state.usual[each.channel]
         if each.over(settings.ratio, usual):
             over.append(each)
         elif usual is not None:
@@ -387,9 +416,20 @@ def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
         else:
             relative, latency = state.own.setdefault(
                 each.channel, (ScoreBaseline(), ScoreBaseline()))
-            relative.learn(math.log(each.comparison.ms / each.slowest_ms), learned)
+            relative.learn(math.log(each.comparison.ms / each.fastest_ms), learned)
             latency.learn(math.log(each.comparison.ms), learned)
     return over
+
+
+def _has_changed(state: _State, settings: SlowSettings) -> bool:
+    """Whether an OSD is slower than it was against its peers; as long as that is not known, whether
+    the last mgr has reported it as a part of its class."""
+    scores = [(each, state.usual[each.channel]) for each in state.findings]
+    if not any(each.with_own or usual.known for each, usual in scores):
+        return state.of_part
+    return any(each.with_own or usual.known
+               and math.log(each.score) - usual.mean >= math.log(settings.ratio)
+               for each, usual in scores)
 
 
 def _usual_scores() -> Tuple[ScoreBaseline, ...]:

@@ -17,6 +17,10 @@ CROWD_PART = 1 / 4
 #: one class often differ by less, by drive or by what is cached for them.
 PART_RATIO = 3.0
 PART_CLEAR_RATIO = 2.0
+#: A part that is less slow is reported after this time, if more than this share of its OSDs are
+#: slower than they were against their peers.
+CHANGED_SECONDS = 600.0
+CHANGED_PART = 1 / 2
 
 #: Root, device class.
 Class = Tuple[str, str]
@@ -69,6 +73,18 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
     return crowd
 
 
+def unnamed(slow: Mapping[int, float], judged: Iterable[int],
+            places: Mapping[int, OsdPlace]) -> Set[int]:
+    """As too_many, without few OSDs that are PART_RATIO times as slow as most of these. `slow`: OSD
+    -> slowdown."""
+    crowd = too_many(slow.keys(), judged, places)
+    far: Set[int] = set()
+    for osds in by_class(crowd, places).values():
+        usual = median(sorted(slow[osd] for osd in osds))
+        far |= {osd for osd in osds if slow[osd] >= PART_RATIO * usual}
+    return crowd - (far - too_many(far, judged, places))
+
+
 def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
     """The slow hosts, sorted by name."""
@@ -96,8 +112,10 @@ class SlowOne(NamedTuple):
     score: float
     since: float
     why: str
-    #: It belonged to a part when the last mgr stored it.
-    stored: bool
+    #: It belongs to a part, in this mgr or the one before it.
+    of_part: bool
+    #: It is slower than it was against its peers.
+    changed: bool
 
 
 class SlowParts:
@@ -115,25 +133,35 @@ class SlowParts:
         which it must last."""
         known = known | slow.keys()
         everyone = by_class(known, places)
-        crowd = by_class(too_many(slow.keys(), known, places), places)
         single = by_class(slow.keys() - {
             osd for osds in whole_hosts(slow, known, places).values() for osd in osds}, places)
-        before = {(part.root, part.device_class) for part in self.parts}
         parts: List[SlowPart] = []
         for key in sorted(single):
-            raised = key in before or any(slow[osd].stored for osd in single[key])
-            least = PART_CLEAR_RATIO if raised else PART_RATIO
-            holds = key in crowd and median(sorted(
-                slow[osd].score for osd in crowd[key])) >= least
-            held = self._seconds.get(key, seconds if raised else 0.0)
-            held = min(held + passed, seconds) if holds else held - passed
+            mine = {osd: slow[osd] for osd in single[key]}
+            before = {osd for osd, one in mine.items() if one.of_part}
+            osds, hold = _slow_part(mine, known, places, seconds)
+            held = self._seconds.get(key, hold if before else 0.0)
+            held = min(held + passed, hold) if osds else held - passed
             self._seconds[key] = held
-            if len(single[key]) > 1 and (held >= seconds or (raised and held > 0.0)):
-                parts.append(_part(key, single[key], slow, len(everyone[key])))
+            osds = osds or before
+            if len(osds) > 1 and (held >= hold or (before and held > 0.0)):
+                parts.append(_part(key, osds, slow, len(everyone[key])))
         self._seconds = {key: held for key, held in self._seconds.items()
                          if key in single and held > 0.0}
         self.parts = tuple(parts)
         return {osd for part in parts for osd in part.osds}
+
+
+def _slow_part(slow: Mapping[int, SlowOne], known: AbstractSet[int],
+               places: Mapping[int, OsdPlace], seconds: float) -> Tuple[AbstractSet[int], float]:
+    """The OSDs of the part of one class that is slow, if there is one, and for how many seconds it
+    must last."""
+    osds = unnamed({osd: one.score for osd, one in slow.items()}, known, places)
+    if osds and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO:
+        return osds, seconds
+    changed = sum(slow[osd].changed or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO
+                  for osd in osds)
+    return osds if changed > CHANGED_PART * len(osds) else set(), max(seconds, CHANGED_SECONDS)
 
 
 def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
@@ -143,7 +171,8 @@ def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
     root, device_class = key
     what = '%d of %d %s OSDs%s' % (len(osds), count, device_class or 'classless',
                                    '' if root in ('default', '') else ' of root ' + root)
-    why = '%s are %s times as slow as the others: %s; osd.%d: %s' % (
-        what, figure(score), osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
+    why = '%s are %s times as slow as %s: %s; osd.%d: %s' % (
+        what, figure(score), 'the others' if len(osds) < count else 'before',
+        osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
     return SlowPart(root, device_class, tuple(sorted(osds)), what, score,
                     median(sorted(slow[osd].since for osd in osds)), why)

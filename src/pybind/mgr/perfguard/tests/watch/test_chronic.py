@@ -100,6 +100,15 @@ def test_an_intermittent_osd_is_one_standing_finding() -> None:
     assert ' episodes, 8.0 times its peers while slow, last in ' in found.why
 
 
+@pytest.mark.parametrize('osds', [2, 3])
+def test_an_intermittent_osd_of_two_or_three_is_found(osds: int) -> None:
+    clock = Clock(osds)
+    assert clock.play(4 * HOUR, of_ten(*range(osds), factor=8.0)) == [], 'all of them'
+    clock = Clock(osds)
+    clock.play(HOUR)
+    assert clock.play(4 * HOUR, of_ten(1)) == [1]
+
+
 def test_a_probe_of_other_osds_delays_no_finding() -> None:
     clock = Clock()
     clock.play(HOUR)

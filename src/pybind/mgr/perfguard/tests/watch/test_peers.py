@@ -207,3 +207,11 @@ def test_osds_with_the_same_work_are_peers_if_there_are_enough() -> None:
     for scrubbing, chosen in ((MIN_PEERS, ''), (MIN_PEERS + 1, 'scrub')):
         kinds = {'scrub': Peers(alike(scrubbing)), '': Peers(alike(12))}
         assert _choose('scrub', kinds) == chosen
+
+
+@pytest.mark.parametrize('load, expected_ms', [(100.0, 1.0), (30.0, 20.0)])
+def test_most_may_be_slow_but_not_because_the_others_have_less_to_do(
+        load: float, expected_ms: float) -> None:
+    few = [point(osd, 1.0, load) for osd in range(3)]
+    peers = Peers(few + [point(osd, 20.0) for osd in range(3, 8)])
+    assert math.exp(peers.expected(loads_of(60, 40))) == pytest.approx(expected_ms, rel=0.1)

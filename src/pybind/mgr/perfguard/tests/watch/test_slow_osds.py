@@ -415,7 +415,7 @@ def test_cleared_with_hysteresis() -> None:
 
 def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
     """Nearly all, one after another; also for another mgr."""
-    clock = Clock(places(3))
+    clock = Clock(places(12, 1))
     clock.play(300)
     assert clock.play(120, slow_ones({1}, read=30.0, write=30.0)) == {1}
     slow = {1}
@@ -427,11 +427,29 @@ def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
         kept = json.loads(json.dumps(clock.detector.to_json()))
         clock.detector = SlowOsds()
         clock.detector.from_json(kept, clock.now)
-    clock.play(60, slow_ones(slow, read=30.0, write=30.0))
+    clock.play(120, slow_ones(slow, read=30.0, write=30.0))
     part, = clock.detector.parts()
-    assert part.osds == (1, 2, 3, 4, 5, 6) and part.score > 20
+    assert part.osds == tuple(range(1, 12)) and part.score > 10
     assert re.search(r'take [\d.]+ ms, [\d.]+ ms on 11 peers before they became slow too', part.why)
+    clock.play(180, slow_ones({0, *slow}, read=30.0, write=30.0))
+    part, = clock.detector.parts()
+    assert re.match(r'12 of 12 ssd OSDs are \d+ times as slow as before: osd.0, osd.1', part.why)
     assert not clock.play(240)
+
+
+@pytest.mark.parametrize('number', [5, 7, 9])
+def test_which_part_is_slow_does_not_depend_on_the_order(number: int) -> None:
+    """Also if it is most of the class."""
+    many = [osd * 5 % 12 for osd in range(number)]
+    for order in ([], [many[:3]], [many[:half] for half in range(1, number)],
+                  [many[half:] for half in range(number - 1, 0, -2)]):
+        clock = Clock(places(12, 1))
+        clock.play(120)
+        for some in order:
+            clock.play(90, slow_ones(set(some), read=30.0, write=30.0))
+        assert not clock.play(150, slow_ones(set(many), read=30.0, write=30.0))
+        part, = clock.detector.parts()
+        assert part.osds == tuple(sorted(many))
 
 
 def test_an_osd_that_recovers_while_the_load_grows_is_cleared() -> None:
@@ -553,14 +571,37 @@ def test_a_large_part_of_a_class_is_reported_as_one_in_any_order(order: Sequence
     assert not clock.play(240)
 
 
+#: A third of 24 OSDs.
+THIRD = {osd for osd in range(24) if osd % 3 == 0}
+
+
+def of_third(worst: float) -> Callable[[int], OsdSample]:
+    """Twice as slow as the others; osd.3 by another factor."""
+    return lambda osd: sample(osd, *2 * [worst if osd == 3 else 2.2]) if osd in THIRD \
+        else sample(osd)
+
+
+def test_a_part_that_differs_as_classes_do_is_not_reported() -> None:
+    """Other drives, or less in the cache. That hides no OSD that is far slower."""
+    clock = Clock()
+    assert not clock.play(900, of_third(2.2)) and not clock.detector.parts()
+    assert clock.play(120, of_third(30.0)) == {3} and not clock.detector.parts()
+
+
 @pytest.mark.parametrize('first', [{6}, set()])
-def test_a_part_that_differs_as_classes_do_is_not_reported(first: Set[int]) -> None:
-    """Twice as slow: other drives, or less in the cache. Nor is its first one forgotten."""
-    clock = Clock(places(3))
-    clock.play(300)
-    assert clock.play(400, slow_ones(first, read=2.2, write=2.2)) == first
-    assert clock.play(900, slow_ones({1, 5, 6, 11}, read=2.2, write=2.2)) == first
-    assert not clock.detector.parts()
+def test_a_part_that_has_become_somewhat_slower_is_reported_later(first: Set[int]) -> None:
+    """Nor is its first one forgotten until then."""
+    clock = Clock()
+    clock.play(400)
+    assert clock.play(300, slow_ones(first, read=2.2, write=2.2)) == first
+    assert clock.play(600, of_third(2.2)) == first and not clock.detector.parts()
+    assert not clock.play(300, of_third(2.2))
+    part, = clock.detector.parts()
+    assert re.match(r'8 of 24 ssd OSDs are 2\.\d times as slow as the others: osd.0', part.why)
+    assert clock.play(120, of_third(30.0)) == {3}
+    part, = clock.detector.parts()
+    assert len(part.osds) == 7
+    assert not clock.play(300) and not clock.detector.parts()
 
 
 def test_models_have_peers_of_their_own() -> None:
@@ -574,9 +615,9 @@ def test_models_have_peers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize('count, words', [
-    (3, r'[\d.]+ ms on the slowest of 2 peers( and usually [\d.]+ ms)?, for .* at the same load$'),
-    (2, r'[\d.]+ ms on the slowest of 1 peer( and usually [\d.]+ ms)?, for ')])
-def test_in_a_small_group_an_osd_is_compared_with_the_slowest_and_with_itself(
+    (3, r'[\d.]+ ms on the fastest of 2 peers( and usually [\d.]+ ms)?, for .* at the same load$'),
+    (2, r'[\d.]+ ms on the fastest of 1 peer( and usually [\d.]+ ms)?, for ')])
+def test_in_a_small_group_an_osd_is_compared_with_the_fastest_and_with_itself(
         count: int, words: str) -> None:
     """As on the three or two nodes of Rook and Proxmox."""
     clock = Clock(places(count, 1))
@@ -586,9 +627,23 @@ def test_in_a_small_group_an_osd_is_compared_with_the_slowest_and_with_itself(
     assert clock.play(60, make) == {1}
     verdict = clock.detector.verdicts[1]
     assert re.search(words, verdict.why) and verdict.score is not None and verdict.score > 5
-    # Others do not hide it, and are not named for it.
-    assert clock.play(300, slow_ones({0, 1}, read=8.0, write=8.0)) == {1}
+    # Others do not hide it.
+    named = clock.play(300, slow_ones({0, 1}, read=8.0, write=8.0))
+    assert [part.osds for part in clock.detector.parts()] == [(0, 1)] * (count == 3)
+    assert named == ({1} if count == 2 else set())
     assert not clock.play(300)
+
+
+def test_two_of_three_that_become_slow_at_once_are_reported() -> None:
+    clock = Clock(places(3, 1))
+    assert not clock.play(900)
+    clock.play(300, slow_ones({0, 2}, read=8.0, write=8.0))
+    part, = clock.detector.parts()
+    assert part.why.startswith('2 of 3 ssd OSDs are ') and 'osd.0, osd.2; ' in part.why
+    assert not clock.play(300) and not clock.detector.parts()
+    # The load.
+    assert not clock.play(600, slow_ones({0, 1, 2}, read=8.0, write=8.0))
+    assert not clock.detector.parts()
 
 
 def test_in_a_small_group_an_osd_that_always_differs_is_healthy() -> None:
