@@ -66,7 +66,7 @@ setup(
     name='perfguard',
     version='0.1.0',
     description='Ceph manager module that keeps client I/O fast while the cluster changes',
-    long_description='See README.md and doc/mgr/perfguard.rst.',
+    long_description='See README.md and doc/mgr/perfguard/index.rst.',
     license='LGPL-2.1-or-later',
     python_requires='>=3.9',
     install_requires=['prettytable'],

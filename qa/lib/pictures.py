@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The pictures of the page in the manual: perfguard's own loop over model clusters (qa.sim).
 
-    /usr/bin/python3 -m qa.lib.pictures [NAME]     takes them anew, as doc/mgr/perfguard-*.png
+    /usr/bin/python3 -m qa.lib.pictures [NAME]     takes them anew, as doc/mgr/perfguard/*.png
 
 Each shows the last hour of an expansion of SSDs under the load of virtual machines: what the page
 gets is what the loop publishes at that instant. Takes some minutes; requires Chromium.

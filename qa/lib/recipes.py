@@ -20,7 +20,7 @@ from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.guard import Guard
 
-MANUAL = Path(__file__).resolve().parents[2] / 'doc' / 'mgr' / 'perfguard.rst'
+MANUAL = Path(__file__).resolve().parents[2] / 'doc' / 'mgr' / 'perfguard' / 'index.rst'
 #: A recipe ends with the underlined line that begins another section.
 _RECIPE = re.compile(
     r'^\.\. recipe: ([^\n]+)\n(.*?)(?=\n[^\n]+\n(?:-{4,}|~{4,})\n)', re.M | re.S)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The references in the manual that are generated: from the tables of the code, and the alerts.
 
-    python3 -m qa.lib.reference          rewrites them in doc/mgr/perfguard.rst
+    python3 -m qa.lib.reference          rewrites them in doc/mgr/perfguard/index.rst
 
 Each stands between two comments, ".. BEGIN generated: NAME" and ".. END generated".
 """
@@ -17,7 +17,7 @@ from perfguard.options import OPTIONS
 from perfguard.rebalance.states import STATES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard' / 'index.rst'
 ALERTS = CHECKOUT / 'monitoring' / 'perfguard_alerts.yml'
 BLOCK = re.compile(r'(\.\. BEGIN generated: (\w+)\n)(.*?)(\.\. END generated\n)', re.DOTALL)
 #: Columns of the manual's source.

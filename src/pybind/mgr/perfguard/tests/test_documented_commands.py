@@ -15,7 +15,7 @@ from .fakes.mgr_module import COMMANDS
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 README = CHECKOUT / 'README.md'
-MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard' / 'index.rst'
 #: Ceph's own arguments of every command.
 EVERYWHERE = {'--format'}
 

@@ -164,7 +164,7 @@ def test_annotations_ask_for_what_there_is() -> None:
 
 def anchors() -> Set[str]:
     """The sections of the manual, as Sphinx names them in its HTML."""
-    manual = (MONITORING.parent / 'doc' / 'mgr' / 'perfguard.rst').read_text()
+    manual = (MONITORING.parent / 'doc' / 'mgr' / 'perfguard' / 'index.rst').read_text()
     titles = re.findall(r'^(\w.*)\n(?:-{4,}|~{4,})$', manual, re.MULTILINE)
     return {re.sub('[^a-z0-9]+', '-', title.lower()).strip('-') for title in titles}
 

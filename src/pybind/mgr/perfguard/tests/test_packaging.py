@@ -29,7 +29,7 @@ print(len(subclasses), subclasses[0].can_run())
 
 @pytest.mark.parametrize('path, pattern', [
     ('setup.py', r"python_requires='>=%s'"), ('setup.cfg', r'python_version = %s$'),
-    ('README.md', r'Python %s or later'), ('doc/mgr/perfguard.rst', r'Python %s or later'),
+    ('README.md', r'Python %s or later'), ('doc/mgr/perfguard/index.rst', r'Python %s or later'),
     ('debian/control', r'\bBuild-Depends: .*python3:any \(>= %s\)'),
     ('debian/control', r'\bDepends: .*python3:any \(>= %s\)'),
     ('packaging/ceph-mgr-perfguard.spec', r'BuildRequires: +python3-devel >= %s$'),
