@@ -6,7 +6,9 @@
     matchers: 'cluster=~"$cluster",job=~"$job"',
     // The same for those that Ceph itself exports, which may have another job.
     ceph_matchers: 'cluster=~"$cluster"',
-    // The manual, of which each alert names a section.
-    manual: 'https://docs.ceph.com/en/latest/mgr/perfguard/',
+    // The manual, of which each alert names a section: as the packages install it. For pages that
+    // Sphinx has built, set your address and '.html'.
+    manual: 'file:///usr/share/doc/ceph-mgr-perfguard/perfguard/',
+    manual_suffix: '.rst',
   },
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The alert rules. A test compares them with perfguard_alerts.yml.
 {
+  local page(name, section) =
+    $._config.manual + name + $._config.manual_suffix + '#' + std.asciiLower(section),
+
   local alert(name,
               severity,
               wait,
               expr,
               summary,
               description,
-              section,
+              check=null,
               oid=null) = {
     alert: name,
     expr: expr,
@@ -19,7 +22,10 @@
       [if oid != null then 'oid']: '1.3.6.1.4.1.50495.1.2.1.15.%d' % oid,
     },
     annotations: {
-      documentation: $._config.manual + '#' + section,
+      // What to do: the section of the health check, or of the alert.
+      documentation: if check != null
+      then page('reference', std.strReplace(check, '_', '-'))
+      else page('monitoring', name),
       summary: summary,
       description: description,
     },
@@ -39,7 +45,7 @@
           'Clients wait because an OSD does not renew read leases in time. "ceph '
           + 'perfguard laggy" names the suspect OSDs, the most likely first, and the '
           + 'recommended action.',
-          section='perfguard-laggy-pgs',
+          check='PERFGUARD_LAGGY_PGS',
           oid=1,
         ),
 
@@ -63,7 +69,7 @@
           + 'peers',
           '"ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and the kind of '
           + 'operation; "ceph perfguard probe run latency --osd" measures it.',
-          section='perfguard-slow-osd',
+          check='PERFGUARD_SLOW_OSD',
         ),
 
         // One alert in place of those of its OSDs.
@@ -83,7 +89,7 @@
           'Most OSDs of the host are slow: look at its controller, network, memory '
           + 'and load. "ceph health detail" (PERFGUARD_SLOW_OSD) shows the slowdown and '
           + 'the kind of operation.',
-          section='perfguard-slow-osd',
+          check='PERFGUARD_SLOW_OSD',
         ),
 
         alert(
@@ -95,7 +101,7 @@
           '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is chronically slow',
           '"ceph health detail" (PERFGUARD_OSD_CHRONIC) shows the share of the time and '
           + 'its beginning. The check clears after a day without an episode.',
-          section='perfguard-osd-chronic',
+          check='PERFGUARD_OSD_CHRONIC',
         ),
 
         alert(
@@ -108,7 +114,7 @@
           + 'baseline',
           'PERFGUARD_LATENCY is raised: latency is above latency_alarm_factor times '
           + 'the baseline of the pool. "ceph perfguard status" shows the cause.',
-          section='perfguard-latency',
+          check='PERFGUARD_LATENCY',
         ),
 
         // Slow for any client, with any baseline. Change 0.5 s to what your clients tolerate.
@@ -125,7 +131,7 @@
           'Latency is above 0.5 s and far above the baseline of the pool. "ceph '
           + 'perfguard status" shows the cause; "ceph perfguard campaign pause" stops '
           + 'all movement.',
-          section='perfguard-latency',
+          check='PERFGUARD_LATENCY',
           oid=2,
         ),
 
@@ -143,7 +149,6 @@
           'Latency is {{ $value | humanizeDuration }} while a campaign moves data, '
           + 'although releases are throttled. "ceph perfguard campaign pause" stops '
           + 'all movement.',
-          section='as-fast-as-clients-allow',
         ),
 
         alert(
@@ -155,7 +160,7 @@
           'The campaign is making no progress',
           'No PG was released or arrived, and no data was copied, for stalled_after seconds. "ceph '
           + 'perfguard campaign status" shows why.',
-          section='perfguard-stalled',
+          check='PERFGUARD_STALLED',
         ),
 
         alert(
@@ -171,7 +176,6 @@
           'The campaign has released nothing for an hour',
           'Releases are stopped, but not by "campaign pause" or the time window '
           + '(begin_time, end_time). "ceph perfguard campaign status" shows why.',
-          section='what-stops-releases',
         ),
 
         alert(
@@ -185,7 +189,6 @@
           'The campaign has been paused for 12 hours',
           'The mons cannot trim OSDMaps while PGs are not clean. "ceph perfguard '
           + 'campaign resume" continues it, "abort" ends it.',
-          section='a-campaign',
         ),
 
         alert(
@@ -199,7 +202,6 @@
           'The campaign has ended',
           '"ceph perfguard campaign ls" shows how. The alert clears after 15 '
           + 'minutes.',
-          section='a-campaign',
         ),
 
         alert(
@@ -219,7 +221,6 @@
           'The time left of the campaign grows: {{ $value | humanizeDuration }}',
           'It is more than 1.5 times what it was six hours ago. "ceph perfguard '
           + 'campaign status" names what limits releases.',
-          section='as-fast-as-clients-allow',
         ),
 
         alert(
@@ -233,7 +234,6 @@
           + 'for a day',
           'New OSDs wait for "ceph perfguard expand". Drained ones can be removed: "ceph perfguard '
           + 'drain ls" names the next step of each.',
-          section='recipes',
         ),
 
         alert(
@@ -248,7 +248,6 @@
           + ' untrimmed_ceiling). "ceph pg dump_stuck unclean" lists the PGs that keep the'
           + ' mons from trimming. Do not pause the campaign: norebalance would keep the PGs'
           + ' in flight unclean.',
-          section='reasons',
         ),
 
         alert(
@@ -260,7 +259,7 @@
           'The clean-up of a probe cannot complete',
           '"ceph health detail" (PERFGUARD_PROBE_LEFT) names the remaining objects, '
           + 'pool or user, and the cause. No other probe begins before that.',
-          section='perfguard-probe-left',
+          check='PERFGUARD_PROBE_LEFT',
         ),
 
         alert(
@@ -274,7 +273,7 @@
           '"ceph health detail" (PERFGUARD_STANDBY_MGR) names the mgrs that lack the '
           + 'module or have another version. A failover to one of them stops campaigns '
           + 'and the watch.',
-          section='perfguard-standby-mgr',
+          check='PERFGUARD_STANDBY_MGR',
         ),
 
         alert(
@@ -289,7 +288,7 @@
           + 'the data is',
           'They move as soon as norebalance is cleared. "ceph health detail" '
           + '(PERFGUARD_UNPINNABLE) names them and the reasons.',
-          section='perfguard-unpinnable',
+          check='PERFGUARD_UNPINNABLE',
         ),
 
         alert(
@@ -304,7 +303,6 @@
           '"ceph perfguard mitigation ls" shows the changes, the reasons, and the values '
           + 'before. They are undone when the cause has cleared, or by "ceph perfguard '
           + 'mitigation revert".',
-          section='mitigation',
         ),
 
         alert(
@@ -317,7 +315,7 @@
           + ' }})',
           '"ceph perfguard probe compare" shows the difference; "ceph health detail" '
           + '(PERFGUARD_PROBE_REGRESSION) names the probes.',
-          section='perfguard-probe-regression',
+          check='PERFGUARD_PROBE_REGRESSION',
         ),
 
         alert(
@@ -328,7 +326,6 @@
           + '(ceph_perfguard_probe_success))[5m:5s]) == 0',
           'The last probe {{ $labels.profile }} of {{ $labels.target }} did not complete',
           '"ceph perfguard probe ls" shows why.',
-          section='results-of-probes',
         ),
 
         alert(
@@ -341,7 +338,7 @@
           'perfguard could not read all of its state',
           'Pins or settings of a campaign may be left over. "ceph health detail" '
           + '(PERFGUARD_INTERRUPTED) lists what to check.',
-          section='perfguard-interrupted',
+          check='PERFGUARD_INTERRUPTED',
           oid=3,
         ),
 
@@ -354,7 +351,7 @@
           'An aborted campaign keeps PGs pinned',
           'The balancer and the autoscaler of the pools stay off until an operator '
           + 'decides: "ceph perfguard campaign resume", "rollback" or "finish --keep".',
-          section='perfguard-held-pins',
+          check='PERFGUARD_HELD_PINS',
         ),
 
         alert(
@@ -367,7 +364,7 @@
           'OSDs are out or have a lower weight, and norebalance keeps their PGs there. '
           + '"ceph health detail" (PERFGUARD_EVACUATION) names them, and the command that '
           + 'clears the flag.',
-          section='perfguard-evacuation',
+          check='PERFGUARD_EVACUATION',
         ),
 
         alert(
@@ -381,7 +378,7 @@
           'Nothing is watched, and a campaign may not proceed. "ceph health detail" '
           + '(PERFGUARD_LOOP_FAILED) names the error; the log of the active mgr has a '
           + 'traceback.',
-          section='perfguard-loop-failed',
+          check='PERFGUARD_LOOP_FAILED',
           oid=4,
         ),
 
@@ -397,7 +394,6 @@
           'The mgr answers, but its data is out of date, and an active campaign '
           + 'has stopped. See the log of the active mgr; "ceph mgr fail" activates '
           + 'another one.',
-          section='if-something-looks-wrong',
           oid=5,
         ),
 
@@ -418,7 +414,6 @@
           'A campaign was active, and no mgr reports it any more',
           'Pinned PGs stay pinned, but nothing is released, watched or stopped. Is an '
           + 'mgr active, and the module perfguard enabled?',
-          section='disabling',
           oid=6,
         ),
 
@@ -434,7 +429,6 @@
           'No mgr serves metrics of perfguard',
           'Is the module enabled, metrics_port set, and every mgr a target of '
           + 'Prometheus? "ceph perfguard status" reports a port that cannot be used.',
-          section='prometheus-and-grafana',
         ),
       ],
     }],

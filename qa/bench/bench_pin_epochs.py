@@ -22,7 +22,7 @@ from . import large_map
 from .bench_scale import cpu_seconds
 from .large_map import Shape
 
-#: PGs that are released together (doc/mgr/perfguard/index.rst, "Releases go in batches").
+#: PGs that are released together (doc/dev/perfguard-rules.rst, "Releases go in batches").
 RELEASED_AT_ONCE = 8
 
 

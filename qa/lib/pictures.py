@@ -227,7 +227,7 @@ def main() -> int:
     for name in sys.argv[1:] or sorted(STORIES):
         with ShownPage(shown(played(STORIES[name]))) as page, \
                 tempfile.TemporaryDirectory() as directory:
-            shutil.copyfile(take(page, name, Path(directory)), MANUAL.parent / (name + '.png'))
+            shutil.copyfile(take(page, name, Path(directory)), MANUAL / (name + '.png'))
     return 0
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The recipes of the manual, and how a test follows one.
 
-A recipe stands below a comment, ".. recipe: NAME", up to the next heading: numbered steps, each
-with a text and, in directives "prompt", the commands to give. Commands below "With packages" and
-"With cephadm" are alternatives. A test gives those of packages; what systemd would do it does
-itself, and of what other programs than Ceph's would do it checks the words. No test cluster has
+A recipe stands below a comment, ".. recipe: NAME": numbered steps, each with a text and, in
+directives "prompt", the commands to give. Commands below "With packages" and "With cephadm" are
+alternatives. A test gives those of packages; what systemd would do it does itself, and of what
+other programs than Ceph's would do it checks the words. No test cluster has
 cephadm, but Ceph checks the arguments of its commands all the same.
 """
 import errno
@@ -13,17 +13,15 @@ import re
 import shlex
 import signal
 import time
-from pathlib import Path
 from typing import Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.guard import Guard
+from qa.lib.reference import manual
 
-MANUAL = Path(__file__).resolve().parents[2] / 'doc' / 'mgr' / 'perfguard' / 'index.rst'
-#: A recipe ends with the underlined line that begins another section.
-_RECIPE = re.compile(
-    r'^\.\. recipe: ([^\n]+)\n(.*?)(?=\n[^\n]+\n(?:-{4,}|~{4,})\n)', re.M | re.S)
+#: A recipe consists of numbered steps and what is indented below them.
+_RECIPE = re.compile(r'^\.\. recipe: ([^\n]+)\n((?:(?:#\. .+| {3}.+|)\n)+)', re.M)
 _PROMPT = re.compile(r'^(?: {3}With (packages|cephadm)(?:, .+)?:\n\n)?'
                      r' {3}\.\. prompt:: bash #\n\n((?: {6}.+\n)+)', re.M)
 PACKAGES, CEPHADM = 'packages', 'cephadm'
@@ -50,10 +48,10 @@ class Step(NamedTuple):
     cephadm: Tuple[str, ...] = ()
 
 
-def recipes(manual: str) -> Dict[str, Tuple[Step, ...]]:
+def recipes(text: str) -> Dict[str, Tuple[Step, ...]]:
     """Name -> steps."""
     return {found.group(1): tuple(map(_step, re.split(r'^#\. ', found.group(2) + '\n', flags=re.M)
-                                      [1:])) for found in _RECIPE.finditer(manual)}
+                                      [1:])) for found in _RECIPE.finditer(text)}
 
 
 def _step(text: str) -> Step:
@@ -71,7 +69,7 @@ def follow(guard: Guard, name: str, by_hand: Mapping[str, Callable[[], object]])
     Ceph's would do, after its commands. Every step needs one of which nothing was done otherwise.
     """
     left = dict(by_hand)
-    for step in recipes(MANUAL.read_text())[name]:
+    for step in recipes(manual())[name]:
         for command in (*step.commands, *step.packages):
             _give(guard.cluster, command)
         for command in step.cephadm:

@@ -1,29 +1,53 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The references in the manual that are generated: from the tables of the code, and the alerts.
 
-    python3 -m qa.lib.reference          rewrites them in doc/mgr/perfguard/index.rst
+    python3 -m qa.lib.reference          rewrites them
 
 Each stands between two comments, ".. BEGIN generated: NAME" and ".. END generated".
 """
+import inspect
 import re
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
+from perfguard.advise.report import Severity
 from perfguard.advise.rules import RULES
-from perfguard.metrics.catalogue import HEALTH_CHECKS
+from perfguard.metrics.catalogue import CATALOGUE, HEALTH_CHECKS, MEASURED, OSD, POOL
 from perfguard.options import OPTIONS
+from perfguard.probe.jobs import SUPPORTED
 from perfguard.rebalance.states import STATES
+from perfguard.tests.fakes import mgr_module
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard' / 'index.rst'
+#: The directory of the manual's pages.
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard'
+#: The notes for reviewers, which have the table of phases.
+NOTES = CHECKOUT / 'doc' / 'dev' / 'perfguard.rst'
+ERRORS = CHECKOUT / 'src' / 'pybind' / 'mgr' / 'perfguard' / 'errors.py'
 ALERTS = CHECKOUT / 'monitoring' / 'perfguard_alerts.yml'
 BLOCK = re.compile(r'(\.\. BEGIN generated: (\w+)\n)(.*?)(\.\. END generated\n)', re.DOTALL)
 #: Columns of the manual's source.
 WIDTH = 100
 
 Row = Tuple[str, ...]
+
+#: Optional arguments that operators give without their names, unlike other optional ones.
+UNNAMED = {'change', 'what', 'duration', 'pg_num', 'count', 'profile', 'run', 'campaign'}
+#: Labels that the manual abbreviates.
+LABELS = {POOL: '*pool*', OSD: '*osd*', MEASURED: '*measured*'}
+
+
+def pages() -> Dict[str, str]:
+    """Name -> text of each page of the manual, the first one first."""
+    paths = sorted(MANUAL.glob('*.rst'), key=lambda path: (path.stem != 'index', path.stem))
+    return {path.name: path.read_text() for path in paths}
+
+
+def manual() -> str:
+    """All pages."""
+    return '\n'.join(pages().values())
 
 
 def table(heads: Row, rows: Sequence[Row]) -> str:
@@ -51,13 +75,9 @@ def _literal(value: object) -> str:
 
 
 def _meaning(spec: Mapping[str, Any]) -> str:
-    text = spec['desc']
+    text = str(spec['desc'])
     choices = ['``%s``' % choice for choice in spec.get('enum_allowed', ())]
-    if choices and not any(choice in text for choice in choices):
-        text += ' (%s)' % ', '.join(choices)
-    if spec['type'] in ('float', 'uint', 'int', 'secs') and 'min' in spec:
-        text += ' (%s to %s)' % (_literal(spec['min']), _literal(spec['max']))
-    return text + ('. ' + spec['long_desc'] if spec.get('long_desc') else '')
+    return '%s (%s)' % (text, ', '.join(choices)) if choices else text
 
 
 def options() -> str:
@@ -89,20 +109,80 @@ def phases() -> str:
         ('phase', 'borrowed settings'), borrowed)
 
 
+def commands() -> str:
+    if not mgr_module.COMMANDS:
+        sys.modules.setdefault('mgr_module', mgr_module.made())
+        import perfguard.cli  # noqa: F401
+    return table(('command', 'access', 'meaning'), [
+        (_written(prefix, inspect.signature(handler)), permission, _help(handler))
+        for prefix, (permission, handler) in sorted(mgr_module.COMMANDS.items())])
+
+
+def _written(prefix: str, signature: inspect.Signature) -> str:
+    words = [prefix]
+    for name, parameter in signature.parameters.items():
+        several = '...' if 'List' in str(parameter.annotation) else ''
+        if name in ('self', 'format', 'inbuf') or name not in UNNAMED and not _required(parameter):
+            continue
+        word = '<%s>%s' % (name, several)
+        words.append(word if _required(parameter) else '[%s]' % word)
+    return '``%s``' % ' '.join(words)[len('perfguard '):]
+
+
+def _required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty
+
+
+def _help(handler: Callable[..., Any]) -> str:
+    """The text that Ceph shows, and the options."""
+    text = (handler.__doc__ or '').splitlines()[0].rstrip('.')
+    options = ['-i' if name == 'inbuf' else '--' + name.replace('_', '-')
+               for name, parameter in inspect.signature(handler).parameters.items()
+               if name not in ('self', 'format', *UNNAMED) and not _required(parameter)]
+    jobs = {'--' + name.replace('_', '-') for name in SUPPORTED}
+    shown = ['``%s``' % option for option in options if option not in jobs]
+    if jobs & set(options):
+        shown.append('options of jobs')
+    return _escaped(text) + (': ' + ', '.join(shown) if shown else '')
+
+
+def reasons() -> str:
+    """From the comments above the codes."""
+    rows = [(code, ' '.join(line.strip()[3:] for line in comment.splitlines()))
+            for comment, code in re.findall(r"^((?: {4}#: .+\n)*) {4}([A-Z_]+) = '\2'$",
+                                            ERRORS.read_text(), re.MULTILINE)]
+    return table(('code', 'meaning'), [('``%s``' % code, text) for code, text in rows])
+
+
+def metrics() -> str:
+    """Names and labels; what each means is a line of HELP of the endpoint."""
+    return table(('metric', 'labels'), [
+        ('``%s``' % metric.name, _labels(metric.labels) or '-') for metric in CATALOGUE])
+
+
+def _labels(labels: Row) -> str:
+    """Begins with the longest abbreviation."""
+    for group, name in LABELS.items():
+        if labels[:len(group)] == group:
+            return ', '.join([name, *('``%s``' % label for label in labels[len(group):])])
+    return ', '.join('``%s``' % label for label in labels)
+
+
 def advice() -> str:
-    return table(('code', 'severity', 'reason'), [
-        ('``%s``' % rule.code, rule.severity.value, '%s *%s*' % (rule.why, rule.source))
-        for rule in sorted(RULES, key=lambda rule: rule.code)])
+    return table(('severity', 'codes'), [
+        (severity.value, ', '.join('``%s``' % code for code in sorted(
+            rule.code for rule in RULES if rule.severity is severity)))
+        for severity in Severity])
 
 
 def health() -> str:
     def paragraph(text: str) -> str:
         return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
-    # Sections, to which alerts link.
-    return '\n\n'.join('%s\n%s\n\n%s\n\n%s' % (check.code, '~' * len(check.code),
-                                               paragraph(check.meaning), paragraph(check.action))
-                       for check in HEALTH_CHECKS) + '\n'
+    # Sections and labels, to which alerts and other pages link.
+    return '\n\n'.join('.. _%s:\n\n%s\n%s\n\n%s\n\n%s' % (
+        check.code.lower().replace('_', '-'), check.code, '~' * len(check.code),
+        paragraph(check.meaning), paragraph(check.action)) for check in HEALTH_CHECKS) + '\n'
 
 
 def alert_rules(text: str) -> Dict[str, str]:
@@ -117,38 +197,29 @@ def alerts() -> str:
         lasting = re.search(r'^ {8}for: (\w+)$', rule, re.MULTILINE)
         severity = re.search(r'severity: (\w+)', rule)
         assert severity is not None, name
-        rows.append(('``%s``' % name, severity.group(1), lasting.group(1) if lasting else '0m',
-                     _summary(rule)))
-    return table(('alert', 'severity', 'for', 'summary'), rows)
-
-
-def _summary(rule: str) -> str:
-    """Labels of the alert in angle brackets: <ceph_daemon>."""
-    found = re.search(r'^ {10}summary: (?:>-\n)?(.*?)\n {10}\w+:', rule, re.MULTILINE | re.DOTALL)
-    assert found is not None, rule
-    text = ' '.join(found.group(1).split()).strip('"')
-    # The plural stands for both forms.
-    text = re.sub(r'{{ *if [^}]*}}[^{]*{{ *else *}}(.*?){{ *end *}}', r'\1', text)
-    return re.sub(r'{{ *\$(?:labels\.)?(\w+)[^}]*}}', r'<\1>', text)
+        rows.append(('``%s``' % name, severity.group(1), lasting.group(1) if lasting else '0m'))
+    return table(('alert', 'severity', 'condition lasts'), rows)
 
 
 TABLES: Dict[str, Callable[[], str]] = {
-    'phases': phases, 'options': options, 'advice': advice, 'health': health, 'alerts': alerts}
+    'phases': phases, 'commands': commands, 'options': options, 'reasons': reasons,
+    'metrics': metrics, 'advice': advice, 'health': health, 'alerts': alerts}
 
 
-def current(manual: str) -> str:
-    """The manual with every table as the code has it."""
+def current(page: str) -> str:
+    """The page with every table as the code has it."""
     return BLOCK.sub(lambda found: '%s\n%s\n%s' % (
-        found.group(1), TABLES[found.group(2)](), found.group(4)), manual)
+        found.group(1), TABLES[found.group(2)](), found.group(4)), page)
 
 
-def generated(manual: str) -> List[str]:
-    """Names of the tables in the manual."""
-    return [found.group(2) for found in BLOCK.finditer(manual)]
+def generated(page: str) -> List[str]:
+    """Names of the tables on the page."""
+    return [found.group(2) for found in BLOCK.finditer(page)]
 
 
 def main() -> int:
-    MANUAL.write_text(current(MANUAL.read_text()))
+    for path in (NOTES, *(MANUAL / name for name in pages())):
+        path.write_text(current(path.read_text()))
     return 0
 
 

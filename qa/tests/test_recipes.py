@@ -95,6 +95,10 @@ def holders(cluster: Cluster) -> Set[int]:
     return {osd for pg in cluster.pgs() for osd in (*pg['up'], *pg['acting'])}
 
 
+def out_osds(cluster: Cluster) -> Set[int]:
+    return {row['osd'] for row in cluster.osd_dump()['osds'] if not row['in']}
+
+
 def assert_over(guard: Guard) -> None:
     guard.cluster.wait_clean(60)
     assert guard.get('held')['held'] == [] and not guard.tracebacks()
@@ -135,11 +139,40 @@ def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
 
 
 @nightly
-def test_replace_a_host(guard: Guard) -> None:
-    follow(guard, 'replace a host', {
-        'Add the new host': lambda: add(guard, 2),
-        'Remove the old OSDs': lambda: guard.cluster.remove_osds([3, 7])})
-    assert holders(guard.cluster) == {0, 1, 2, 4, 5, 6, 8, 9}
+def test_expand_with_osds_that_have_db_devices(guard: Guard) -> None:
+    added: List[int] = []
+    follow(guard, 'expand with OSDs that have DB devices', {
+        'Create the OSDs': lambda: added.extend(add(guard, 4))})
+    assert holders(guard.cluster) >= set(added) and guard.status()['released'] > 0
+    assert_over(guard)
+
+
+@nightly
+def test_a_disk_that_devicehealth_has_marked_out(guard: Guard) -> None:
+    """In the middle of a campaign; then it is replaced like one that has failed."""
+    cluster = guard.cluster
+
+    def emptied() -> None:
+        cluster.wait(lambda: 7 not in holders(cluster), 120, 'no PG on osd.7')
+
+    with Writer(cluster, *POOLS):
+        begun(guard)
+        # devicehealth gives this command.
+        cluster.mon('osd out', ids=['7'])
+        follow(guard, 'a disk that devicehealth has marked out', {'Wait': emptied})
+        guard.wait_phase('DONE', timeout=300)
+        follow(guard, 'replace a drive that has failed', {
+            'Let Ceph recover': lambda: cluster.wait_clean(120),
+            'Replace the drive': lambda: create_and_wait(guard, 7)})
+    cluster.wait_clean(120)
+    assert 7 in holders(cluster)
+    assert_over(guard)
+
+
+@nightly
+def test_a_change_step_by_step(guard: Guard) -> None:
+    follow(guard, 'any change, step by step', {})
+    assert crush_weights(guard.cluster)[3] == 1.5 and guard.status()['released'] > 0
     assert_over(guard)
 
 
@@ -203,7 +236,7 @@ def test_expand_an_erasure_coded_pool(guard: Guard) -> None:
     cluster.wait_clean(60)
     wait_reported(guard)
     added: List[int] = []
-    follow(guard, 'expand an erasure-coded pool', {
+    follow(guard, 'first expansion', {
         'Create the OSDs': lambda: added.extend(
             add(guard, 8, ['new%d' % (number // 2) for number in range(8)]))})
     host_of = cluster.osd_hosts()
@@ -238,6 +271,43 @@ def test_an_osd_fails(guard: Guard) -> None:
         stop(guard.cluster, 0)
         guard.wait_code('DEGRADED', 'OSD_DOWN', 'PEERING', 'INACTIVE')
         follow(guard, 'an OSD fails in the middle of a campaign', {})
+    assert_over(guard)
+
+
+def restart(guard: Guard, host: str) -> None:
+    """With all its OSDs, which are down together for a while."""
+    cluster = guard.cluster
+    osds = [osd for osd, where in cluster.osd_hosts().items() if where == host]
+    for osd in osds:
+        stop(cluster, osd)
+    cluster.wait(lambda: any('undersized' in pg['state'] for pg in cluster.pgs()), 60,
+                 'undersized PGs')
+    for osd in osds:
+        cluster.start('osd.%d' % osd)
+    cluster.wait(lambda: not any('undersized' in pg['state'] or 'degraded' in pg['state']
+                                 for pg in cluster.pgs()), 120, 'recovered')
+
+
+@nightly
+def test_reboot_a_host(guard: Guard) -> None:
+    with Writer(guard.cluster, *POOLS):
+        begun(guard)
+        follow(guard, 'reboot a host in the middle of a campaign', {
+            'Confirm that its OSDs may stop': lambda: restart(guard, 'host3')})
+    assert guard.status()['phase'] == 'DONE' and not out_osds(guard.cluster)
+    assert_over(guard)
+
+
+@nightly
+def test_reboot_several_hosts(guard: Guard) -> None:
+    def reboot() -> None:
+        for host in ('host0', 'host1'):
+            restart(guard, host)
+
+    with Writer(guard.cluster, *POOLS):
+        begun(guard)
+        follow(guard, 'reboot several hosts in the middle of a campaign', {'Reboot': reboot})
+    assert guard.status()['phase'] == 'DONE' and not out_osds(guard.cluster)
     assert_over(guard)
 
 

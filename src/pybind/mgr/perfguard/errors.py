@@ -70,114 +70,215 @@ class InvalidValue(PerfguardError, ValueError):
 # ---- Reasons: a code for programs, and a text for people
 
 class Code:
-    """Codes of reasons. They are stable, texts are not; the manual explains each.
+    """Codes of reasons. They are stable, texts are not. The manual's table is made of the comments.
 
     Reasons that report a health check have the code of that check instead.
     """
     # No campaign, or one that waits for an operator.
+    #: the module has just started
     STARTING = 'STARTING'
+    #: no campaign is active, and none is known
     NO_CAMPAIGN = 'NO_CAMPAIGN'
+    #: no campaign is active; this is how the last one ended
     ENDED = 'ENDED'
+    #: PGs are remapped and not pinned
     REMAPPED = 'REMAPPED'
+    #: an aborted campaign keeps PGs pinned until the operator decides
     HELD_PINS = 'HELD_PINS'
+    #: a request is executed in the next loop iteration
     REQUESTED = 'REQUESTED'
+    #: the campaign waits for the operator's CRUSH change
     AWAITS_CHANGE = 'AWAITS_CHANGE'
+    #: the campaign waits for ``campaign pin``
     AWAITS_PIN = 'AWAITS_PIN'
+    #: the campaign waits for ``campaign start``
     AWAITS_START = 'AWAITS_START'
+    #: the campaign waits for ``campaign resume``
     PAUSED = 'PAUSED'
+    #: too many PGs cannot be pinned (``max_unpinnable_ratio``)
     UNPINNABLE = 'UNPINNABLE'
     # Phases that take a while.
+    #: flags, balancer, autoscaler or pins are not in force (or given back) yet
     SETTINGS = 'SETTINGS'
+    #: ``norebalance`` is cleared for a moment so that degraded PGs can recover, or stays set
+    #: because too many PGs without a pin would move
     GIVES_WAY = 'GIVES_WAY'
+    #: perfguard computes where CRUSH will place the PGs
     OUTLOOK = 'OUTLOOK'
+    #: the OSDMap does not show the CRUSH change yet
     CRUSH_SENT = 'CRUSH_SENT'
+    #: PGs are still to be pinned
     UNPINNED = 'UNPINNED'
+    #: the OSDMap does not show all pins yet
     PINS_SENT = 'PINS_SENT'
+    #: all PGs are pinned
     PINNED = 'PINNED'
+    #: the PGs have not reported since the last change
     REPORTS = 'REPORTS'
+    #: the targets of the pinned PGs are not computed yet; PGs may be peering, or CRUSH, weights or
+    #: pools are changing
     NO_GOALS = 'NO_GOALS'
+    #: nothing is left to release; PGs are not clean yet
     UNCLEAN = 'UNCLEAN'
+    #: the campaign ends when the PGs in flight have arrived
     IN_FLIGHT = 'IN_FLIGHT'
     # Stop conditions.
+    #: PGs are laggy
     LAGGY = 'LAGGY'
+    #: PGs were laggy within the last three reports
     LAGGY_LATELY = 'LAGGY_LATELY'
+    #: PGs wait for read leases to expire
     LEASES = 'LEASES'
+    #: PGs are inactive and not peering
     INACTIVE = 'INACTIVE'
+    #: PGs are degraded
     DEGRADED = 'DEGRADED'
+    #: operations are slow
     SLOW_OPS = 'SLOW_OPS'
+    #: heartbeats are slow
     SLOW_PING = 'SLOW_PING'
+    #: mons are out of quorum
     MON_DOWN = 'MON_DOWN'
+    #: mons have little disk space left, or a large store
     MON_DISK = 'MON_DISK'
+    #: a pool is much slower than its baseline
     SLOW_POOL = 'SLOW_POOL'
+    #: a mitigation is in force, or mode ``act`` would take it
     MITIGATION = 'MITIGATION'
+    #: a flag that perfguard did not set stops all backfill
     FOREIGN_FLAG = 'FOREIGN_FLAG'
+    #: the balancer was switched on and would change the pins
     BALANCER_ON = 'BALANCER_ON'
+    #: movement is halted: latency is above its limit with one PG in flight
     HALTED = 'HALTED'
+    #: outside the time window
     WINDOW_CLOSED = 'WINDOW_CLOSED'
+    #: the mons keep many OSDMaps (``max_untrimmed_osdmaps``)
     UNTRIMMED_MAPS = 'UNTRIMMED_MAPS'
+    #: the mons keep too many OSDMaps (``untrimmed_ceiling``)
     UNTRIMMED_CEILING = 'UNTRIMMED_CEILING'
+    #: module options are invalid
     BAD_OPTIONS = 'BAD_OPTIONS'
+    #: a stop condition has cleared; one more report confirms it
     CONFIRMING = 'CONFIRMING'
+    #: ``auto_expand`` waits: CRUSH or the OSDs changed within ``auto_expand_settle``
     OSDS_ARRIVING = 'OSDS_ARRIVING'
     # Conditions under which no campaign begins.
+    #: targets are too full for backfill
     BACKFILL_TOOFULL = 'BACKFILL_TOOFULL'
+    #: PGs are peering
     PEERING = 'PEERING'
+    #: OSDs are down but in
     OSD_DOWN = 'OSD_DOWN'
+    #: scrubs have found errors
     OSD_SCRUB_ERRORS = 'OSD_SCRUB_ERRORS'
+    #: PGs are damaged
     PG_DAMAGED = 'PG_DAMAGED'
+    #: a pool splits or merges PGs
     PG_NUM_CHANGING = 'PG_NUM_CHANGING'
+    #: ``require_min_compat_client`` is below luminous
     OLD_CLIENTS = 'OLD_CLIENTS'
     # How many PGs may be in flight.
+    #: the campaign has just begun to release
     FIRST_PACE = 'FIRST_PACE'
+    #: clients are idle: the limit is ``max_pgs_in_flight``
     NO_CLIENTS = 'NO_CLIENTS'
+    #: client latency is above its limit: fewer PGs may be in flight
     LATENCY = 'LATENCY'
+    #: client latency is within its limit
     LATENCY_OK = 'LATENCY_OK'
+    #: reads of a single OSD are above their limit: no release touches it
     OSD_LATENCY = 'OSD_LATENCY'
+    #: latency stayed high while nothing moved: movement is not the cause
     NEW_BASELINE = 'NEW_BASELINE'
+    #: client operations have not been counted for long enough
     NO_READINGS = 'NO_READINGS'
+    #: a pool has no baseline yet
     NO_BASELINE = 'NO_BASELINE'
+    #: too few client operations to judge latency
     FEW_OPS = 'FEW_OPS'
+    #: an OSD, host or domain of each PG is at its limit (``max_backfills_*``)
     CAP_BACKFILLS = 'CAP_BACKFILLS'
+    #: PGs wait for targets that are nearly full, or fuller
     TARGET_FULL = 'TARGET_FULL'
+    #: PGs wait for targets that are down
     TARGET_DOWN = 'TARGET_DOWN'
+    #: releases are spread out (``stall_share``)
     STALL_SHARE = 'STALL_SHARE'
+    #: a release waits a few seconds for others, to share their OSDMap epochs
     BATCH = 'BATCH'
+    #: the mons' ``paxos_propose_interval``, and what an OSDMap epoch costs
     FAST_PEERING = 'FAST_PEERING'
+    #: options of the OSDs slow the copying (``pace_copying``)
     PACED = 'PACED'
+    #: ``max_pgs_in_flight`` PGs are in flight
     CAP_PGS = 'CAP_PGS'
+    #: a release would exceed ``max_bytes_in_flight``
     CAP_BYTES = 'CAP_BYTES'
+    #: OSDs hold as many PGs as ``mon_max_pg_per_osd`` allows
     PG_LIMIT = 'PG_LIMIT'
+    #: as many PGs are pinned as the mons should check (``max_pins``)
     PIN_LIMIT = 'PIN_LIMIT'
+    #: nothing limits the releases
     NO_LIMIT = 'NO_LIMIT'
+    #: further reasons that have limited the campaign
     OTHER = 'OTHER'
     # Why one PG does not move, or one OSD is slow.
+    #: the PG is where CRUSH and its upmaps place it
     IN_PLACE = 'IN_PLACE'
+    #: the PG stays where it is, by an upmap that the balance requires
     KEPT = 'KEPT'
+    #: nothing prevents the release of the PG: other PGs are released first
     NEXT = 'NEXT'
+    #: the target of the PG is not known, so it is released alone
     GOES_ALONE = 'GOES_ALONE'
+    #: the OSDMap does not show the release of the PG yet
     RELEASE_SENT = 'RELEASE_SENT'
+    #: the backfill of the PG has not begun, or has just ended
     ARRIVING = 'ARRIVING'
+    #: the PG is moving, or the OSD backfills PGs
     BACKFILLING = 'BACKFILLING'
+    #: the PG waits for a backfill reservation
     BACKFILL_WAIT = 'BACKFILL_WAIT'
+    #: the PG waits for the backfill reservation of its primary
     LOCAL_RESERVATION = 'LOCAL_RESERVATION'
+    #: the PG waits for the backfill reservation of a target
     REMOTE_RESERVATION = 'REMOTE_RESERVATION'
+    #: a flag that perfguard has set stops the PG
     OWN_FLAG = 'OWN_FLAG'
+    #: the mclock profile of the primary leaves little to backfill
     MCLOCK = 'MCLOCK'
+    #: the PG is being scrubbed, or the OSD deep-scrubs PGs
     SCRUB = 'SCRUB'
+    #: the OSD removes deleted snapshots from PGs
     SNAPTRIM = 'SNAPTRIM'
+    #: OSDs have not answered, or not reported
     NO_ANSWER = 'NO_ANSWER'
+    #: the OSD is not slower than its peers
     NOT_SLOW = 'NOT_SLOW'
+    #: the OSD is slow because it waits for a slow replica of its PGs
     WAITS_FOR_OSD = 'WAITS_FOR_OSD'
+    #: the OSD is chronically slow
     SLOW_AGAIN = 'SLOW_AGAIN'
     # Other reasons.
+    #: PGs leave OSDs that are to be emptied; perfguard does not set ``norebalance`` meanwhile
     EVACUATING = 'EVACUATING'
+    #: ``norebalance`` keeps PGs on OSDs that are to be emptied
     EVACUATION_HELD = 'EVACUATION_HELD'
+    #: a command of the last loop iteration failed, or the mons did not accept an option that the
+    #: campaign continues without
     COMMAND_FAILED = 'COMMAND_FAILED'
+    #: the mons do not store the journal, so perfguard sends no command
     NOT_STORED = 'NOT_STORED'
+    #: a probe is active
     PROBE = 'PROBE'
+    #: objects are misplaced; names the campaign that moves them
     MISPLACED = 'MISPLACED'
+    #: the readings of the OSDs could not be processed
     WATCH_FAILED = 'WATCH_FAILED'
+    #: the loop has completed no iteration for a while: the data is out of date
     STALE = 'STALE'
+    #: anything else, such as metrics that cannot be served
     REMARK = 'REMARK'
 
 

@@ -12,10 +12,14 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 import pytest
 
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
+from qa.lib import reference
 
 from .fakes.promtool import promtool
 
-MONITORING = Path(__file__).resolve().parents[5] / 'monitoring'
+CHECKOUT = Path(__file__).resolve().parents[5]
+MONITORING = CHECKOUT / 'monitoring'
+#: The manual on a host with the package.
+INSTALLED = '/usr/share/doc/ceph-mgr-perfguard/perfguard'
 RULES = MONITORING / 'perfguard_alerts.yml'
 DASHBOARD: Dict[str, Any] = json.loads((MONITORING / 'grafana' / 'perfguard.json').read_text())
 LABELS = {PREFIX + metric.name: set(metric.labels) for metric in CATALOGUE}
@@ -162,21 +166,29 @@ def test_annotations_ask_for_what_there_is() -> None:
     assert all(used(expr) and used(expr) <= set(LABELS) for expr in annotations())
 
 
-def anchors() -> Set[str]:
-    """The sections of the manual, as Sphinx names them in its HTML."""
-    manual = (MONITORING.parent / 'doc' / 'mgr' / 'perfguard' / 'index.rst').read_text()
-    titles = re.findall(r'^(\w.*)\n(?:-{4,}|~{4,})$', manual, re.MULTILINE)
+def anchors(page: str) -> Set[str]:
+    """The sections of a page of the manual, as Sphinx names them in its HTML."""
+    titles = re.findall(r'^(\w.*)\n(?:-{4,}|~{4,})$', reference.pages()[page], re.MULTILINE)
     return {re.sub('[^a-z0-9]+', '-', title.lower()).strip('-') for title in titles}
 
 
 @pytest.mark.parametrize('name,rule', rules(), ids=[name for name, _ in rules()])
-def test_each_alert_links_to_a_section_of_the_manual(name: str, rule: str) -> None:
-    link = re.search(r'documentation: https://docs.ceph.com/\S+/perfguard/#(\S+)', rule)
-    assert link is not None and link.group(1) in anchors()
-    # That of the health check which says the same, where there is one.
-    checks = set(re.findall(r'\b(PERFGUARD_[A-Z_]+)', rule))
-    if checks:
-        assert {link.group(1)} == {check.lower().replace('_', '-') for check in checks}
+def test_each_alert_links_to_what_to_do(name: str, rule: str) -> None:
+    """In the manual that the packages install."""
+    link = re.search(r'documentation: file://%s/(\S+)#(\S+)' % INSTALLED, rule)
+    assert link is not None and link.group(2) in anchors(link.group(1))
+    # The section of the health check which says the same, where there is one.
+    checks = {check.lower().replace('_', '-') for check in re.findall(r'\bPERFGUARD_[A-Z_]+', rule)}
+    if checks or link.group(1) == 'monitoring.rst':
+        assert {link.group(2)} == (checks or {name.lower()})
+
+
+def test_the_packages_install_the_manual_where_alerts_say() -> None:
+    assert 'doc/mgr/perfguard' in (CHECKOUT / 'debian' / 'docs').read_text().split()
+    # dh_compress would compress it.
+    assert 'dh_compress -X.rst' in (CHECKOUT / 'debian' / 'rules').read_text()
+    spec = (CHECKOUT / 'packaging' / 'ceph-mgr-perfguard.spec').read_text()
+    assert 'doc/mgr/perfguard' in re.findall(r'^%doc (.+)$', spec, re.MULTILINE)[0].split()
 
 
 def test_critical_alerts_are_defined_for_the_snmp_gateway() -> None:
