@@ -56,20 +56,20 @@ def test_one_of_three(release: str, cluster_factory: ClusterFactory) -> None:
 
 
 def test_a_part_of_a_class(release: str, cluster_factory: ClusterFactory) -> None:
-    """First one OSD, then two more of eight."""
-    cluster = cluster_factory(release, osds=8, hosts=4, store='bluestore', conf=FAST_CONF)
+    """First one OSD, then three more of twelve."""
+    cluster = cluster_factory(release, osds=12, hosts=6, store='bluestore', conf=FAST_CONF)
     guard = watched(cluster, 120)
     healthy(guard, 60)
     with contextlib.ExitStack() as delays:
         delays.enter_context(dispatch_delay(cluster, 2, 0.005))
         cluster.wait(lambda: guard.slow_osds() == {2}, NAMED_SECONDS, 'osd.2 to be slow')
         guard.wait_check(SLOW, True, 10)
-        for osd in (5, 7):
+        for osd in (5, 7, 9):
             delays.enter_context(dispatch_delay(cluster, osd, 0.005))
 
         def reported() -> bool:
             assert text(guard), guard.osds()
-            return '3 of 8 ' in text(guard) and 'osd.2, osd.5, osd.7' in text(guard)
+            return '4 of 12 ' in text(guard) and 'osd.2, osd.5, osd.7, osd.9' in text(guard)
 
         cluster.wait(reported, NAMED_SECONDS + 2 * WINDOW_SECONDS, 'the part')
         print(text(guard))
