@@ -276,7 +276,7 @@ class Mitigating:
             names = sorted({setting.name for setting in step.settings})
             if step.rung is not Rung.SLOW or step.stage is not StepStage.HELD or not names \
                     or step.id in self._checked or now - step.since < SETTLE_SECONDS \
-                    or not all(setting.seen for setting in step.settings):
+                    or not all(setting.held.seen for setting in step.settings):
                 continue
             questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
             answers = self._cluster.inquire(questions)
@@ -288,7 +288,7 @@ class Mitigating:
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str]) -> None:
         other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in sorted(answers.items())
-                 if not any(same_value(value, setting.put) for setting in step.settings
+                 if not any(same_value(value, setting.held.put) for setting in step.settings
                             if setting.name == question.option)]
         if not other or other[0] in step.note:
             return

@@ -22,7 +22,7 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
 def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
     """(whether the value is known, the value); None: not set."""
     if setting.kind is SettingKind.FLAG:
-        return True, setting.put if setting.name in seen.flags else None
+        return True, setting.held.put if setting.name in seen.flags else None
     if setting.kind is SettingKind.AFFINITY:
         affinity = seen.affinities.get(int(setting.name))
         # A removed OSD has none, and needs none.
@@ -203,13 +203,13 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
     for setting in step.settings:
         known, value = present(setting, draft.seen)
         if known:
-            held = LEFT if _is_ordered(setting, draft) else hold(_held(setting), value)
+            held = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
             if held.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
             elif held.send:
-                actions.append(Put(setting, setting.put))
+                actions.append(Put(setting, setting.held.put))
             setting = _with_held(setting, held.held)
-        elif not setting.seen:
+        elif not setting.held.seen:
             draft.needs.add(Need.CONFIG)
         settings.append(setting)
     if theirs:
@@ -234,14 +234,8 @@ def _is_ordered(setting: Setting, draft: _Draft) -> bool:
     return setting.kind is SettingKind.FLAG and setting.name in draft.seen.ordered_flags
 
 
-def _held(setting: Setting) -> Held:
-    return Held(setting.found, setting.put, setting.seen, setting.returning)
-
-
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
-    if held is None:
-        return replace(setting, done=True)
-    return replace(setting, seen=held.seen, returning=held.returning)
+    return replace(setting, done=True) if held is None else replace(setting, held=held)
 
 
 def _undo(draft: _Draft, step: LadderStep) -> None:
@@ -258,9 +252,9 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
             if not known:
                 draft.needs.add(Need.CONFIG)
             else:
-                back = LEFT if _is_ordered(setting, draft) else give_back(_held(setting), value)
+                back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
                 if back.send:
-                    draft.actions.append(Put(setting, setting.found))
+                    draft.actions.append(Put(setting, setting.held.found))
                 elif back.theirs:
                     draft.event('%s remains unchanged' % setting.text(),
                                 'it was changed outside perfguard')
@@ -369,7 +363,7 @@ def _take_norebalance(draft: _Draft, why: str) -> bool:
             or NOREBALANCE in seen.flags | seen.taken):
         return False
     _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
-        Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set'),)))
+        Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set')),)))
     return True
 
 
@@ -429,7 +423,7 @@ def _take_affinity(draft: _Draft) -> None:
             if name in limited:
                 draft.drop(limited[name])
             _taken(draft, draft.add(Rung.AFFINITY, why, name, settings=(
-                Setting(SettingKind.AFFINITY, name, '', '%g' % affinities[osd], '0'),)))
+                Setting(SettingKind.AFFINITY, name, '', Held('%g' % affinities[osd], '0')),)))
             return
 
 
@@ -468,7 +462,7 @@ def _taken(draft: _Draft, step: LadderStep) -> None:
                     '(mitigation_mode is observe)' % step_name(step), step.why)
         return
     draft.event(step_text(DONE_TEXT, step), step.why)
-    draft.actions += [Put(setting, setting.put) for setting in step.settings]
+    draft.actions += [Put(setting, setting.held.put) for setting in step.settings]
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
+from ..holds import Held
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
                                  SLEEP_SECONDS, WPQ)
 from ..upmap.semantics import Command
@@ -118,7 +119,7 @@ def _number(value: str) -> float:
 
 
 def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
-    return Setting(SettingKind.CONFIG, name, who, found, put)
+    return Setting(SettingKind.CONFIG, name, who, Held(found, put))
 
 
 # ---- Mon commands

@@ -60,13 +60,13 @@ def listing_json(shown: MitigationListing) -> Json:
 
 def _setting(setting: Setting) -> Json:
     return {'what': setting.name if setting.kind is SettingKind.CONFIG else setting.text(),
-            'who': setting.who, 'found': setting.found, 'put': setting.put,
-            'in_force': setting.seen and not setting.done}
+            'who': setting.who, 'found': setting.held.found, 'put': setting.held.put,
+            'in_force': setting.held.seen and not setting.done}
 
 
 def mitigation_rows(state: MitigationState) -> List[Row]:
-    return [Row(Owner.MITIGATION, setting.text(), setting.found, setting.put, step.since,
-                shell(command_of(Put(setting, setting.found))), setting.name)
+    return [Row(Owner.MITIGATION, setting.text(), setting.held.found, setting.held.put, step.since,
+                shell(command_of(Put(setting, setting.held.found))), setting.name)
             for step in active(state) for setting in step.settings if not setting.done]
 
 

@@ -7,6 +7,7 @@ from typing import AbstractSet, ClassVar, FrozenSet, Mapping, NamedTuple, Option
 from ..cluster.types import ConfigEntry
 from ..errors import Reason
 from ..events import Event
+from ..holds import Held
 from ..tables import pgs_are
 
 
@@ -43,22 +44,16 @@ class SettingKind(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the cluster that a rung changes; values as text.
+    """One setting of the cluster that a rung borrows.
 
-    ``who`` is the section and mask of an option, for example "osd/class:hdd". ``found`` is None if
-    it was not set.
+    ``who`` is the section and mask of an option, for example "osd/class:hdd".
     """
     kind: SettingKind
     name: str
     who: str
-    found: Optional[str]
-    put: str
-    #: The cluster has shown the value that was put.
-    seen: bool = False
+    held: Held
     #: Given back, or changed outside perfguard: not considered anymore.
     done: bool = False
-    #: It is being given back.
-    returning: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError."""

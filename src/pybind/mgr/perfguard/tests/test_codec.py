@@ -145,7 +145,7 @@ def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
 @pytest.mark.parametrize('hint, value', [
     (MitigationState, MitigationState((LadderStep(
         1, Rung.AFFINITY, StepStage.UNDOING, 1.0, 'slow', '3',
-        (Setting(SettingKind.AFFINITY, '3', '', None, '0', True, True, True),), ('1.a',),
+        (Setting(SettingKind.AFFINITY, '3', '', Held(None, '0', True, True), True),), ('1.a',),
         StepStage.IN_VAIN, 'note'),), 1, 2.0, 3.0, 4.0, 5.0, ((3, 6.0),),
         (Trouble('x', 7.0, 8.0, True),), 9.0)),
     (Dict[str, Rescue], {'1.a': Rescue(UpmapEntry(), UpmapEntry(((1, 2),)), (1,), (2,), 5.0, True,

@@ -160,7 +160,7 @@ class MonOptionNotSet(MonOption):
 
 class OfMitigation(Engine):
     rung = Rung.SLOW
-    setting = Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', '4', '1')
+    setting = Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', Held('4', '1'))
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class OsdOption(OfMitigation):
 
 class MitigationFlag(OfMitigation):
     rung = Rung.NOREBALANCE
-    setting = Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set')
+    setting = Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set'))
     put = 'set'
 
     def seen(self) -> LadderView:
@@ -207,7 +207,7 @@ class MitigationFlag(OfMitigation):
 
 class PrimaryAffinity(OfMitigation):
     rung = Rung.AFFINITY
-    setting = Setting(SettingKind.AFFINITY, '3', '', '1', '0')
+    setting = Setting(SettingKind.AFFINITY, '3', '', Held('1', '0'))
     found = '1'
     put = '0'
     foreign = '0.5'

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.codec import encode
 from perfguard.errors import Refused
-from perfguard.holds import shell
+from perfguard.holds import Held, shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
@@ -79,10 +79,10 @@ def test_an_aborted_campaign_still_lists_what_its_pins_need() -> None:
 
 
 def test_mitigation_and_probes_list_theirs() -> None:
-    settings = (Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd/class:hdd', '3', '1'),
-                Setting(SettingKind.CONFIG, 'osd_recovery_sleep', 'osd', None, '0.1'),
-                Setting(SettingKind.AFFINITY, '7', '', '1', '0'),
-                replace(Setting(SettingKind.FLAG, 'norebalance', '', None, 'set'), done=True))
+    settings = (Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd/class:hdd', Held('3', '1')),
+                Setting(SettingKind.CONFIG, 'osd_recovery_sleep', 'osd', Held(None, '0.1')),
+                Setting(SettingKind.AFFINITY, '7', '', Held('1', '0')),
+                replace(Setting(SettingKind.FLAG, 'norebalance', '', Held(None, 'set')), done=True))
     steps = (LadderStep(1, Rung.SLOW, StepStage.HELD, 5.0, 'why', settings=settings),
              LadderStep(2, Rung.NOREBALANCE, StepStage.WOULD, 5.0, 'why', settings=settings))
     assert [row.restore for row in mitigation_rows(MitigationState(steps))] == [

@@ -9,6 +9,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.codec import Malformed, decode, encode
 from perfguard.errors import Code, Reason
+from perfguard.holds import Held
 from perfguard.mitigation import ladder
 from perfguard.mitigation.evidence import IN_VAIN_REST_SECONDS, IN_VAIN_SECONDS, RECOVERY_SHARE
 from perfguard.mitigation.report import mitigation_rows
@@ -113,7 +114,7 @@ def test_one_rung_an_interval_in_order() -> None:
         taken += [(world.now - 1e6 - 1.0, rung) for rung in set(world.stages()) - before]
     assert taken == [(10.0, 'norebalance'), (20.0, 'pin back'), (30.0, 'slow recovery')]
     assert world.flags == {'norebalance'} and world.config == SLOWED
-    assert all(setting.seen for step in world.state.steps for setting in step.settings)
+    assert all(setting.held.seen for step in world.state.steps for setting in step.settings)
 
 
 def test_norebalance_never_keeps_degraded_pgs_from_recovery() -> None:
@@ -879,7 +880,7 @@ def test_affinity_is_restored_when_its_option_is_switched_off() -> None:
         {'kind': 'affinity', 'name': 'x', 'who': '', 'found': '1', 'put': '0'}]}])
 def test_a_step_about_no_osd_is_reported(change: Mapping[str, Any]) -> None:
     step = LadderStep(1, Rung.AFFINITY, StepStage.HELD, 1.0, 'slow', '3', (
-        Setting(SettingKind.AFFINITY, '3', '', '1', '0'),))
+        Setting(SettingKind.AFFINITY, '3', '', Held('1', '0')),))
     document = encode(MitigationState((step,), 1))
     assert decode(MitigationState, document) == MitigationState((step,), 1)
     document['steps'][0].update(change)

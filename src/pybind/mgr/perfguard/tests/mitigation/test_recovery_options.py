@@ -26,7 +26,7 @@ def entries(**values: str) -> Tuple[ConfigEntry, ...]:
 
 
 def changes(plan: RecoveryPlan) -> Change:
-    return {(s.who, s.name): (s.found, s.put) for s in plan.settings}
+    return {(s.who, s.name): (s.held.found, s.held.put) for s in plan.settings}
 
 
 def test_wpq_on_a_cluster_without_options() -> None:

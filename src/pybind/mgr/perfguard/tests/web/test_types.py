@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
-from perfguard.holds import Ledger, Owner, Row, to_json
+from perfguard.holds import Held, Ledger, Owner, Row, to_json
 from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
@@ -93,7 +93,7 @@ def answer(driver: Watched) -> Any:
     found = json.loads(json.dumps(overview(published, PROBED, driver.loop.drawn(0.0, []), 0.0,
                                            published.turned)))
     state = MitigationState((LadderStep(1, Rung.SLOW, StepStage.HELD, 1.0, 'why', settings=(
-        Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', '4', '1'),)),))
+        Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', Held('4', '1')),)),))
     return {**found, **ADDED, 'mitigation': listing_json(listing(state, 'act', (), 0.0))}
 
 
