@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Installs perfguard on a cluster of cephadm, without an image and without a registry.
+
+Run it on one host with the administrator's keyring, from the unpacked archive:
+
+    ./install-cephadm --copy            copy the files to the hosts of mgrs, mount them into the
+                                        containers of the mgrs, and enable the module
+    ./install-cephadm --copy --upgrade  replace another version
+    ./install-cephadm --remove          go back to mgrs without perfguard
+
+Each host gets a new directory for each version, which never changes. The service specification of
+the mgrs is changed in nothing but the mounts of this directory. --dry-run only checks, and prints
+what would be done. Repeating a command is safe.
+"""
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+Json = Dict[str, Any]
+
+ARCHIVE = os.path.dirname(os.path.abspath(__file__))
+SUMS = 'SHA256SUMS'
+MODULES = '/usr/share/ceph/mgr'
+#: Path in the archive, and below MODULES in the container.
+MOUNTED = ('perfguard', 'dashboard/controllers/perfguard.py')
+OLDEST_PYTHON = (3, 9)
+WAIT_SECONDS = 600.0
+COMMAND_SECONDS = 120.0
+
+
+class Refusal(Exception):
+    """The command cannot go on; the text says why and what to do."""
+
+
+# ---- The specification of the mgrs
+
+def argument_text(argument: Any) -> str:
+    """An extra container argument; later releases also have {"argument": ..., "split": ...}."""
+    return str(argument['argument'] if isinstance(argument, dict) else argument)
+
+
+def is_own(argument: Any) -> bool:
+    """Whether this program has added the argument."""
+    text = argument_text(argument)
+    return text.startswith('--volume=') and any(
+        ':%s/%s:' % (MODULES, path) in text for path in MOUNTED)
+
+
+def without_mounts(spec: Json) -> Json:
+    """The specification without what this program has added."""
+    rest = [argument for argument in spec.get('extra_container_args') or []
+            if not is_own(argument)]
+    found = {name: value for name, value in spec.items() if name != 'extra_container_args'}
+    return {**found, 'extra_container_args': rest} if rest else found
+
+
+def with_mounts(spec: Json, directory: str) -> Json:
+    """The specification with the mounts of a version; "z" labels the files where SELinux is on.
+    Raises Refusal if they are mounted in another way."""
+    kept = without_mounts(spec).get('extra_container_args', [])
+    if any('%s/%s' % (MODULES, path) in argument_text(argument)
+           for argument in kept for path in MOUNTED):
+        raise Refusal('the specification of the mgrs already mounts perfguard by arguments of '
+                      'yours: remove them first ("ceph orch ls mgr --export")')
+    own = ['--volume=%s/%s:%s/%s:ro,z' % (directory, path, MODULES, path) for path in MOUNTED]
+    return {**spec, 'extra_container_args': [*kept, *own]}
+
+
+def directory_of(spec: Json) -> Optional[str]:
+    """The mounted directory; None without one."""
+    for argument in spec.get('extra_container_args') or []:
+        if is_own(argument):
+            return argument_text(argument)[len('--volume='):].split('/%s:' % MOUNTED[0])[0]
+    return None
+
+
+def hosts_of(spec: Json, hosts: Sequence[Json]) -> List[str]:
+    """Names of the hosts that may get an mgr by the placement."""
+    placement = spec.get('placement') or {}
+    hosts = [host for host in hosts if '_no_schedule' not in host['labels']]
+    names = [host['hostname'] for host in hosts]
+    if placement.get('hosts'):
+        named = [each if isinstance(each, str) else each['hostname']
+                 for each in placement['hosts']]
+        return [name for name in names
+                if name in {re.split('[:=]', each)[0] for each in named}]
+    if placement.get('label'):
+        return [host['hostname'] for host in hosts if placement['label'] in host['labels']]
+    pattern = placement.get('host_pattern') or '*'
+    if isinstance(pattern, dict):
+        if pattern.get('pattern_type') == 'regex':
+            return [name for name in names if re.match(pattern['pattern'], name)]
+        pattern = pattern['pattern']
+    return fnmatch.filter(names, pattern)
+
+
+# ---- The cluster and its hosts
+
+class Ceph:
+    """The command ceph of this host, or that of cephadm's shell."""
+
+    def __init__(self) -> None:
+        if shutil.which('ceph'):
+            self._command = ['ceph']
+        elif shutil.which('cephadm'):
+            self._command = ['cephadm', 'shell', '--', 'ceph']
+        else:
+            raise Refusal('neither ceph nor cephadm is installed on this host')
+
+    def attempt(self, *words: str, given: str = '') -> 'subprocess.CompletedProcess[str]':
+        try:
+            return subprocess.run([*self._command, *words], input=given, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, universal_newlines=True,
+                                  timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Refusal('no answer to "ceph %s" in %g seconds' % (
+                ' '.join(words), COMMAND_SECONDS))
+
+    def __call__(self, *words: str, given: str = '') -> str:
+        done = self.attempt(*words, given=given)
+        if done.returncode != 0:
+            raise Refusal('"ceph %s": %s' % (' '.join(words), last_line(done.stderr)))
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        text = self(*words, '--format', 'json')
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise Refusal('unexpected answer to "ceph %s": %s' % (
+                ' '.join(words), last_line(text)))
+
+
+def last_line(text: str) -> str:
+    return (text.strip().splitlines() or ['no reason given'])[-1]
+
+
+def check_orchestrator(ceph: Ceph) -> None:
+    status = ceph.json('orch', 'status')
+    if status.get('backend') != 'cephadm' or not status.get('available'):
+        raise Refusal('cephadm does not run this cluster, or is not available ("ceph orch '
+                      'status")')
+    if status.get('paused'):
+        raise Refusal('cephadm is paused: "ceph orch resume" first')
+
+
+class Hosts:
+    """Runs scripts on hosts with the key of cephadm, which it keeps in a directory of its own."""
+
+    def __init__(self, ceph: Ceph, folder: str) -> None:
+        config, key = os.path.join(folder, 'config'), os.path.join(folder, 'key')
+        for path, text in ((config, ceph('cephadm', 'get-ssh-config')),
+                           (key, ceph('config-key', 'get', 'mgr/cephadm/ssh_identity_key'))):
+            with open(path, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
+                f.write(text.rstrip('\n') + '\n')
+        self._user = ceph('cephadm', 'get-user').strip() or 'root'
+        self._options = ['-F', config, '-i', key, '-o', 'BatchMode=yes', '-o', 'LogLevel=ERROR']
+        self.rows: List[Json] = ceph.json('orch', 'host', 'ls')
+
+    def online(self, names: Sequence[str]) -> List[str]:
+        """Those on which cephadm runs daemons; the others are named."""
+        away = {row['hostname'] for row in self.rows if row.get('status')}
+        for name in sorted(away.intersection(names)):
+            print('%s is offline or in maintenance, and left out: repeat this command once it is '
+                  'back, before it gets an mgr' % name)
+        return [name for name in names if name not in away]
+
+    def attempt(self, host: str, script: str, *words: str, given: Optional[str] = None
+                ) -> 'subprocess.CompletedProcess[str]':
+        """Run a shell script with arguments as root; `given`: a file for its input."""
+        address = next(row['addr'] for row in self.rows if row['hostname'] == host)
+        sudo = [] if self._user == 'root' else ['sudo', '-n']
+        remote = ' '.join(shlex.quote(word) for word in (*sudo, 'sh', '-euc', script, 'sh', *words))
+        with open(given or os.devnull, 'rb') as source:
+            return subprocess.run(
+                ['ssh', *self._options, '%s@%s' % (self._user, address), remote], stdin=source,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                timeout=COMMAND_SECONDS)
+
+    def run(self, host: str, script: str, *words: str, given: Optional[str] = None) -> str:
+        done = self.attempt(host, script, *words, given=given)
+        if done.returncode != 0:
+            raise Refusal('%s: %s' % (host, last_line(done.stderr)))
+        return done.stdout
+
+
+#: $1: the directory of a version, $2: the checksum of its SHA256SUMS. Status 3: it does not exist.
+CHECK = '''
+test -e "$1" || exit 3
+cd "$1"
+echo "$2  SHA256SUMS" | sha256sum -c --quiet
+sha256sum -c --quiet SHA256SUMS
+'''
+COPY = '''
+rm -rf "$1.partial"
+mkdir -p "$1.partial"
+tar -C "$1.partial" -xf -
+sync
+mv -T "$1.partial" "$1"
+'''
+#: $1: the directory of all versions.
+REMOVE = '''
+for version in "$1"/*-????????; do
+    if [ -e "$version/SHA256SUMS" ]; then rm -rf "$version"; fi
+done
+rmdir "$1" 2>/dev/null || true
+'''
+PYTHON = '''
+engine=$(command -v podman || command -v docker)
+"$engine" exec "$1" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+'''
+
+
+# ---- What is installed
+
+class Installer:
+    def __init__(self, args: argparse.Namespace, ceph: Ceph, hosts: Hosts) -> None:
+        self.args, self.ceph, self.hosts = args, ceph, hosts
+        with open(os.path.join(ARCHIVE, SUMS), 'rb') as f:
+            self.checksum = hashlib.sha256(f.read()).hexdigest()
+        with open(os.path.join(ARCHIVE, 'VERSION')) as version:
+            self.version = version.read().strip()
+        self.directory = '%s/%s-%s' % (
+            args.directory.rstrip('/'), self.version, self.checksum[:8])
+        self.spec: Json = {}
+
+    def step(self, text: str, call: Callable[[], Any]) -> None:
+        """Do something that changes the cluster or a host."""
+        print(('would do: ' if self.args.dry_run else '') + text, flush=True)
+        if not self.args.dry_run:
+            call()
+
+    def install(self) -> None:
+        self.check_cluster()
+        installed = directory_of(self.spec)
+        if installed and installed != self.directory and not self.args.upgrade:
+            raise Refusal('%s is installed: --upgrade replaces it by %s' % (
+                installed, self.directory))
+        spec = with_mounts(self.spec, self.directory)
+        self.check_python()
+        self.place_files()
+        if installed != self.directory:
+            self.apply(spec, lambda version: version == self.version)
+        self.enable()
+
+    def remove(self) -> None:
+        self.check_cluster()
+        if 'perfguard' in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
+            self.step('give back what perfguard has borrowed (ceph perfguard shutdown)',
+                      self.shut_down)
+            self.step('disable the module', self.disable)
+        if directory_of(self.spec):
+            self.apply(without_mounts(self.spec), lambda version: version is None)
+        for host in self.hosts.online([row['hostname'] for row in self.hosts.rows]):
+            self.step('%s: remove the versions in %s' % (host, self.args.directory),
+                      lambda: self.hosts.run(host, REMOVE, self.args.directory))
+
+    # ---- Checks
+
+    def check_cluster(self) -> None:
+        """Refuse a cluster that is not in order; read the specification of the mgrs."""
+        # Later releases answer in words if there is none.
+        if re.search(r'"in_progress": *true', self.ceph('orch', 'upgrade', 'status', '--format',
+                                                        'json')):
+            raise Refusal('an upgrade of Ceph is in progress: wait for its end')
+        quorum = self.ceph.json('quorum_status')
+        missing = ({mon['name'] for mon in quorum['monmap']['mons']}
+                   - set(quorum['quorum_names']))
+        if missing:
+            raise Refusal('out of quorum: mon.%s' % ', mon.'.join(sorted(missing)))
+        if not self.ceph.json('mgr', 'dump')['standbys']:
+            raise Refusal('there is no standby mgr, and the active one has to restart: "ceph orch '
+                          'apply mgr 2" first')
+        self.read_spec()
+
+    def read_spec(self) -> None:
+        specs = self.ceph.json('orch', 'ls', 'mgr', '--export')
+        if len(specs) != 1:
+            raise Refusal('%d specifications of mgrs, expected one' % len(specs))
+        self.spec = specs[0]
+        if self.spec.get('unmanaged'):
+            raise Refusal('the mgrs are unmanaged: "ceph orch set-managed mgr" first')
+
+    def check_python(self) -> None:
+        """Refuse an image whose Python is too old."""
+        daemons = [row for row in self.ceph.json('orch', 'ps', '--daemon_type', 'mgr')
+                   if row.get('container_id')]
+        for daemon in daemons:
+            text = self.hosts.run(daemon['hostname'], PYTHON, daemon['container_id']).strip()
+            if tuple(int(part) for part in text.split('.')) < OLDEST_PYTHON:
+                raise Refusal('the image of mgr.%s has Python %s; perfguard requires %d.%d' % (
+                    (daemon['daemon_id'], text) + OLDEST_PYTHON))
+
+    # ---- Files
+
+    def place_files(self) -> None:
+        """Every host that may get an mgr needs them: without, its mgr does not start."""
+        missing = [host for host in self.hosts.online(hosts_of(self.spec, self.hosts.rows))
+                   if not self.has(host)]
+        if missing and not self.args.copy:
+            raise Refusal('%s not on %s: --copy copies it there by ssh, or limit the placement of '
+                          'the mgrs' % (self.directory, ', '.join(missing)))
+        if missing:
+            with tempfile.NamedTemporaryFile() as packed:
+                with tarfile.open(packed.name, 'w') as tar:
+                    for name in (*MOUNTED, SUMS):
+                        tar.add(os.path.join(ARCHIVE, name), name, filter=owned_by_root)
+                for host in missing:
+                    self.step('%s: create %s' % (host, self.directory), lambda: self.hosts.run(
+                        host, COPY, self.directory, given=packed.name))
+
+    def has(self, host: str) -> bool:
+        """Whether the host has the files of this version; raises Refusal if they are damaged."""
+        done = self.hosts.attempt(host, CHECK, self.directory, self.checksum)
+        if done.returncode not in (0, 3):
+            raise Refusal('%s: %s: %s; if it is damaged, remove it and repeat' % (
+                host, self.directory, last_line(done.stderr or done.stdout)))
+        return done.returncode == 0
+
+    # ---- Mgrs
+
+    def apply(self, spec: Json, is_right: Callable[[Optional[str]], bool]) -> None:
+        """Apply a specification and wait until all mgrs run with it."""
+        saved = os.path.join(os.getcwd(), 'mgr-spec-%s.json' % time.strftime('%Y%m%d-%H%M%S'))
+        self.step('save the specification of the mgrs in %s' % saved,
+                  lambda: write_json(saved, self.spec))
+        count = len(self.ceph.json('mgr', 'dump')['standbys']) + 1
+        # From standard input: cephadm's shell does not have the files of this host.
+        self.step('apply this specification: %s' % json.dumps(spec), lambda: self.ceph(
+            'orch', 'apply', '-i', '-', given=json.dumps(spec)))
+        self.step('wait until cephadm has redeployed the mgrs, one after the other',
+                  lambda: self.wait_redeployed(count, is_right, saved))
+
+    def wait_redeployed(self, count: int, is_right: Callable[[Optional[str]], bool],
+                        saved: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            done = self.ceph.attempt('mgr', 'dump', '--format', 'json')
+            versions = mgr_versions(json.loads(done.stdout)) if done.returncode == 0 else {}
+            if len(versions) >= count and all(map(is_right, versions.values())):
+                return
+            if time.monotonic() > deadline:
+                raise Refusal(
+                    'not all mgrs were redeployed: perfguard is %s ("ceph orch ps --daemon_type '
+                    'mgr", "ceph log last 50 info cephadm"); "ceph orch apply -i %s" goes back' % (
+                        ', '.join('%s in mgr.%s' % (version or 'missing', name)
+                                  for name, version in sorted(versions.items())), saved))
+            time.sleep(3)
+
+    def enable(self) -> None:
+        if 'perfguard' not in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
+            self.step('enable the module', lambda: self.ceph('mgr', 'module', 'enable',
+                                                             'perfguard'))
+        self.step('show "ceph perfguard status"', self.show_status)
+
+    def show_status(self) -> None:
+        print(self.retried('perfguard', 'status'))
+
+    def shut_down(self) -> None:
+        """Until it reports that disabling is safe; refused if it would abort a campaign."""
+        def is_safe() -> bool:
+            answer = self.ceph('perfguard', 'shutdown',
+                               *(['--yes-i-really-mean-it'] if self.args.force else []))
+            return 'is safe now' in answer
+
+        wait(is_safe, 'perfguard to give back everything; see "ceph perfguard held"')
+
+    def disable(self) -> None:
+        self.ceph('mgr', 'module', 'disable', 'perfguard')
+        # The mgr restarts.
+        wait(lambda: self.ceph.attempt('orch', 'status').returncode == 0, 'the mgr')
+
+    def retried(self, *words: str) -> str:
+        """The answer to a command of a mgr that may be restarting."""
+        def answers() -> bool:
+            done.append(self.ceph.attempt(*words))
+            return done[-1].returncode == 0
+
+        done: List['subprocess.CompletedProcess[str]'] = []
+        wait(answers, '"ceph %s"' % ' '.join(words))
+        return done[-1].stdout.rstrip()
+
+
+def mgr_versions(mgr_map: Json) -> Dict[str, Optional[str]]:
+    """The version of perfguard in each mgr, from the MgrMap; None: it does not have the module."""
+    versions = {}
+    for mgr in ({**mgr_map, 'name': mgr_map['active_name']}, *mgr_map['standbys']):
+        if mgr['name']:
+            module = next((each for each in mgr['available_modules']
+                           if each['name'] == 'perfguard'), None)
+            versions[mgr['name']] = None if module is None else str(
+                module['module_options']['installed_version']['default_value'])
+    return versions
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Refusal('waited %g seconds for %s' % (WAIT_SECONDS, what))
+        time.sleep(2)
+
+
+def owned_by_root(info: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+    if '__pycache__' in info.name:
+        return None
+    info.uid = info.gid = 0
+    info.uname = info.gname = 'root'
+    return info
+
+
+def write_json(path: str, document: Json) -> None:
+    with open(path, 'w') as f:
+        json.dump(document, f, indent=1)
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--copy', action='store_true', help='copy the files to hosts that lack them')
+    p.add_argument('--upgrade', action='store_true', help='replace another version')
+    p.add_argument('--remove', action='store_true', help='remove perfguard')
+    p.add_argument('--force', action='store_true',
+                   help='with --remove: even if this aborts a campaign (ceph perfguard shutdown '
+                   '--yes-i-really-mean-it)')
+    p.add_argument('--dry-run', action='store_true', help='change nothing')
+    p.add_argument('--directory', default='/opt/perfguard',
+                   help='on the hosts (default: %(default)s)')
+    args = p.parse_args(argv)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            ceph = Ceph()
+            check_orchestrator(ceph)
+            installer = Installer(args, ceph, Hosts(ceph, folder))
+            installer.remove() if args.remove else installer.install()
+    except Refusal as refusal:
+        print('install-cephadm: %s' % refusal, file=sys.stderr)
+        return 1
+    except subprocess.TimeoutExpired as late:
+        print('install-cephadm: no end of %s' % late.cmd[0], file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the program that installs perfguard with cephadm makes of a specification of mgrs."""
+import importlib.util
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+import perfguard
+
+SOURCE = Path(perfguard.__file__).parents[4] / 'packaging/install_cephadm.py'
+DIRECTORY = '/opt/perfguard/1.2.3-0123abcd'
+OWN = ['--volume=/opt/perfguard/1.2.3-0123abcd/perfguard:/usr/share/ceph/mgr/perfguard:ro,z',
+       '--volume=/opt/perfguard/1.2.3-0123abcd/dashboard/controllers/perfguard.py:'
+       '/usr/share/ceph/mgr/dashboard/controllers/perfguard.py:ro,z']
+PLAIN = {'service_type': 'mgr', 'service_name': 'mgr', 'placement': {'count': 2}}
+
+
+@pytest.fixture(scope='module')
+def program() -> Any:
+    spec = importlib.util.spec_from_file_location('install_cephadm', SOURCE)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_only_mounts_are_added(program: Any) -> None:
+    assert program.with_mounts(PLAIN, DIRECTORY) == {**PLAIN, 'extra_container_args': OWN}
+    assert 'extra_container_args' not in PLAIN
+
+
+@pytest.mark.parametrize('args', [
+    ['--cpus=2'], ['-v', '/etc/hosts:/etc/hosts:ro'],
+    [{'argument': '--cpus=2', 'split': False}], ['--volume=/data:/usr/share/ceph/mgr/other:ro']])
+def test_arguments_of_the_operator_stay(program: Any, args: List[Any]) -> None:
+    spec = {**PLAIN, 'extra_container_args': args}
+    mounted = program.with_mounts(spec, DIRECTORY)
+    assert mounted['extra_container_args'] == [*args, *OWN]
+    assert program.without_mounts(mounted) == spec
+
+
+def test_removing_leads_back_to_the_specification_before(program: Any) -> None:
+    mounted = program.with_mounts(PLAIN, DIRECTORY)
+    # As later releases export it.
+    exported = {**mounted, 'extra_container_args': [
+        {'argument': text, 'split': True} for text in mounted['extra_container_args']]}
+    assert program.without_mounts(mounted) == program.without_mounts(exported) == PLAIN
+    assert program.directory_of(mounted) == program.directory_of(exported) == DIRECTORY
+    assert program.directory_of(PLAIN) is None
+
+
+def test_another_version_takes_the_place(program: Any) -> None:
+    mounted = program.with_mounts(program.with_mounts(PLAIN, '/opt/perfguard/1.0-ffffffff'),
+                                  DIRECTORY)
+    assert mounted['extra_container_args'] == OWN
+
+
+def test_mounts_by_hand_are_refused(program: Any) -> None:
+    spec = {**PLAIN, 'extra_container_args': [
+        '-v', '/srv/perfguard:/usr/share/ceph/mgr/perfguard:ro']}
+    with pytest.raises(program.Refusal, match='remove them first'):
+        program.with_mounts(spec, DIRECTORY)
+
+
+@pytest.mark.parametrize('placement, names', [
+    ({'count': 2}, ['a1', 'a2', 'b1']), ({}, ['a1', 'a2', 'b1']),
+    ({'label': 'mgr'}, ['a2']), ({'host_pattern': 'a*'}, ['a1', 'a2']),
+    ({'host_pattern': {'pattern': 'b.', 'pattern_type': 'regex'}}, ['b1']),
+    ({'host_pattern': {'pattern': '?1', 'pattern_type': 'fnmatch'}}, ['a1', 'b1']),
+    ({'hosts': ['b1', 'a1:10.0.0.1', 'gone']}, ['a1', 'b1']),
+    ({'hosts': [{'hostname': 'a2', 'network': '', 'name': 'x'}]}, ['a2'])])
+def test_hosts_that_may_get_a_mgr(program: Any, placement: Dict[str, Any],
+                                  names: List[str]) -> None:
+    hosts = [{'hostname': 'a1', 'labels': []}, {'hostname': 'a2', 'labels': ['mgr']},
+             {'hostname': 'b1', 'labels': []},
+             {'hostname': 'c1', 'labels': ['mgr', '_no_schedule']}]
+    assert program.hosts_of({**PLAIN, 'placement': placement}, hosts) == names
+
+
+def test_versions_of_mgrs(program: Any) -> None:
+    module = {'name': 'perfguard', 'module_options': {
+        'installed_version': {'default_value': '1.2.3'}}}
+    mgr_map = {'active_name': 'x', 'available_modules': [module], 'standbys': [
+        {'name': 'y', 'available_modules': [{'name': 'balancer', 'module_options': {}}]}]}
+    assert program.mgr_versions(mgr_map) == {'x': '1.2.3', 'y': None}
+    assert program.mgr_versions({**mgr_map, 'active_name': ''}) == {'y': None}
