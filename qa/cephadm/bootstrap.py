@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Bootstraps the cluster with cephadm."""
+import re
+
 from qa.cluster.errors import ClusterError
 
 from .cache import ADMIN_HOST, DASHBOARD_PASSWORD, HOSTS, IMAGE, TAGS, Cache, address
@@ -54,13 +56,16 @@ def _bootstrap(rig: Rig) -> None:
 
 def add_osd(rig: Rig, host: str, device: str) -> None:
     """Have the orchestrator create an OSD, and wait until it is up."""
-    before = rig.json('osd', 'stat')['num_up_osds']
     # "orch apply osd --all-available-devices" would take devices of the machine itself.
     said = rig.ceph('orch', 'daemon', 'add', 'osd', f'{host}:{device}', 'raw')
     # A failure has status 0.
-    if 'Created osd' not in said:
+    created = re.search(r'Created osd\(s\) (\d+)', said)
+    if not created:
         log = rig.ceph('log', 'last', '20', 'info', 'cephadm')
         raise ClusterError(f'no OSD on {host}: {said}{log}')
     # Its specification would have ceph-volume try the used device again in each round.
     rig.ceph('orch', 'set-unmanaged', 'osd.default')
-    rig.wait(lambda: rig.json('osd', 'stat')['num_up_osds'] > before, _SECONDS, 'the OSD')
+    osd = int(created[1])
+    rig.wait(lambda: any(row['osd'] == osd and row['up']
+                         for row in rig.json('osd', 'dump')['osds']),
+             _SECONDS, f'osd.{osd}')

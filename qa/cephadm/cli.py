@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser('ceph', help='run the command ceph: ceph -- -s')
     verb.add_argument('words', nargs='+')
     verb.set_defaults(run=lambda args: subprocess.run(
-        Rig(args.directory).ceph_argv(*args.words)).returncode)
+        Rig(args.directory).client_argv('ceph', *args.words)).returncode)
     verb = verbs.add_parser('on', help='run a command on a host: on h2 -- podman ps')
     verb.add_argument('host', choices=HOSTS)
     verb.add_argument('words', nargs='+')

@@ -12,6 +12,7 @@ from typing import List
 
 from qa.cluster.daemons import tied_argv
 from qa.cluster.errors import ClusterError
+from qa.cluster.load_control import TOP_DIR
 
 from .cache import IMAGE, SWITCH, TAGS, Cache
 from .registry import start_registry
@@ -32,7 +33,7 @@ def make_images(cache: Cache) -> None:
             tied_argv(['unshare', '--mount', '--pid', '--net', '--fork', '--kill-child',
                        '--mount-proc', sys.executable, '-m', 'qa.cephadm.images',
                        str(cache.path)]),
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=TOP_DIR)
     if done.returncode != 0:
         raise ClusterError(f'the images could not be made, see {log}')
 

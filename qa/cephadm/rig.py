@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, List, Optional
 
 from qa.cluster.daemons import Daemons, tied_argv
 from qa.cluster.errors import ClusterError, WaitTimeout
+from qa.cluster.load_control import TOP_DIR
 from qa.cluster.patience import patient
 
 from .cache import ADMIN_HOST, HOSTS, RECIPE_VERSION, Cache
@@ -84,11 +85,12 @@ class Rig:
             subprocess.Popen(
                 [sys.executable, '-m', 'qa.cephadm.sweeper', str(read_end), self.directory.name],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=(read_end,), start_new_session=True)
+                pass_fds=(read_end,), start_new_session=True, cwd=TOP_DIR)
             self._daemons.spawn(_KEEPER, [
-                'nice', '-n', '10', 'unshare', '--mount', '--pid', '--fork', '--kill-child',
-                '--mount-proc', sys.executable, '-m', 'qa.cephadm.keeper', f'{self.directory}/',
-                str(self.cache.path)], inherit=(write_end,))
+                'env', f'PYTHONPATH={TOP_DIR}', 'unshare', '--mount', '--pid',
+                '--fork', '--kill-child', '--mount-proc', sys.executable, '-m',
+                'qa.cephadm.keeper', f'{self.directory}/', str(self.cache.path)],
+                inherit=(write_end,))
         finally:
             os.close(read_end)
             os.close(write_end)
@@ -155,18 +157,22 @@ class Rig:
         return [*self._inside(), 'sh', '-c', _ON_HOST, 'on',
                 str(self.directory / 'hosts' / host / 'nspawn.pid'), *_ENVIRONMENT, *command]
 
-    def ceph_argv(self, *words: str) -> List[str]:
-        """The command line of the command ceph."""
+    def client_argv(self, *command: str) -> List[str]:
+        """The command line that runs a program of Ceph as the administrator."""
         return [*self._inside(), 'nsenter', '--net=/run/netns/switch', 'chroot',
-                str(self.directory / 'client'), 'env', '-i', *_ENVIRONMENT, 'ceph', *words]
+                str(self.directory / 'client'), 'env', '-i', *_ENVIRONMENT, *command]
 
     def on(self, host: str, *command: str, given: str = '', check: bool = True) -> str:
         """The output of a command on a host. Raises ClusterError if it fails."""
         return self._output(self.host_argv(host, *command), f'{host}: {" ".join(command)}', given,
                             check)
 
+    def client(self, *command: str, given: str = '', check: bool = True) -> str:
+        """The output of a program of Ceph. Raises ClusterError if it fails."""
+        return self._output(self.client_argv(*command), ' '.join(command), given, check)
+
     def ceph(self, *words: str, given: str = '', check: bool = True) -> str:
-        return self._output(self.ceph_argv(*words), f'ceph {" ".join(words)}', given, check)
+        return self.client('ceph', *words, given=given, check=check)
 
     def json(self, *words: str) -> Any:
         """The parsed answer to a command of Ceph."""

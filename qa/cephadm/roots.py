@@ -139,4 +139,8 @@ def install_image(cache: Cache) -> None:
         script='/usr/share/debootstrap/scripts/sid').install(cache.log / 'image.log')
     module = root / 'usr/share/ceph/mgr/cephadm/__init__.py'
     module.write_text(_FORK + module.read_text())
-    shutil.copy(root / 'usr/sbin/cephadm', cache.host_root / 'usr/sbin/cephadm')
+    # A zip archive for another Python than that of the hosts. Offsets in it must not change.
+    program = cache.host_root / 'usr/sbin/cephadm'
+    interpreter, _, archive = (root / 'usr/sbin/cephadm').read_bytes().partition(b'\n')
+    program.write_bytes(b'#!/usr/bin/python3'.ljust(len(interpreter)) + b'\n' + archive)
+    program.chmod(0o755)

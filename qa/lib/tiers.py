@@ -16,6 +16,7 @@ from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
+from qa.cephadm.cache import Cache
 from qa.cluster.daemons import heed_interrupts
 from qa.lib.seed import SEED, VARIABLE
 
@@ -24,7 +25,8 @@ RELEASES = ('pacific', 'reef', 'tentacle')
 #: Timeout of a test with its fixtures, unless it has a timeout marker.
 TIMEOUT_SECONDS = 900
 #: Keys of the report of a worker to the process that distributes the tests.
-LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
+LEFT_OUT, WITHOUT_RIG, BOOTS = (
+    'perfguard_left_out', 'perfguard_without_rig', 'perfguard_boots')
 #: Seconds that the tests of a module, or of a kind of shared cluster, take on one release, where
 #: that is much: the longest begin first. From the durations that check.sh keeps as artefacts.
 LONG = {'join': 500, 'campaign': 310, 'test_release': 140, 'test_campaign_trouble': 250,
@@ -80,6 +82,9 @@ class Tiers:
             if unknown:
                 raise pytest.UsageError(f'--release: no such release: {", ".join(unknown)}')
         self._left_out = 0
+        #: Why tests on clusters of cephadm cannot run, and how many these are.
+        self._no_rig = Cache.default().why_not()
+        self._without_rig = 0
         #: Number of booted clusters.
         self.boots = 0
         #: Failed tests, in their order.
@@ -95,6 +100,7 @@ class Tiers:
                 'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
                 'all), and the one or those of the quick tier (default: the first; (): none)',
                 'shares(kind): the test borrows a cluster that modules share (qa/lib/clusters.py)',
+                'cephadm: the test boots a cluster of cephadm (qa/cephadm), if there is one',
                 'alone: the test judges latency, so that nothing else may run meanwhile'):
             config.addinivalue_line('markers', line)
 
@@ -134,10 +140,13 @@ class Tiers:
             item.add_marker(pytest.mark.xdist_group(group(item)))
         yield
         left_out = [item for item in items if not self._runs(item)]
-        if left_out:
-            self._left_out = len(left_out)
-            items[:] = [item for item in items if self._runs(item)]
-            config.hook.pytest_deselected(items=left_out)
+        without_rig = [item for item in items if item not in left_out and self._no_rig
+                       and item.get_closest_marker('cephadm')]
+        self._left_out, self._without_rig = len(left_out), len(without_rig)
+        deselected = left_out + without_rig
+        if deselected:
+            items[:] = [item for item in items if item not in deselected]
+            config.hook.pytest_deselected(items=deselected)
         # Stable: the tests of a group stay together and in their order.
         items.sort(key=lambda item: (self._rank(item), -LONG.get(family(item), USUAL),
                                      group(item)))
@@ -161,7 +170,8 @@ class Tiers:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output: Optional[Dict[str, object]] = getattr(session.config, 'workeroutput', None)
         if output is not None:
-            output.update({LEFT_OUT: self._left_out, BOOTS: self.boots})
+            output.update({LEFT_OUT: self._left_out, WITHOUT_RIG: self._without_rig,
+                           BOOTS: self.boots})
         elif self._failed_to:
             Path(self._failed_to).write_text(''.join(name + '\n' for name in self._failed))
 
@@ -170,12 +180,17 @@ class Tiers:
         """A worker of xdist has ended. All workers collect the same tests."""
         output: Dict[str, int] = getattr(node, 'workeroutput', {})
         self._left_out = max(self._left_out, output.get(LEFT_OUT, 0))
+        self._without_rig = max(self._without_rig, output.get(WITHOUT_RIG, 0))
         self.boots += output.get(BOOTS, 0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.write_line('%s=%d' % (VARIABLE, SEED))
         if self.boots:
             terminalreporter.write_line('clusters booted: %d' % self.boots)
+        if self._without_rig:
+            terminalreporter.write_line(
+                'NOT RUN: %d on a cluster of cephadm: %s' % (self._without_rig, self._no_rig),
+                yellow=True)
         if self._left_out and self._releases is None:
             terminalreporter.write_line(
                 '%d %s in the nightly tier only (./check.sh nightly)' % (
