@@ -96,7 +96,7 @@ class Advising:
                       self._store_iops())
         self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,
                              (NO_CONFIG,) if inventory.config is None else ())
-        self.checks = report.standby_checks(inventory.standbys, inventory.version)
+        self.checks = report.standby_checks(inventory)
         self._read = None
 
     def carry_out(self, order: AdviseOrder, seen: Observation, view: View, campaign: bool,

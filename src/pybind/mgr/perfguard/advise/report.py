@@ -122,11 +122,11 @@ def _wrapped(label: str, text: str) -> List[str]:
                          break_long_words=False, break_on_hyphens=False)
 
 
-# ---- whether each standby mgr could take over: it needs this version of the module
+# ---- whether each mgr could start this version of the module: a standby, and the active one again
 
 STANDBY_CHECK = 'PERFGUARD_STANDBY_MGR'
-WAY_OUT = ('Install the version of the active mgr on these hosts and restart their mgrs. A '
-           'failover to one of them stops campaigns and the watch.')
+WAY_OUT = ('Install the version of the active mgr on these hosts and restart their mgrs. Campaigns '
+           'and the watch stop once one of them becomes active.')
 
 
 def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
@@ -143,8 +143,18 @@ def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
     return found
 
 
-def standby_checks(standbys: Sequence[StandbyMgr], version: str) -> HealthChecks:
-    """The health check; empty where every standby could take over."""
-    found = standby_problems(standbys, version)
-    return {STANDBY_CHECK: warning('%s cannot take over with perfguard %s' % (
-        plural(len(found), 'standby mgr'), version), [*found, WAY_OUT])} if found else {}
+def active_problems(version: str, installed: str) -> List[str]:
+    """One line if the active mgr could not start the version that it runs again."""
+    if not version or installed == version:
+        return []
+    return ['the active mgr runs version %s, and %s' % (
+        version, 'version %s is installed' % installed if installed else 'its files are missing')]
+
+
+def standby_checks(inventory: Inventory) -> HealthChecks:
+    """The health check; empty where every mgr could run this version from its next start on."""
+    version = inventory.version
+    found = [*active_problems(version, inventory.installed),
+             *standby_problems(inventory.standbys, version)]
+    return {STANDBY_CHECK: warning('%s cannot start perfguard %s' % (
+        plural(len(found), 'mgr'), version), [*found, WAY_OUT])} if found else {}

@@ -5,6 +5,8 @@ They rarely change and cost more to read than the signals of a turn, so they are
 minutes.
 """
 import json
+import os
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,6 +15,7 @@ from .types import ConfigEntry, Json, OsdMap
 
 #: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
+VERSION_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'version.py')
 #: Options whose default in this release is read from the mgr.
 DEFAULTS = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
             'osd_op_queue_cut_off')
@@ -90,8 +93,9 @@ class Inventory:
     #: Feature release of clients -> connections; read only if there are such entries.
     clients: Mapping[str, int] = field(default_factory=dict)
     standbys: Tuple[StandbyMgr, ...] = ()
-    #: Version of the module in the active mgr.
+    #: Version of the module in the active mgr, and of its files now; '': they are missing.
     version: str = ''
+    installed: str = ''
 
 
 def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
@@ -116,7 +120,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
         if primaries else {},
         standbys=standbys(mgr_map, mgr.module_name),
-        version=_module(mgr_map, mgr.module_name).version or '')
+        version=_module(mgr_map, mgr.module_name).version or '', installed=installed_version())
 
 
 def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
@@ -274,3 +278,14 @@ def store_and_drive(metadata: Json) -> str:
     """For example "bluestore on INTEL_SSDSC2KB96"; without the model if it is unknown."""
     store, model = str(metadata.get('osd_objectstore', '')), drive_model(metadata)
     return ' on '.join(filter(None, (store, model)))
+
+
+def installed_version(path: str = VERSION_FILE) -> str:
+    """The version of the files as they are now, which an upgrade replaces before the mgr is
+    restarted; '' if they are missing or damaged."""
+    try:
+        with open(path, encoding='utf-8') as file:
+            found = re.search(r"^VERSION = '([^']*)'", file.read(), re.MULTILINE)
+    except (OSError, ValueError):
+        return ''
+    return found[1] if found else ''

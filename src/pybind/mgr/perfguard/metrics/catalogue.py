@@ -218,8 +218,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'After a downgrade, activate an mgr with the newer version.'),
     HealthCheck(
         'PERFGUARD_STANDBY_MGR',
-        'Standby mgrs do not have perfguard, cannot run it, or have another version. The detail '
-        'names them. After a failover to one of them a campaign stops, and nothing is watched.',
+        'Standby mgrs do not have perfguard, cannot run it, or have another version, or the files '
+        'of the active mgr are missing or of another version. The detail names them. After a '
+        'failover to one of them, or a restart, a campaign stops, and nothing is watched.',
         'Install the version of the active mgr there, and restart these mgrs. The check is '
         'updated every 10 minutes and by ``perfguard advise --refresh``.'))
 

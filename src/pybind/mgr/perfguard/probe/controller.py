@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple, Union
 
+from ..cluster.inventory import installed_version
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import AnyJob, ToolThread
 from ..cluster.types import Document, Json, OsdPlace
@@ -35,8 +36,7 @@ from .run import ProbeRun, RunPlan
 from .settings import (AGAIN_SECONDS, Attempts, StoredSettings, due, health_check, schedule_of,
                        schedule_to_json)
 from .types import BadJob, NAMESPACE, PREFIX
-from .wire import other_version
-from .worker import installed_version
+from .wire import NO_FILES, other_version
 
 log = logging.getLogger(__name__)
 
@@ -285,8 +285,9 @@ class Probing:
     def _read_version(self, now: float) -> None:
         """Look for an upgrade: its workers do not work for the mgr that runs since before."""
         installed, self._version_read = installed_version(), now
-        self.remarks = () if installed in ('', VERSION) else (
-            other_version(VERSION, installed) + '; no probe begins until then',)
+        self.remarks = () if installed == VERSION else (
+            (other_version(VERSION, installed) if installed else NO_FILES)
+            + '; no probe begins until then',)
 
     def _begin(self, given: ProbeDraft, seen: Observation, options: Options) -> Json:
         if self._record is not None:

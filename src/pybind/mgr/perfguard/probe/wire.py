@@ -96,6 +96,10 @@ def request_from_json(data: Json) -> WorkerRequest:
     return request
 
 
+#: Why the mgr cannot use a worker.
+NO_FILES = 'the files of perfguard are missing on the host of the mgr: install them again'
+
+
 def other_version(running: str, installed: str) -> str:
     """Why the mgr, which runs one version, cannot use a worker of another one."""
     return 'the mgr runs perfguard %s, but %s is installed: restart the mgr, or run "ceph mgr ' \

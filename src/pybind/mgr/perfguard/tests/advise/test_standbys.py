@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Standby mgrs that could not take over are named in a health check."""
+from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.advise.report import STANDBY_CHECK, AdviseOrder, standby_checks, standby_problems
+from perfguard.advise.report import (STANDBY_CHECK, AdviseOrder, active_problems, standby_checks,
+                                     standby_problems)
 from perfguard.cluster.inventory import Inventory, StandbyMgr, standbys
 
 from ..fakes.driver import Driver
@@ -33,10 +35,21 @@ def test_what_is_found(given: Dict[str, Any], part: List[str]) -> None:
 
 
 def test_the_health_check() -> None:
-    assert standby_checks((StandbyMgr('y', '1.2'),), '1.2') == {}
-    check = standby_checks((StandbyMgr('z', None), StandbyMgr('y', '1.1')), '1.2')[STANDBY_CHECK]
-    assert check['summary'].startswith('2 standby mgrs ') and check['severity'] == 'warning'
-    assert [line.split()[0] for line in check['detail'][:2]] == ['mgr.y', 'mgr.z']
+    good = Inventory(standbys=(StandbyMgr('y', '1.2'),), version='1.2', installed='1.2')
+    assert standby_checks(good) == {}
+    check = standby_checks(replace(good, installed='', standbys=(
+        StandbyMgr('z', None), StandbyMgr('y', '1.1'))))[STANDBY_CHECK]
+    assert check['summary'].startswith('3 mgrs ') and check['severity'] == 'warning'
+    assert [line.split()[0] for line in check['detail'][:3]] == ['the', 'mgr.y', 'mgr.z']
+
+
+@pytest.mark.parametrize('installed, part', [
+    ('1.2', None), ('', 'its files are missing'), ('1.3', 'version 1.3 is installed')])
+def test_the_files_of_the_active_mgr(installed: str, part: Optional[str]) -> None:
+    found = active_problems('1.2', installed)
+    assert len(found) == (part is not None) and all(part and part in line for line in found)
+    # An mgr that does not report its modules.
+    assert active_problems('', installed) == []
 
 
 def test_the_loop_raises_and_clears_it() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 import pytest
 
+from perfguard.cluster.inventory import installed_version
 from perfguard.cluster.types import ANSWER_SECONDS
 from perfguard.errors import Refused
 from perfguard.probe import controller, plan, tables
@@ -17,7 +18,6 @@ from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
 from perfguard.probe.osd_bench import capacities
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
-from perfguard.probe.worker import installed_version
 from perfguard.store import Store
 from perfguard.version import VERSION
 
@@ -303,6 +303,13 @@ def test_after_an_upgrade_no_probe_begins_before_the_mgr_is_restarted(monkeypatc
     driver.run(int(AGAIN_SECONDS))
     driver.finish()
     assert driver.state(1) == 'done' and not driver.loop.probing.remarks
+
+
+def test_no_probe_begins_while_the_files_are_missing(monkeypatch: Any) -> None:
+    driver = scheduled()
+    monkeypatch.setattr('perfguard.probe.controller.installed_version', lambda: '')
+    with pytest.raises(Refused, match='the files of perfguard are missing'):
+        driver.give(IN_POOL)
 
 
 def test_the_installed_version(tmp_path: Path) -> None:
