@@ -279,7 +279,7 @@ def _fields(kind: Any) -> Tuple[Dict[str, _Form], Dict[str, Any]]:
 
 def _named_row(kind: Any, forms: Dict[str, _Form], defaults: Dict[str, Any]) -> _Form:
     row = _row(list(forms.values()), len(forms) - len(defaults),
-               lambda *parts: _made(functools.partial(kind, *parts)))
+               lambda *parts: _made(functools.partial(kind, **dict(zip(forms, parts)))))
 
     def write(value: Any) -> List[Any]:
         parts = [getattr(value, name) for name in forms]

@@ -173,7 +173,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
             '%s cannot be pinned%s%s' % (
                 pgs(len(lasting)), _in_place(campaign),
                 '; releases wait for "campaign start" or "campaign abort"' if excess else ''),
-            ['PG %s: %s' % item for item in sorted(lasting.items())])
+            ['PG %s: %s' % (pgid, lasting[pgid].reason) for pgid in sorted(lasting)])
     if campaign is not None and campaign.held:
         count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(

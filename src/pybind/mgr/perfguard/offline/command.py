@@ -31,7 +31,7 @@ from ..rebalance.tranches import too_many
 from ..rebalance.types import TINY_WEIGHT, Change
 from ..tables import listed, pgs_are, plural
 from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
-from ..upmap.pins import INCOMPLETE
+from ..upmap.pins import INCOMPLETE, Unpinnable
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
                     held_back, listing, plan_pins, pool_up_of, reasons_json, script, stops)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected
@@ -58,7 +58,7 @@ CAPS: Mapping[str, Tuple[str, str]] = {
 
 
 #: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
-APART = 'the OSDMap is newer and has another acting set: plan again'
+APART = Unpinnable('the OSDMap is newer and has another acting set: plan again')
 #: The limit of PGs per OSD, and its default on Pacific to Tentacle.
 PG_LIMIT, DEFAULT_PG_LIMIT = 'mon_max_pg_per_osd', 250
 #: Maximum length of an unexpected error.
@@ -238,7 +238,7 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, APART)})
     _refuse_many_pins(len(plan.entries), args, maps.osdmap)
     if args.format != 'json':
-        _explain('stays remapped', plan.unpinnable)
+        _explain('stays remapped', _texts(plan.unpinnable))
     return _printed(args, maps, plan.as_json(),
                     Script([CommandBatch(list(commands(maps.osdmap, plan.entries)))]))
 
@@ -375,9 +375,9 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
     staying = {pgid: why for pgid, why in pins.unpinnable.items() if why == INCOMPLETE}
-    _explain('moves at once', {pgid: why for pgid, why in pins.unpinnable.items()
-                               if pgid not in staying})
-    _explain('is remapped', staying)
+    _explain('moves at once', _texts({pgid: why for pgid, why in pins.unpinnable.items()
+                                      if pgid not in staying}))
+    _explain('is remapped', _texts(staying))
     present = maps.crush.weights()
     before = {osd: present[osd] for osd in change.weights}
     say('CRUSH weights before: ' + _some_weights(before))
@@ -475,6 +475,10 @@ def _moved(moves: MovePlan) -> str:
     into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
     return '%s, and the primary of %s; most PGs move to %s' % (
         plural(moves.shards, 'shard'), plural(moves.primaries_moving, 'PG'), into or 'no OSD')
+
+
+def _texts(unpinnable: Mapping[str, Unpinnable]) -> Dict[str, str]:
+    return {pgid: why.reason for pgid, why in unpinnable.items()}
 
 
 def _explain(what: str, reasons: Mapping[str, str]) -> None:

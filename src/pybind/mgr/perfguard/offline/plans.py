@@ -24,13 +24,13 @@ from ..rebalance.types import Holds, PinRecord
 from ..tables import pgs
 from ..upmap.down_osds import PoolUp, Raws
 from ..upmap.partial_pins import plan_partial_pin
-from ..upmap.pins import INCOMPLETE, Pin, Unpinnable, skip_reason, stays
+from ..upmap.pins import INCOMPLETE, Pin, Unpinnable, UnpinnableCode, skip_reason, stays
 from ..upmap.semantics import as_line, entry_commands, out_osds
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
 
 
-DEGRADED = 'the PG is degraded and must recover first'
+DEGRADED = Unpinnable('the PG is degraded and must recover first', UnpinnableCode.DEGRADED)
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class PinPlan:
     #: The complete new entry of each PG whose entry changes; an empty one is a removal.
     entries: Mapping[str, UpmapEntry]
     #: Why PGs stay remapped, also those of which some shards are pinned.
-    unpinnable: Mapping[str, str]
+    unpinnable: Mapping[str, Unpinnable]
 
     def as_json(self) -> Json:
         """The documented JSON: items, pg_upmap, remove, unpinnable."""
-        return {**entries_json(self.entries), 'unpinnable': reasons_json(self.unpinnable)}
+        return {**entries_json(self.entries), 'unpinnable': [
+            why.as_json(pgid) for pgid, why in self.unpinnable.items()]}
 
 
 def entries_json(entries: Mapping[str, UpmapEntry]) -> Json:
@@ -64,23 +65,24 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
     """
     out, absent = out_osds(osdmap.osds), osdmap.absent
     entries: Dict[str, UpmapEntry] = {}
-    unpinnable: Dict[str, str] = {}
+    unpinnable: Dict[str, Unpinnable] = {}
     for pgid, up, acting, state in sorted(pgs, key=by_pgid):
         if up == acting:
             continue
         pool = osdmap.pools.get(pool_of(pgid))
         reason = skip_reason(pool, pgid)
-        if pool is not None and reason is None and not absent and stays(pool, up, acting):
-            reason = INCOMPLETE
-        if pool is None or reason:
-            unpinnable[pgid] = reason or ''
+        if pool is None or reason is not None:
+            unpinnable[pgid] = Unpinnable(reason or '')
+            continue
+        if not absent and stays(pool, up, acting):
+            unpinnable[pgid] = INCOMPLETE
             continue
         pin = plan_partial_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out)
         if isinstance(pin, Pin) and pin.changed:
             entries[pgid] = pin.entry
         left = pin.reason if isinstance(pin, Unpinnable) else pin.left
         if left:
-            unpinnable[pgid] = DEGRADED if 'degraded' in state else left
+            unpinnable[pgid] = DEGRADED if 'degraded' in state else Unpinnable(left)
     return PinPlan(entries, unpinnable)
 
 
@@ -151,9 +153,9 @@ def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
 def _why_not(row: PgSets, pool: Pool) -> str:
     """Why a pin must wait; '': it may be released."""
     if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
-        return DEGRADED
+        return DEGRADED.reason
     if row.up != row.acting:
-        return INCOMPLETE if stays(pool, row.up, row.acting) else 'the PG is moving already'
+        return INCOMPLETE.reason if stays(pool, row.up, row.acting) else 'the PG is moving already'
     return ''
 
 

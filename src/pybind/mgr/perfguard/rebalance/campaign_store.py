@@ -16,10 +16,11 @@ from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Ite
 from ..cluster.types import Json, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
+from ..upmap.pins import Unpinnable
 from .pin_index import PinIndex
 from .progress import Progress, in_minutes
 from .stalls import Stalls
-from .types import Campaign, Pace, Phase, PinRecord, Unpinnable
+from .types import Campaign, Pace, Phase, PinRecord, UnpinnablePgs
 
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
@@ -46,7 +47,7 @@ class CampaignStore:
         self._saved: Optional[Campaign] = None
         self._saved_at = 0.0
         #: The PGs that cannot be pinned, the campaign's phase then, and when they were written.
-        self._unpinnable: Mapping[str, str] = {}
+        self._unpinnable: Mapping[str, Unpinnable] = {}
         self._phase: Optional[Phase] = None
         self._unpinnable_at = 0.0
 
@@ -62,7 +63,7 @@ class CampaignStore:
             return None, []
         try:
             campaign = decode(Campaign, document)
-            self._unpinnable = decode(Unpinnable, self._store.get(UNPINNABLE) or ())
+            self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
             self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
         except Malformed as error:
             self._store.refuse(CAMPAIGN)
@@ -109,7 +110,7 @@ class CampaignStore:
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
         if campaign.unpinnable:
-            self._store.put(UNPINNABLE, encode(campaign.unpinnable, Unpinnable))
+            self._store.put(UNPINNABLE, encode(campaign.unpinnable, UnpinnablePgs))
         else:
             self._store.remove(UNPINNABLE)
         self._unpinnable, self._phase = campaign.unpinnable, campaign.phase

@@ -12,6 +12,7 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..upmap.pins import Unpinnable
 from . import report
 from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders
@@ -191,7 +192,7 @@ class Campaigns:
     def _emptied(self) -> OsdSet:
         return self.current.emptied if self.current is not None and self.current.held else ()
 
-    def _incomplete(self) -> Mapping[str, str]:
+    def _incomplete(self) -> Mapping[str, Unpinnable]:
         """Campaign.incomplete of an aborted campaign, which has kept it up to date."""
         return self.current.incomplete if self.current is not None and self.current.held else {}
 

@@ -78,7 +78,7 @@ def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
     """The PG stays remapped where it is."""
     released = draft.campaign.released + bool(flight.pin or flight.targets)
     draft = draft.forget_pins([pgid] if flight.pin is not None else ())
-    return draft.event('release', 'PG %s has stopped moving' % pgid, INCOMPLETE).set(
+    return draft.event('release', 'PG %s has stopped moving' % pgid, INCOMPLETE.reason).set(
         released=released, unpinnable={**draft.campaign.unpinnable, pgid: INCOMPLETE})
 
 

@@ -29,7 +29,7 @@ class Join:
     """The pins that a change requires, planned on the future mapping."""
     pins: Mapping[str, PinRecord]
     #: PG -> why it will be remapped by the change.
-    unpinnable: Mapping[str, str]
+    unpinnable: Mapping[str, Unpinnable]
     #: The move of the release of each pin.
     moves: Mapping[str, Move]
     #: Pinned PG -> the entry with which it stays where it is without a pin.
@@ -108,7 +108,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
     out = out_osds(osdmap.osds)
     pins: Dict[str, PinRecord] = {}
     removed: Dict[str, UpmapEntry] = {}
-    unpinnable: Dict[str, str] = {}
+    unpinnable: Dict[str, Unpinnable] = {}
     moves: Dict[str, Move] = {}
     for pgid, pg in future.pgs.items():
         pool = osdmap.pools.get(pool_of(pgid))
@@ -120,7 +120,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         goal = without(kept, drained)
         entry = _entry(pool, pgid, pg, kept, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
-            unpinnable[pgid] = entry.reason
+            unpinnable[pgid] = entry
             continue
         if entry == goal:
             if pgid in bases and osdmap.entry(pgid) != entry:
@@ -146,7 +146,7 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
     if reason is not None:
         return Unpinnable(reason)
     if stays(pool, apply_entry(pg.raw, kept, out), pg.acting):
-        return Unpinnable(INCOMPLETE)
+        return INCOMPLETE
     # From the raw set itself: the pairs of `kept` need not be undone.
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
                       existing=kept.items, out=out)

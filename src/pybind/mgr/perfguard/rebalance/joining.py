@@ -192,7 +192,7 @@ def _staying(draft: Draft, change: Change, outlook: Outlook) -> Optional[_Stayin
         return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
     planned = _planned(draft, change, outlook)
     awaited = undersized(planned, outlook)
-    lost = {pgid: _why_it_stays(draft, pgid, change, why)
+    lost = {pgid: _why_it_stays(draft, pgid, change, why.reason)
             for pgid, why in planned.unpinnable.items()
             if why != INCOMPLETE and pgid not in awaited}
     lost.update((pgid, 'CRUSH would find too few OSDs') for pgid in (

@@ -10,7 +10,8 @@ from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.partial_pins import plan_partial_pin
-from ..upmap.pins import INCOMPLETE, Unpinnable, lawful, skip_reason, without
+from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, skip_reason,
+                          without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .draft import Draft
@@ -18,23 +19,19 @@ from .holds import NOREBALANCE, gives_way
 from .tranches import pin_limit, too_many
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 
-#: Each OSD of the acting set has a degraded PG, which may be this one, and not all of its shards
-#: can be pinned. The pin is retried in every turn, and norebalance stays set until it succeeds.
-DEGRADED = 'degraded, or on OSDs with degraded PGs, which must recover first'
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 SEND_TIMES = 2
 #: If more PGs than this cannot be pinned, they are not replanned for each new OSDMap.
 PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
 STUCK_SECONDS = 30.0
-DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 
 class PgPlan(NamedTuple):
     """How to keep one PG where its data is; without a reason and an action it stays there."""
     pgid: str
     #: Why it cannot be pinned.
-    reason: str = ''
+    reason: Optional[Unpinnable] = None
     action: Optional[SetEntry] = None
     #: The record to note with the action.
     pin: Optional[PinRecord] = None
@@ -106,7 +103,7 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     """The mon returns 0 for an upmap that its own clean-up then removes."""
     campaign = draft.campaign
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
-        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
+        .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
     if pgid in draft.seen.evacuation:
         return draft.set(let_go=campaign.let_go | {pgid})
     return draft.set(unpinnable={**campaign.unpinnable, pgid: DROPPED_BY_MON})
@@ -209,7 +206,7 @@ def pin_remapped(draft: Draft) -> Draft:
     campaign = draft.campaign
     room, other_crush = _pinning_room(draft), draft.seen.crush_version != campaign.refused_crush
     allowed = _pins_allowed(draft)
-    unpinnable: Dict[str, str] = {}
+    unpinnable: Dict[str, Unpinnable] = {}
     let_go = frozenset() if other_crush else campaign.let_go & draft.seen.evacuation.keys()
     plans: List[PgPlan] = []
     later = 0
@@ -309,6 +306,7 @@ def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
     OSDs may return and complete a set; what the mons have refused, they refuse again as long as
     CRUSH is the same.
     """
+    # The pin of a degraded PG is retried in every turn; norebalance stays set until it succeeds.
     reason = draft.campaign.unpinnable.get(pgid, DEGRADED)
     if reason == DEGRADED or other_crush:
         return False
@@ -328,7 +326,7 @@ def waiting(campaign: Campaign) -> int:
     return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
 
 
-def lastingly_unpinnable(campaign: Campaign) -> Dict[str, str]:
+def lastingly_unpinnable(campaign: Campaign) -> Dict[str, Unpinnable]:
     """PGs that cannot be pinned, with the reasons, without those that wait for recovery."""
     return {pgid: why for pgid, why in campaign.unpinnable.items() if why != DEGRADED}
 
@@ -432,16 +430,16 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     if pool is None or place is None or place.up == place.acting:
         return PgPlan(pgid)
     reason = skip_reason(pool, pgid)
-    if reason is None and draft.stays(pgid, pool, place):
-        reason = INCOMPLETE
     if reason is not None:
-        return PgPlan(pgid, reason)
+        return PgPlan(pgid, Unpinnable(reason))
+    if draft.stays(pgid, pool, place):
+        return PgPlan(pgid, INCOMPLETE)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
                               draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
     if isinstance(result, Unpinnable):
         degraded = may_be_degraded(place.acting, draft.seen.degraded_osds)
-        return PgPlan(pgid, DEGRADED if degraded else result.reason)
+        return PgPlan(pgid, DEGRADED if degraded else result)
     if not result.changed:
         return PgPlan(pgid)
     old = draft.pin_of(pgid)
@@ -490,11 +488,11 @@ def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]
     return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
 
 
-def _note_unpinnable(draft: Draft, unpinnable: Dict[str, str]) -> Draft:
+def _note_unpinnable(draft: Draft, unpinnable: Dict[str, Unpinnable]) -> Draft:
     fresh = {pgid: why for pgid, why in unpinnable.items()
              if pgid not in draft.campaign.unpinnable}
-    for pgid, why in sorted(fresh.items())[:10]:
-        draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why)
+    for pgid, why in sorted(fresh.items(), key=lambda row: row[0])[:10]:
+        draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why.reason)
     if len(fresh) > 10:
         draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
-    return draft if unpinnable == draft.campaign.unpinnable else draft.set(unpinnable=unpinnable)
+    return draft.set(unpinnable=unpinnable)  # also if only details differ

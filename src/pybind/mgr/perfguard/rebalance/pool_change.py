@@ -53,7 +53,7 @@ class FirstMoves:
     """PGs to move before the rule is changed."""
     pins: Mapping[str, PinRecord]
     #: PG -> why the present rule does not allow its new place.
-    unpinnable: Mapping[str, str]
+    unpinnable: Mapping[str, Unpinnable]
     moves: Mapping[str, Move]
 
 
@@ -180,14 +180,14 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
     out = out_osds(osdmap.osds)
     found: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
-    unpinnable: Dict[str, str] = {}
+    unpinnable: Dict[str, Unpinnable] = {}
     for pgid, pg in future.pgs.items():
         present = osdmap.entry(pgid)
         if keeps(pg, UpmapEntry(), present, out) or pgid in osdmap.pg_temp:
             continue
         goal = plan_pin(pool, pg.acting, pg.raw, present, osdmap.osds, crush, exact=True, out=out)
         if isinstance(goal, Unpinnable):
-            unpinnable[pgid] = goal.reason
+            unpinnable[pgid] = goal
             continue
         pin = pins.get(pgid, PinRecord(present, present))
         found[pgid] = replace(pin, entry=present, goal=goal.entry)
@@ -250,17 +250,17 @@ def move_first(draft: Draft, change: Change, future: Future, moves: FirstMoves) 
             'the current rule allows their new places')
 
 
-def too_early(draft: Draft, change: Change, unpinnable: Mapping[str, str]) -> str:
+def too_early(draft: Draft, change: Change, unpinnable: Mapping[str, Unpinnable]) -> str:
     """Why the pool must not be changed; '' if it may."""
     if change.pool is None:
         return ''
     pool = draft.seen.osdmap.pools[change.pool]
     if len(unpinnable) <= MOST_REMAPPED * pool.pg_num:
         return ''
-    pgid, reason = min(unpinnable.items())
+    pgid = min(unpinnable)
     return '%s of pool %s would be remapped by the new %s, such as PG %s: %s' % (
         pgs(len(unpinnable)), pool.name, 'pgp_num' if change.rule is None else 'CRUSH rule',
-        pgid, reason)
+        pgid, unpinnable[pgid].reason)
 
 
 def upmaps_to_remove(draft: Draft, future: Future) -> Dict[str, PinRecord]:

@@ -360,12 +360,12 @@ class Prepared:
         number, pins = len(moving), len(self.planned.pins)
         most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
         if number > most and not order.force:
-            pgid, reason = min(moving.items())
+            pgid = min(moving)
             raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
                           '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they peer '
                           'when CRUSH changes, and stay in place until "campaign start")' % (
                               pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
-                              pgid, reason))
+                              pgid, moving[pgid].reason))
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         preview = plan(self.planned.moves.values(), 1, 1, None)
@@ -388,8 +388,8 @@ class Prepared:
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
-            'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
-                           sorted(self.planned.unpinnable.items())[:NAMED]],
+            'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
+                           for pgid in sorted(self.planned.unpinnable)[:NAMED]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
 
 

@@ -11,6 +11,7 @@ from ..holds import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
+from ..upmap.pins import Unpinnable
 from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
@@ -50,7 +51,7 @@ class CampaignStatus:
     released: int = 0
     kept: int = 0
     #: PG -> why it cannot be pinned.
-    unpinnable: Mapping[str, str] = field(default_factory=dict)
+    unpinnable: Mapping[str, Unpinnable] = field(default_factory=dict)
     bytes_total: int = 0
     bytes_done: int = 0
     #: Until the last PG has arrived; None: not known.
@@ -84,7 +85,7 @@ class ReleasePlan:
     #: Remapped PGs that are neither pinned nor released by the campaign.
     remapped: int = 0
     #: PG -> why it cannot be pinned.
-    unpinnable: Mapping[str, str] = field(default_factory=dict)
+    unpinnable: Mapping[str, Unpinnable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,8 @@ def status_json(shown: CampaignStatus) -> Json:
         'tranches': shown.tranches}
 
 
-def _unpinnable_json(unpinnable: Mapping[str, str]) -> List[Json]:
-    return [{'pgid': pgid, 'reason': reason} for pgid, reason in sorted(unpinnable.items())]
+def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
+    return [unpinnable[pgid].as_json(pgid) for pgid in sorted(unpinnable)]
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:

@@ -10,7 +10,7 @@ from ..codec import BY_PG
 from ..errors import Code
 from ..holds import Held
 from ..observation import OSD_OPTION
-from ..upmap.pins import INCOMPLETE
+from ..upmap.pins import INCOMPLETE, Unpinnable
 from .copying import Copying
 from .latency import SlowReads
 from .progress import Limits, Progress
@@ -298,8 +298,8 @@ class Sent:
     times: int = 1
 
 
-#: PG -> why it cannot be pinned.
-Unpinnable = Annotated[Mapping[str, str], BY_PG]
+#: By PG.
+UnpinnablePgs = Annotated[Mapping[str, Unpinnable], BY_PG]
 
 
 #: Keys of borrowed settings, or what they begin with.
@@ -411,7 +411,7 @@ class Campaign:
     ended: Optional[float] = None
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
-    unpinnable: Unpinnable = field(default_factory=dict)
+    unpinnable: UnpinnablePgs = field(default_factory=dict)
     #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
     #: recovered since; how many more there were.
     undersized_pgs: Tuple[str, ...] = ()
@@ -480,7 +480,7 @@ class Campaign:
         return self.phase not in ENDED
 
     @property
-    def incomplete(self) -> Mapping[str, str]:
+    def incomplete(self) -> Mapping[str, Unpinnable]:
         """The unpinnable PGs that have nowhere to move. While an OSD is down this cannot be found
         out again: it may be the OSD that their up sets lack."""
         return {pgid: why for pgid, why in self.unpinnable.items() if why == INCOMPLETE}

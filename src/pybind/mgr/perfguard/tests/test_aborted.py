@@ -10,7 +10,7 @@ from perfguard.advise.report import AdviseOrder
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.types import Reply
 from perfguard.errors import Refused
-from perfguard.rebalance import pinning
+from perfguard.upmap.pins import DEGRADED
 from perfguard.rebalance.types import Flight
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
@@ -215,7 +215,7 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     driver.run(10)
     assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
     waiting = sum(1 for why in driver.loop.rebalance.campaign.unpinnable.values()  # type: ignore
-                  if why == pinning.DEGRADED)
+                  if why == DEGRADED)
     assert waiting and '%d of them must recover first' % waiting in driver.status['reasons'][0]
     detail = driver.cluster.checks[HELD]['detail']
     assert waiting > 1 and '%s of these must recover before they can be pinned' % pgs(

@@ -6,6 +6,7 @@ from typing import List, Optional, Tuple
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord
+from perfguard.upmap.pins import Unpinnable
 
 from .fakes.driver import Driver
 
@@ -21,7 +22,7 @@ def flight(number: int) -> Flight:
 
 
 def large() -> Campaign:
-    reasons = ['osd.%d is out' % osd for osd in range(20)]
+    reasons = [Unpinnable('osd.%d is out' % osd) for osd in range(20)]
     return Campaign(1, Phase.RELEASING, 1.7e9, prepared=True, total=20000, in_flight={
         '1.%x' % number: flight(number) for number in range(FLIGHTS)}, unpinnable={
             '1.%x' % number: reasons[number % 20] for number in range(5000, 5000 + UNPINNABLE)})
@@ -94,7 +95,7 @@ def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
     writes, campaign = Writes(), large()
     writes.save(campaign)
     aborted = replace(campaign, phase=Phase.ABORTED, held=True, in_flight={},
-                      unpinnable={'1.1388': 'osd.0 is out'})
+                      unpinnable={'1.1388': Unpinnable('osd.0 is out')})
     assert len(writes.save(aborted)) == 2
     writes.driver.restart()
     assert writes.driver.loop.rebalance.campaign == aborted

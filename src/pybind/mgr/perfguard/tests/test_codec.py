@@ -23,7 +23,8 @@ from perfguard.rebalance.replacing import Replacement
 from perfguard.rebalance.requests import VERBS, Request
 from perfguard.rebalance.stalls import IntervalChange, Stalls
 from perfguard.rebalance.types import (Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase,
-                                       PinRecord, Sent, Unpinnable)
+                                       PinRecord, Sent, UnpinnablePgs)
+from perfguard.upmap.pins import DEGRADED, Unpinnable
 
 
 class Color(enum.Enum):
@@ -133,13 +134,13 @@ def test_pins(pins: Dict[str, PinRecord]) -> None:
 
 
 @given(st.dictionaries(PGIDS, FLIGHTS, max_size=3), st.dictionaries(PGIDS, NUMBERS, max_size=9),
-       st.dictionaries(PGIDS, st.sampled_from(['why', 'osd.0 is out']), max_size=9))
+       st.dictionaries(PGIDS, st.sampled_from([Unpinnable('osd.0 is out'), DEGRADED]), max_size=9))
 def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
-                   unpinnable: Dict[str, str]) -> None:
+                   unpinnable: Dict[str, Unpinnable]) -> None:
     campaign = replace(CAMPAIGN, in_flight=flights, unpinnable=unpinnable, pinning={
         pgid: Sent(since) for pgid, since in sent.items()})
     assert again(Campaign, campaign) == campaign
-    assert again(Unpinnable, unpinnable) == unpinnable
+    assert again(UnpinnablePgs, unpinnable) == unpinnable
 
 
 @pytest.mark.parametrize('hint, value', [

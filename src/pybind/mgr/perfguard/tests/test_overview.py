@@ -9,6 +9,7 @@ from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePlan
 from perfguard.rebalance.requests import Request
 from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, foreseen, osds_json,
                               overview, rebalance_json, status_json)
+from perfguard.upmap.pins import Unpinnable
 
 from .fakes.driver import Driver
 from .metrics.test_page import OSD
@@ -55,7 +56,7 @@ def test_only_what_is_new_and_not_too_much() -> None:
     many = replace(PROBED, records=tuple(record(run, 2000) for run in range(1, 60)), running=None)
     assert [row['id'] for row in found(Published(), probed=many)['probe']['probes']] == [
         1, *range(60 - MOST_PROBES, 60)]
-    pgs = {'1.%02x' % number: 'why' for number in range(99)}
+    pgs = {'1.%02x' % number: Unpinnable('why') for number in range(99)}
     told = found(Published(turned=1.0, rebalanced=Rebalanced(
         status=CampaignStatus(unpinnable=pgs))))['rebalance']
     assert [row['pgid'] for row in told['unpinnable']] == sorted(pgs)[:MOST_PGS]

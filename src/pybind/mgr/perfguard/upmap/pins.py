@@ -4,17 +4,14 @@
 A pin is always the complete new entry of its PG: existing pairs are merged through the raw CRUSH
 set, which is their common basis with the pin.
 """
-from dataclasses import dataclass
-from typing import (Collection, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence,
-                    Tuple, Union)
+import enum
+from dataclasses import dataclass, field
+from typing import (ClassVar, Collection, Container, Dict, FrozenSet, List, Mapping, Optional,
+                    Sequence, Tuple, Union)
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import NO_ENTRY, NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
+from ..cluster.types import NO_ENTRY, NO_OSD, Items, Json, Osd, OsdSet, Pair, Pool, UpmapEntry
 from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
-
-
-#: Why a PG that stays in place cannot be pinned; see `stays`.
-INCOMPLETE = 'CRUSH finds too few OSDs for it, so it stays where it is'
 
 
 @dataclass(frozen=True)
@@ -27,9 +24,42 @@ class Pin:
     left: str = ''
 
 
+class UnpinnableCode(str, enum.Enum):
+    #: Its acting set is no set that the mons would keep; the detail says why.
+    PLACEMENT = 'PLACEMENT'
+    #: It stays in place; see `stays`.
+    INCOMPLETE = 'INCOMPLETE'
+    #: Each OSD of the acting set has a degraded PG, which may be this one, and not all of its
+    #: shards can be pinned.
+    DEGRADED = 'DEGRADED'
+    DROPPED_BY_MON = 'DROPPED_BY_MON'
+
+
+_TEXTS = {
+    UnpinnableCode.PLACEMENT: 'the mons would not keep an upmap to where it is',
+    UnpinnableCode.INCOMPLETE: 'CRUSH finds too few OSDs for it, so it stays where it is',
+    UnpinnableCode.DEGRADED: 'degraded, or on OSDs with degraded PGs, which must recover first',
+    UnpinnableCode.DROPPED_BY_MON: 'the mon accepted the upmap but did not keep it'}
+
+
 @dataclass(frozen=True)
 class Unpinnable:
-    reason: str
+    """Why a PG cannot be pinned. Decisions depend on the code alone, which is stored; the detail
+    is for operators, and only known to this process."""
+    json_row: ClassVar[bool] = True
+    detail: str = field(default='', compare=False)
+    code: UnpinnableCode = UnpinnableCode.PLACEMENT
+
+    @property
+    def reason(self) -> str:
+        return self.detail or _TEXTS[self.code]
+
+    def as_json(self, pgid: str) -> Json:
+        return {'pgid': pgid, 'reason': self.reason, 'code': self.code.value}
+
+
+INCOMPLETE, DEGRADED, DROPPED_BY_MON = (Unpinnable(code=code) for code in (
+    UnpinnableCode.INCOMPLETE, UnpinnableCode.DEGRADED, UnpinnableCode.DROPPED_BY_MON))
 
 
 def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,

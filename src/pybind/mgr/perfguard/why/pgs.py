@@ -227,7 +227,7 @@ def _unpinned(case: PgCase) -> List[Cause]:
                       % osds_text(case.leaves), {'osds': list(case.leaves)})]
     why = None if campaign is None else campaign.unpinnable.get(case.pgid)
     if campaign is not None and why:
-        return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why,
+        return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why.reason,
                       {'campaign': campaign.id})]
     if campaign is not None and campaign.active:
         return [Cause(Code.UNPINNED, 'it is remapped and still to be pinned',

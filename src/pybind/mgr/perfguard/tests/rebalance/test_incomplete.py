@@ -3,15 +3,16 @@
 import errno
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import NO_ENTRY, NO_OSD, OsdSet, pool_of
-from perfguard.errors import Refused
+from perfguard.errors import Reason, Refused
+from perfguard.events import Event
 from perfguard.rebalance import pinning
 from perfguard.rebalance.replacing import DRAINS, REPLACE
-from perfguard.upmap.pins import INCOMPLETE
+from perfguard.upmap.pins import INCOMPLETE, Unpinnable
 
 from ..fakes.cluster import FakeCluster, FakePg
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -72,7 +73,7 @@ def stuck(driver: Driver) -> List[str]:
     return sorted(pgid for pgid, why in unpinnable(driver).items() if why == INCOMPLETE)
 
 
-def unpinnable(driver: Driver) -> Mapping[str, str]:
+def unpinnable(driver: Driver) -> Mapping[str, Unpinnable]:
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
     return campaign.unpinnable
@@ -134,7 +135,7 @@ def test_they_do_not_count_as_too_many_to_release() -> None:
     assert len(still) > 2
     check = driver.cluster.checks['PERFGUARD_UNPINNABLE']
     assert 'staying in place: %d' % len(still) in check['summary']
-    assert any(INCOMPLETE in line for line in check['detail'])
+    assert any(INCOMPLETE.reason in line for line in check['detail'])
 
 
 @pytest.mark.parametrize('failover', [False, True])
@@ -421,7 +422,7 @@ def test_a_drain_with_which_crush_gives_up_on_pgs_is_refused(pool: int) -> None:
     pgid = given_up(driver, pool)
     shown = driver.order('drain', 'osd.0', dry_run=True)
     assert shown['incomplete_pgs'] == 1 and pgid in ' '.join(shown['warnings'])
-    assert {'pgid': pgid, 'reason': INCOMPLETE} in shown['unpinnable']
+    assert INCOMPLETE.as_json(pgid) in shown['unpinnable']
     with pytest.raises(Refused, match='too few OSDs for 1 PG, such as PG %s:' % pgid) as refused:
         driver.order('drain', 'osd.0')
     assert refused.value.errno == errno.EPERM and '--force' in str(refused.value)
@@ -499,3 +500,58 @@ def test_a_new_device_is_filled_once_although_crush_gives_up_on_a_pg_of_it() -> 
     driver.run(200)
     assert driver.status['id'] == 2 and driver.phase == 'DONE'
     assert driver.order(DRAINS, dry_run=True)['drains'] == []
+
+
+def gaps_of_crush(driver: Driver) -> None:
+    cluster: Any = driver.cluster
+    cluster.gaps = {'2.1': [0, 1], '1.1': [0], '1.2': [2]}
+    cluster.add_osds(3, 1.0)
+
+
+def lost_osd(driver: Driver) -> None:
+    cluster: Any = driver.cluster
+    cluster.take_down(5)
+    cluster.add_osds(3, 1.0)
+    driver.run(5)
+    cluster.revive(5)
+
+
+def refusing_mons(driver: Driver) -> None:
+    cluster: Any = driver.cluster
+    cluster.refuse = {'osd pg-upmap': 'EINVAL'}
+    cluster.swapped = ['2.1', '2.2']
+    cluster.add_osds(3, 1.0)
+
+
+@pytest.mark.parametrize('trouble', [gaps_of_crush, lost_osd, refusing_mons])
+def test_no_decision_depends_on_a_text(trouble: Callable[[Driver], None],
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    def played() -> Tuple[List[Any], Set[str]]:
+        driver = Driver(IncompleteCluster(), replace(OPTIONS, max_unpinnable_ratio=0.5))
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        trouble(driver)
+        driver.run_until(lambda: bool(driver.cluster.remapped()))
+        driver.ask('pin')
+        driver.run_to('PINNED')
+        found = {why.code.value for why in unpinnable(driver).values()}
+        driver.restart()
+        driver.turn()
+        driver.ask('start')
+        driver.run_to('DONE', turns=600)
+        return driver.cluster.sent, found
+
+    with_texts = played()
+    monkeypatch.setattr(Reason, '__init__', blanked(Reason.__init__, 'text'))
+    monkeypatch.setattr(Event, '__init__', blanked(Event.__init__, 'what', 'why'))
+    monkeypatch.setattr(Unpinnable, 'reason', property(lambda why: '?'))
+    assert played() == with_texts
+    assert with_texts[1] or trouble is lost_osd
+
+
+def blanked(init: Any, *parts: str) -> Any:
+    def blank(made: Any, *args: Any, **kwargs: Any) -> None:
+        init(made, *args, **kwargs)
+        for part in parts:
+            object.__setattr__(made, part, '?')
+    return blank

@@ -8,10 +8,9 @@ import pytest
 
 from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
-from perfguard.rebalance import pinning
 from perfguard.rebalance.requests import Request, VERBS, apply, check
 from perfguard.rebalance.types import Campaign, Phase
-from perfguard.upmap.pins import INCOMPLETE
+from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.
 TABLE = {
@@ -146,10 +145,10 @@ def test_abort_twice_keeps_its_clock() -> None:
 
 
 def test_pin_again_gives_another_chance() -> None:
-    subject = campaign(Phase.PINNED, unpinnable={'1.0': 'why'})
+    subject = campaign(Phase.PINNED, unpinnable={'1.0': Unpinnable('why')})
     assert apply(subject, Request('pin'), 9.0).unpinnable == {}
-    assert apply(subject, Request('start'), 9.0).unpinnable == {'1.0': 'why'}
-    assert subject.unpinnable == {'1.0': 'why'}
+    assert apply(subject, Request('start'), 9.0).unpinnable == {'1.0': Unpinnable('why')}
+    assert subject.unpinnable == {'1.0': Unpinnable('why')}
 
 
 @pytest.mark.parametrize('raw', [None, 3, 'pin', [], {}, {'verb': 'dance'},
@@ -162,6 +161,7 @@ def test_foreign_json_is_refused(raw: Any) -> None:
 def test_start_accepts_only_what_it_asks_about() -> None:
     """PGs that have nowhere to move, or wait for recovery, do not raise the limit."""
     unpinnable = {**{'1.%x' % seed: INCOMPLETE for seed in range(300)},
-                  **{'2.%x' % seed: pinning.DEGRADED for seed in range(300)}, '3.0': 'why'}
+                  **{'2.%x' % seed: DEGRADED_PG for seed in range(300)},
+                  '3.0': Unpinnable('why')}
     subject = replace(campaign(Phase.PINNED), unpinnable=unpinnable)
     assert apply(subject, Request('start'), 9.0).accepted_unpinnable == 1

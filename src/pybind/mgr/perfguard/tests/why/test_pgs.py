@@ -10,6 +10,7 @@ from perfguard.errors import Code, Reason
 from perfguard.why.causes import Gate
 from perfguard.rebalance.moves import Move, Obstacle
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
+from perfguard.upmap.pins import Unpinnable
 from perfguard.why.answers import PgAnswers, Queue, Reservations
 from perfguard.why.pgs import PgCase, causes
 
@@ -99,7 +100,7 @@ CASES = [
     (REMAPPED, Code.REMAPPED),
     (replace(REMAPPED, campaign=campaign(Phase.PINNING)), Code.UNPINNED),
     (replace(REMAPPED, campaign=campaign(Phase.PINNING), leaves=(2,)), Code.EVACUATING),
-    (replace(REMAPPED, campaign=campaign(Phase.PINNED, unpinnable={PGID: 'no'})),
+    (replace(REMAPPED, campaign=campaign(Phase.PINNED, unpinnable={PGID: Unpinnable('no')})),
      Code.UNPINNABLE),
     # Regardless of its origin.
     (replace(IDLE, answers=PgAnswers(frozenset({'peering'}))), Code.PEERING),
