@@ -40,7 +40,8 @@ class Route(NamedTuple):
     method: str
     #: Below /api/perfguard; {names} are fields.
     path: str
-    #: Method of the Module of perfguard; each has one route.
+    #: Method of the Module of perfguard. Each has one route, except campaign_watch: a client that
+    #: follows a campaign asks for its status again.
     handler: str
     about: str
     permission: str
@@ -204,8 +205,6 @@ ROUTES: Tuple[Route, ...] = (
           Field('rung', INTEGER, 'ID of the mitigation', required=True)),
 
     _get('/campaign', 'campaign_status', 'Show the active campaign, or the last one'),
-    _get('/campaign/watch', 'campaign_watch', 'Show the active campaign until it has ended',
-         Field('until', STRING, 'Phase that ends the watch')),
     _post('/campaign/prepare', 'campaign_prepare',
           'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
     _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _FORCE),
