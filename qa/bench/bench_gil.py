@@ -144,7 +144,7 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     'probe compare': {'before': 1, 'after': 2}, 'probe schedule add': {'schedule': 'x'},
     'probe schedule rm': {'schedule': 'x'},
     **{'probe ' + verb: {'run': 1} for verb in (
-        'show', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm')}}
+        'show', 'cancel', 'rm', 'baseline set', 'baseline rm')}}
 #: Commands that end or change what the others are measured with come last.
 LAST = ('campaign pause', 'campaign resume', 'campaign abort', 'campaign finish', 'shutdown')
 

@@ -136,7 +136,7 @@ def test_a_clean_up_that_cannot_succeed_is_abandoned(probes: Probes) -> None:
         for pid in workers(cluster):
             os.kill(pid, signal.SIGKILL)
         cluster.wait(lambda: probes.state(run) == 'cleaning', 60, 'the clean-up')
-        answer = probes.guard.get('probe abandon', run=run)
+        answer = probes.guard.get('probe cancel', run=run, force=True)
     finally:
         cluster.cont('osd.1')
     print(answer['message'])

@@ -86,14 +86,9 @@ class ProbeCommands(Handlers):
         return self.loop.probed().details(run)
 
     @writes('perfguard probe cancel', probe_tables.message)
-    def probe_cancel(self, run: int) -> Json:
-        """Stop the active probe"""
-        return self.loop.ask(RunId('probe cancel', run))
-
-    @writes('perfguard probe abandon', probe_tables.message)
-    def probe_abandon(self, run: int) -> Json:
-        """Give up the clean-up of a probe, so that others can run; lists what remains and where"""
-        return self.loop.ask(RunId('probe abandon', run))
+    def probe_cancel(self, run: int, force: bool = False) -> Json:
+        """Stop the active probe; with --force, give up its clean-up and list what remains"""
+        return self.loop.ask(RunId('probe cancel --force' if force else 'probe cancel', run))
 
     @writes('perfguard probe rm', probe_tables.message)
     def probe_rm(self, run: int) -> Json:

@@ -234,14 +234,14 @@ class Probing:
             return self._import(order.text)
         if isinstance(order, DroppedSchedule):
             return self._drop_schedule(order.key)
-        if order.verb == 'probe abandon' and self._foreign_journal:
+        if order.verb == 'probe cancel --force' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}
         if order.verb == 'probe baseline rm':
             self._settings.drop_baseline(order.run)
             return {'id': order.run, 'message': 'baseline removed'}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
-            'probe abandon': lambda record: self._abandon(record, seen.now),
+            'probe cancel --force': lambda record: self._abandon(record, seen.now),
             'probe baseline set': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
@@ -296,7 +296,7 @@ class Probing:
         if self._foreign_journal:
             raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
                           'upgrade this mgr, or give up the clean-up of that probe '
-                          'with "probe abandon 0"' % self._foreign_journal)
+                          'with "probe cancel 0 --force"' % self._foreign_journal)
         if given.refusals:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
         run, now = self._archive.new_id(), seen.now

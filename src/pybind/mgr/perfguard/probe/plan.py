@@ -75,8 +75,8 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class RunId:
-    """An order for one run: "probe cancel", "probe rm", "probe abandon", "probe baseline set" or
-    "probe baseline rm"."""
+    """An order for one run: "probe cancel", "probe cancel --force", "probe rm",
+    "probe baseline set" or "probe baseline rm"."""
     verb: str
     run: int
     job: ClassVar[str] = 'probe'

@@ -100,7 +100,7 @@ def unreadable_journal_check(why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run whose journal is unreadable."""
     return {CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',
-        'no other probe can begin; "probe abandon 0" gives up the clean-up'])}
+        'no other probe can begin; "probe cancel 0 --force" gives up the clean-up'])}
 
 
 def leftovers(resources: RunResources) -> List[str]:

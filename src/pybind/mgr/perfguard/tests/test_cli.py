@@ -54,7 +54,7 @@ WRITE = ('prepare', 'pin', 'start', 'pause', 'accept', 'resume', 'set', 'abort',
 ORDERS = ('expand', 'drain', 'replace', 'undrain', 'crushmap', 'rule', 'pg_num', 'adopt', 'import',
           'campaign rollback', 'plan save', 'plan rm', 'plan approve',
           'shutdown', 'advise mute', 'advise unmute',
-          *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'import',
+          *('probe ' + verb for verb in ('run', 'cancel', 'rm', 'import',
                                          'baseline set', 'baseline rm', 'schedule add',
                                          'schedule rm')))
 

@@ -575,7 +575,7 @@ def test_a_journal_that_cannot_be_read_is_reported() -> None:
     driver.restart()
     driver.turn()
     assert not driver.busy and driver.told('store')
-    driver.give(RunId('probe abandon', 0))
+    driver.give(RunId('probe cancel --force', 0))
     ran(driver)
 
 

@@ -494,7 +494,7 @@ def test_an_abandoned_clean_up_gives_the_permission_to_delete_pools_back(allowed
     cluster.reply['osd pool rm'] = Answer(-1, '', 'no')
     driver.run_until(lambda: 'mon_allow_pool_delete' in cluster.mon_config, 120)
     driver.run_until(lambda: ('mon_allow_pool_delete' in cluster.mon_config) == allowed)
-    driver.give(RunId('probe abandon', 1))
+    driver.give(RunId('probe cancel --force', 1))
     driver.turn()
     assert 'mon_allow_pool_delete' not in cluster.mon_config and not driver.busy
 

@@ -107,7 +107,7 @@ def test_a_run_that_no_worker_was_started_for_is_not_swept_after() -> None:
 
 def refused(driver: ProbeDriver, run: int) -> int:
     with pytest.raises(Refused) as found:
-        driver.give(RunId('probe abandon', run))
+        driver.give(RunId('probe cancel --force', run))
     return found.value.errno
 
 
@@ -134,7 +134,7 @@ def test_a_clean_up_is_abandoned(name: str, crash: bool) -> None:
         driver.loop._store.put(JOURNAL, document)
         driver.restart()
     else:
-        answer = driver.give(RunId('probe abandon', 1))
+        answer = driver.give(RunId('probe cancel --force', 1))
         assert all(text in answer['message'] for text in stays), answer
     driver.turn()
     message = driver.listed[1]['message']
@@ -205,7 +205,7 @@ def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> No
     with pytest.raises(Refused, match='unreadable'):
         driver.give(IN_POOL)
     assert CHECK in driver.cluster.checks and stored(driver, JOURNAL) == before
-    answer = driver.give(RunId('probe abandon', 0))
+    answer = driver.give(RunId('probe cancel --force', 0))
     assert 'client.perfguard-probe-*' in answer['message']
     driver.turn()
     assert CHECK not in driver.cluster.checks and not stored(driver, JOURNAL)
