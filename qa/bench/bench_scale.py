@@ -112,7 +112,7 @@ def preview(cluster: Cluster, osds: Sequence[int]) -> Dict[str, Any]:
     begin = time.monotonic()
     plan = parse(cluster.command('mgr', {
         'prefix': 'perfguard expand', 'format': 'json', 'dry_run': True, 'weight': '1.0',
-        'osds': ','.join(map(str, osds))}, timeout=600.0), 'expand')
+        'what': ['osd.%d' % osd for osd in osds]}, timeout=600.0), 'expand')
     return {'seconds': round(time.monotonic() - begin, 1), 'plan': plan}
 
 

@@ -113,7 +113,7 @@ class Operator:
             self.guard.unset('max_pgs_in_flight')
 
     def expand(self) -> None:
-        self.begin('expand', osds=','.join(map(str, self.osds)), weight='1.0')
+        self.begin('expand', what=['osd.%d' % osd for osd in self.osds], weight='1.0')
 
 
 def quietly(check: Callable[[], bool]) -> Callable[[], bool]:

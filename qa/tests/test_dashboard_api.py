@@ -86,7 +86,7 @@ BAD = (
     (Request('POST', '/campaign/prepare', {'force': 1}), "'force'"),
     (Request('POST', '/campaign/prepare', {'forse': True}), "unknown field 'forse'"),
     (Request('POST', '/campaign/finish', {'keep': {}}), "'keep'"),
-    (Request('POST', '/expand', {'osds': {'a': 1}}), "'osds'"),
+    (Request('POST', '/expand', {'what': {'a': 1}}), "'what'"),
     (Request('POST', '/expand', {'weight': [1]}), "'weight'"),
     (Request('POST', '/expand', {'weight': 'much'}), 'not a number'),
     (Request('POST', '/drain', {}), "'what' is missing"),

@@ -51,7 +51,7 @@ def test_a_new_host_that_restarts_gets_its_share(release: str, guard: Guard) -> 
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
     with held_back(cluster):
-        order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
+        order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
         cluster.wait(lambda: crush_weights(cluster)[added[-1]] == 1.0, 60, 'the new weights')
         take_down(cluster, added)
     wait_planned(guard, last)

@@ -95,7 +95,7 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     before, mine, weights = guard.foreign(), guard.upmaps(), crush_weights(cluster)
     served = served_by(cluster)
 
-    pinned = join(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))['pgs']
+    pinned = join(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])['pgs']
     guard.do('abort')
     guard.wait_phase('ABORTED')
     cluster.mon('osd unset', key='nobackfill')
@@ -121,7 +121,7 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     guard.wait_check(HELD, False, 20)
 
     # What has moved by then goes back.
-    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
     guard.wait_moving(at_least=2)
     answer = roll_back(guard)
     print('%s: rollback half way: %d PGs go back, %d pins removed' % (
@@ -167,7 +167,7 @@ def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
     assert set(answer['weights']) == {'osd.%d' % osd for osd in added}
     assert [(row['osd'], row['reason']) for row in answer['left_out']] == [
         (0, 'was drained'), (5, 'held PGs before')]
-    named = order(guard, 'expand', osds='0', weight='1.0', dry_run=True)
+    named = order(guard, 'expand', what=['osd.0'], weight='1.0', dry_run=True)
     assert set(named['weights']) == {'osd.0'} and not guard.tracebacks()
 
 
@@ -186,7 +186,7 @@ def test_an_expansion_completes_an_aborted_drain(release: str, guard: Guard) -> 
     wait_reported(guard)
 
     # It takes over the pins of the drain.
-    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(120)
     weights = crush_weights(cluster)
@@ -213,7 +213,7 @@ def test_an_upmap_of_others_survives_an_abort(release: str, guard: Guard) -> Non
         return bool(found)
 
     try:
-        order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+        order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
         cluster.wait(moving, 90, 'a PG to move')
         pgid, target, other = found[0]
         cluster.mon('osd pg-upmap-items', pgid=pgid, id=[target, other])
@@ -254,7 +254,7 @@ def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
     assert guard.get('held')['held'] == []
     added = cluster.add_osds(4, weight=0.0)
     wait_reported(guard)
-    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
     guard.wait_moving()
     held = guard.get('held')['held']
     print('%s: held: %s' % (release, ['%s: %s' % (row['what'], row['restore']) for row in held]))

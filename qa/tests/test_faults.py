@@ -69,7 +69,7 @@ def begin_expansion(guard: Guard, count: int = 2, released: int = 1) -> None:
     """An expansion of which some PGs have been released, and others are moving."""
     added = guard.cluster.add_osds(count, weight=0.0)
     wait_reported(guard)
-    order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
+    order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
     guard.wait_moving(released, timeout=120)
 
 

@@ -62,7 +62,7 @@ def test_a_campaign_outlives_the_upgrade_of_mons_and_mgrs(
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
     with Writer(cluster, 'rep', 'ec'):
-        order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
+        order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
         guard.wait_moving()
         number = guard.status()['id']
         active = cluster.active_mgr()

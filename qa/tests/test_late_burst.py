@@ -31,7 +31,7 @@ def test_a_burst_that_the_mon_holds_for_long(release: str, make_cluster: Cluster
     wait_reported(guard)
     before = reweights(cluster)
     with Writer(cluster, 'rep', 'ec'):
-        number = order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))['pgs']
+        number = order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])['pgs']
         # It gathers commands for 3 s before it proposes them.
         deadline = time.monotonic() + 60
         while reweights(cluster) == before:

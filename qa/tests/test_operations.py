@@ -128,19 +128,19 @@ def test_expand_takes_the_osds_that_are_named(guard: Guard) -> None:
     preview = order(guard, 'expand', dry_run=True)
     # By size: what each would give itself if it came up with a weight.
     assert preview['weights'] == {'osd.12': 1.0, 'osd.13': 2.0, 'osd.14': 1.0, 'osd.15': 2.0}
-    assert order(guard, 'expand', hosts='host6,host7', weight='0.5', dry_run=True)['weights'] \
+    assert order(guard, 'expand', what=['host6', 'host7'], weight='0.5', dry_run=True)['weights'] \
         == dict.fromkeys(preview['weights'], 0.5)
-    assert order(guard, 'expand', osds='13,osd.14', dry_run=True)['weights'] \
+    assert order(guard, 'expand', what=['osd.13,osd.14'], dry_run=True)['weights'] \
         == {'osd.13': 2.0, 'osd.14': 1.0}
 
-    assert order_and_finish(guard, hosts='host6', weight='0.5') == {'osd.12': 0.5, 'osd.14': 0.5}
+    assert order_and_finish(guard, what=['host6'], weight='0.5') == {'osd.12': 0.5, 'osd.14': 0.5}
     assert weights_of(cluster, range(12, 16)) == {12: 0.5, 13: 0.0, 14: 0.5, 15: 0.0}
-    assert order_and_finish(guard, osds='13') == {'osd.13': 2.0}
+    assert order_and_finish(guard, what=['osd.13']) == {'osd.13': 2.0}
     assert order_and_finish(guard) == {'osd.15': 2.0}
     assert weights_of(cluster, range(12, 16)) == {12: 0.5, 13: 2.0, 14: 0.5, 15: 2.0}
     assert holders(cluster) >= {13, 15} and guard.upmaps() == {}
-    assert refused(guard, 'expand', osds='13') == errno.EINVAL
-    assert refused(guard, 'expand', hosts='host6') == errno.ENOENT
+    assert refused(guard, 'expand', what=['osd.13']) == errno.EINVAL
+    assert refused(guard, 'expand', what=['host6']) == errno.ENOENT
 
 
 def order_and_finish(guard: Guard, **args: Any) -> Json:

@@ -103,7 +103,7 @@ def test_the_mgr_needs_no_caps_for_mds(guard: Guard) -> None:
         guard.wait_ready()
         added = cluster.add_osds(2, weight=0.0)
         wait_reported(guard)
-        order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+        order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
         done = guard.wait_phase('DONE', timeout=180)
         assert done['released'] == done['total'] > 0 and not done['unpinnable']
         assert all(crush_weights(cluster)[osd] == 1.0 for osd in added)

@@ -50,7 +50,7 @@ def begun(guard: Guard) -> List[int]:
 
 def expand(guard: Guard, added: Sequence[int]) -> None:
     guard.option('max_pgs_in_flight', '2')
-    order(guard, 'expand', osds=','.join(map(str, added)))
+    order(guard, 'expand', what=['osd.%d' % osd for osd in added])
     guard.wait_moving()
 
 

@@ -35,7 +35,7 @@ REFUSED: Tuple[Tuple[str, Dict[str, Any], int], ...] = (
     ('status', {'format': 'yaml'}, 22), ('events', {'count': 0}, 22),
     ('campaign pause', {}, 2), ('campaign show', {'campaign': 99}, 2),
     ('probe show', {'run': 99}, 2), ('probe run', {'pool': 'nosuch', **SHORT}, 2),
-    ('expand', {'osds': '99'}, 2), ('drain', {'what': ['nohost']}, 2),
+    ('expand', {'what': ['osd.99']}, 2), ('drain', {'what': ['nohost']}, 2),
     ('history', {'what': 'osd.99'}, 2), ('preview', {'change': 'rollback'}, 2),
     ('preview', {'change': 'crushmap'}, 22))
 

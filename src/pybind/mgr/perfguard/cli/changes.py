@@ -76,12 +76,10 @@ def _file(inbuf: Optional[str], missing: str) -> bytes:
 
 class ChangeCommands(Handlers):
     @writes('perfguard expand', CHANGES['expand'])
-    def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
-               hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
-               force: bool = False) -> Json:
+    def expand(self, what: Optional[List[str]] = None, weight: Optional[str] = None,
+               dry_run: bool = False, force: bool = False) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
-        return self._order(expansion(words(*what or ()), words(osds), words(hosts), weight=weight,
-                                     force=force, dry_run=dry_run))
+        return self._change('expand', what or (), weight=weight, dry_run=dry_run, force=force)
 
     @writes('perfguard drain', CHANGES['drain'])
     def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:

@@ -72,11 +72,11 @@ def words(*texts: Optional[str]) -> Tuple[str, ...]:
     return tuple(chain.from_iterable(items))
 
 
-def expansion(what: Sequence[str], osds: Sequence[str] = (), hosts: Sequence[str] = (),
-              weight: Optional[str] = None, force: bool = False, dry_run: bool = False) -> Order:
+def expansion(what: Sequence[str], weight: Optional[str] = None, force: bool = False,
+              dry_run: bool = False) -> Order:
     """The order to expand. `what`: osd.<id>, hosts and other buckets, as drain takes them."""
-    return Order('expand', (*osds, *(name for name in what if name.startswith('osd.'))),
-                 (*hosts, *(name for name in what if not name.startswith('osd.'))),
+    return Order('expand', tuple(name for name in what if name.startswith('osd.')),
+                 tuple(name for name in what if not name.startswith('osd.')),
                  weight=weight, force=force, dry_run=dry_run)
 
 

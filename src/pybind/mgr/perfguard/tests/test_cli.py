@@ -122,7 +122,7 @@ def test_orders(shell: Shell) -> None:
         return answer
 
     setattr(shell.driver.loop, 'ask', order)
-    assert shell.json('expand', osds='8,9 10', hosts='h1', weight='2', dry_run=True) == answer
+    assert shell.json('expand', what=['osd.8,osd.9', 'h1'], weight='2', dry_run=True) == answer
     assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
     # The table of replacements is not that of the answer.
@@ -133,7 +133,7 @@ def test_orders(shell: Shell) -> None:
     assert shell('campaign rollback', force=True)[0] == 0
     assert shell('rule', pool='rep', rule='racks', force=True)[0] == 0
     assert shell('pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
-    assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
+    assert given == [Order('expand', ('osd.8', 'osd.9'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
                      Order('undrain', ('h3',)),
                      Order('replace', ('h3',), force=True),
@@ -177,13 +177,11 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
     shell.json('preview', change='expand', what=words, weight='2')
     assert [(order.names, order.hosts, order.weight) for order in given] == [
         (('osd.7', 'osd.8'), ('host3', 'rack2'), '2')] * 2
-    shell.json('expand', osds='9', what=['h1'], hosts='h2')
-    assert (given[-1].names, given[-1].hosts) == (('9',), ('h2', 'h1'))
 
 
 @pytest.mark.parametrize('command, given', [
-    ('expand', {'what': ['']}), ('expand', {'osds': ''}), ('expand', {'hosts': ' '}),
-    ('expand', {'what': ['h1', ',']}), ('preview', {'change': 'expand', 'what': ['']}),
+    ('expand', {'what': ['']}), ('expand', {'what': ['h1', ',']}),
+    ('preview', {'change': 'expand', 'what': ['']}),
     ('drain', {'what': ['']}), ('undrain', {'what': [',']}), ('replace', {'what': ['']}),
     ('plan save', {'plan': 'p', 'change': 'expand', 'what': ['']})])
 def test_an_empty_variable_of_a_shell_is_refused(
@@ -299,7 +297,7 @@ def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
             'rule', 'pg_num', 'crushmap', 'adopt', 'import', 'campaign rollback'))
     assert list(probe) == [name for name in run if name not in SWITCHES]
     for names in changes:
-        assert names.keys() <= {*preview, *SWITCHES, 'pool', 'rule', 'pg_num', 'osds', 'hosts'}
+        assert names.keys() <= {*preview, *SWITCHES, 'pool', 'rule', 'pg_num'}
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:

@@ -101,17 +101,12 @@ def _words(name: str, value: Any) -> List[str]:
     return [_text(name, each) for each in found]
 
 
-def _joined(name: str, value: Any) -> str:
-    return ' '.join(_words(name, value))
-
-
 TEXT = FieldKind(str, _text)
 STRING = FieldKind(str, _string)
 INTEGER = FieldKind(int, _integer)
 NUMBER = FieldKind(float, _number)
 BOOLEAN = FieldKind(bool, _boolean)
 WORDS = FieldKind([str], _words)
-JOINED = FieldKind([str], _joined)
 
 
 # ---- fields that several routes have
@@ -231,8 +226,6 @@ ROUTES: Tuple[Route, ...] = (
     _post('/expand', 'expand',
           'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
           Field('what', WORDS, 'Only these OSDs, hosts or racks'),
-          Field('osds', JOINED, 'Only these OSDs'),
-          Field('hosts', JOINED, 'Only the OSDs of these hosts'),
           Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _FORCE),
     _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
     _get('/drain', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
