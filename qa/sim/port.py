@@ -15,7 +15,7 @@ from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
 from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
-                                     PgCounts, Placement, Pool, PoolChange, PoolSpace, Question,
+                                     PgCounts, Placement, Pool, PoolSetting, PoolSpace, Question,
                                      Readings, Reply, Signals, Space, UnreadablePg, UpmapEntry,
                                      pool_of, seed_of)
 from perfguard.observation import BALANCER
@@ -225,7 +225,7 @@ class SimCluster:
         return np.asarray(mixed)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolChange] = None) -> Outlook:
+                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
         began = time.process_time()
         model, now = self.model, self.model.weights.copy()
         if crush_map is not None:

@@ -4,6 +4,7 @@
 | type                        | JSON                                                          |
 |-----------------------------|---------------------------------------------------------------|
 | dataclass                   | object; fields that have their default are left out           |
+| Union of dataclasses        | object with the `kind` that each has as a class attribute     |
 | NamedTuple                  | array; fields at the end that have their default are left out |
 | dataclass with `json_row`   | the same: for types of which there are tens of thousands      |
 | tuple, list, frozenset      | array                                                         |
@@ -138,11 +139,25 @@ _PLAIN: Mapping[type, _Form] = {
 
 def _optional(inner: Tuple[Any, ...]) -> _Form:
     kinds = [kind for kind in inner if kind is not _NONE]
-    if len(kinds) != 1:
-        raise TypeError('no JSON for a union of %r' % (inner,))
-    form = _form(kinds[0])
+    form = _form(kinds[0]) if len(kinds) == 1 else _tagged(kinds)
+    if len(kinds) == len(inner):
+        return form
     return _Form(lambda value: None if value is None else form.write(value),
                  lambda raw: None if raw is None else form.read(raw))
+
+
+def _tagged(kinds: List[Any]) -> _Form:
+    """One of several dataclasses."""
+    if not all(dataclasses.is_dataclass(kind) and hasattr(kind, 'kind') for kind in kinds):
+        raise TypeError('no JSON for a union of %r' % (kinds,))
+    forms = {kind.kind: _form(kind) for kind in kinds}
+
+    def read(raw: Any) -> Any:
+        kind = _plain((dict,), raw).get('kind')
+        if kind not in forms:
+            raise Malformed('unknown kind %.80r' % (kind,))
+        return forms[kind].read({name: part for name, part in raw.items() if name != 'kind'})
+    return _Form(lambda value: {'kind': value.kind, **forms[value.kind].write(value)}, read)
 
 
 def _array(origin: Any, inner: Tuple[Any, ...]) -> _Form:

@@ -19,9 +19,10 @@ from .cluster.types import Json
 from .codec import Malformed, decode, encode
 from .errors import Refused
 from .mitigation.types import Revert
+from .rebalance.campaign import Campaign
 from .rebalance.pinning import unpinned
 from .rebalance.requests import Request
-from .rebalance.types import Campaign, Phase
+from .rebalance.types import Phase
 from .store import Store
 from .tables import pgs
 

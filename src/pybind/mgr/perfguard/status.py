@@ -13,12 +13,12 @@ from .observation import Observation
 from .options import Options
 from .probe.report import ActiveProbe, Probed
 from .rebalance import report
+from .rebalance.campaign import Campaign
 from .rebalance.pinning import (kept_on_osds, lastingly_unpinnable, staying, unpinnable_excess,
                                 unpinned, waiting)
-from .rebalance.pool_change import left_intermediate, way_back
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
-from .rebalance.types import ENDED, Campaign, Phase
+from .rebalance.types import ENDED, Phase
 from .store import ADVICE
 from .tables import interval_text, listed, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
@@ -228,13 +228,13 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
     if pools:
         detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
-    left = left_intermediate(campaign.change, seen.osdmap, 'has')
+    left = campaign.change and campaign.change.left_intermediate(seen.osdmap, 'has')
     return [*detail, *([left] if left else []), *_ways_out(campaign, seen.osdmap, bool(left))]
 
 
 def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:
     """Commands that end an aborted campaign. `intermediate`: a pool has an intermediate rule."""
-    back = way_back(campaign.change, osdmap)
+    back = campaign.way_back(osdmap)
     pool = campaign.change is not None and campaign.change.pool is not None
     return [
         '"ceph perfguard campaign resume" continues to release the PGs',

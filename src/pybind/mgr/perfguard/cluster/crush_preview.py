@@ -19,7 +19,7 @@ from .crush import CrushRules
 from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_up,
                            with_pg_nums)
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from .types import (NO_OSD, OsdMap, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of, seed_of)
+from .types import (NO_OSD, OsdMap, PoolSetting, PoolPgs, PoolRule, merging_seeds, pool_of, seed_of)
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
@@ -54,7 +54,7 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
-            rule: Optional[PoolChange] = None) -> Outlook:
+            rule: Optional[PoolSetting] = None) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
     pool with another rule, or with other numbers of PGs.
 

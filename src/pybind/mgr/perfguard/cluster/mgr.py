@@ -20,7 +20,7 @@ from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
 from .types import (ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
-                    OsdSet, Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals,
+                    OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals,
                     Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
@@ -335,7 +335,7 @@ class MgrCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolChange] = None) -> Outlook:
+                rule: Optional[PoolSetting] = None) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
                                      self._stopping, whole, rule)
 

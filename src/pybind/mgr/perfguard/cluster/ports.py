@@ -8,7 +8,7 @@ from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
 from .types import (ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
-                    Placement, PoolChange, PoolSpace, Question, Readings, Reply, Signals, Space)
+                    Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -132,7 +132,7 @@ class Reader(Protocol):
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolChange] = None) -> Outlook: ...
+                rule: Optional[PoolSetting] = None) -> Outlook: ...
 
     def crush_map(self) -> Tuple[bytes, int]: ...
 

@@ -143,7 +143,7 @@ class PoolPgs(NamedTuple):
 
 
 #: What a pool gets.
-PoolChange = Union[PoolRule, PoolPgs]
+PoolSetting = Union[PoolRule, PoolPgs]
 
 
 @dataclass(frozen=True)

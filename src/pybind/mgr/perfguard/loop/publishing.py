@@ -11,7 +11,7 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
-from ..rebalance.types import Campaign
+from ..rebalance.campaign import Campaign
 from ..status import (Published, failing, foreseen, health_checks, progress_message,
                       status as status_of)
 from ..watch.report import KINDS

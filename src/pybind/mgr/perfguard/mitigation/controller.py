@@ -13,7 +13,8 @@ from ..holds import Row, same_value
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.copying import QUEUE, some_osds
-from ..rebalance.types import RELEASING_PHASES, Campaign, Phase
+from ..rebalance.campaign import Campaign
+from ..rebalance.types import RELEASING_PHASES, Phase
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS

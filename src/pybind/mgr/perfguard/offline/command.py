@@ -27,8 +27,9 @@ from ..rebalance.prepared import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
-from ..rebalance.tranches import too_many
-from ..rebalance.types import TINY_WEIGHT, Change
+from ..rebalance.pin_limit import too_many
+from ..rebalance.change import Change
+from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
 from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
 from ..upmap.pins import INCOMPLETE, Unpinnable

@@ -33,8 +33,8 @@ from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_re
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
+from .pin_limit import too_many
 from .pool_change import refuse_full
-from .tranches import too_many
 from .types import TINY_WEIGHT, PinRecord
 
 #: Maximum deviation, in PGs, of an OSD that has its share.

@@ -10,7 +10,7 @@ from typing import Callable, FrozenSet, Optional, Tuple
 from ..cluster.types import Document, OsdMap
 from ..observation import Observation
 from ..tables import pgs
-from .types import Campaign
+from .campaign import Campaign
 
 #: Where the last clean state is stored.
 LAST_CLEAN = 'lastclean'

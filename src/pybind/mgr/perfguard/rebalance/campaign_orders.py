@@ -13,17 +13,20 @@ from ..observation import Observation
 from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, lacking_osds
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, Imported, adopted, imported, parsed
+from .campaign import Campaign
 from .campaigns import CampaignContext, Campaigns
+from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
-from .join_plan import accepting
+from .draft import has_own_crush
 from .orders import Order
+from .pin_limit import too_many
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
-from .tranches import too_many
-from .draft import has_own_crush
-from .types import Campaign, Change, ChangeStage, Phase
+from .types import Phase
 
+#: Number of accepted undersized PGs that a campaign lists.
+LISTED_UNDERSIZED = 1000
 Result = TypeVar('Result')
 #: Upmaps that become the pins of a campaign.
 Found = TypeVar('Found', Adopted, Imported)
@@ -240,6 +243,12 @@ class CampaignOrders:
                            {pool.name for pool in seen.osdmap.pools.values()})
 
 
+def accepting(campaign: Campaign, pgids: Sequence[str]) -> Campaign:
+    """The campaign of an order that accepts PGs although they are undersized."""
+    listed = tuple(pgids[:LISTED_UNDERSIZED])
+    return replace(campaign, undersized_pgs=listed, undersized=len(pgids) - len(listed))
+
+
 def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
@@ -250,14 +259,9 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.EBUSY, 'campaign %d is %s: run "campaign abort" first'
                       % (campaign.id, campaign.phase.value))
     change = campaign.change
-    if change is not None and change.rule is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "campaign '
-                      'abort" first, then "rule <pool> <rule>" with the rule from before'
-                      % campaign.id)
-    if change is not None and change.pgs is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "campaign abort" first, '
-                      'then "pg_num <pool> %d", or "campaign finish --keep" where '
-                      'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
+    no_rollback = '' if change is None else change.why_no_rollback(campaign.id)
+    if no_rollback:
+        raise Refused(errno.EPERM, no_rollback)
     if change is not None and change.closing and campaign.trigger in ('rule', 'pg_num'):
         # Its own change, which this one has replaced, is in force.
         raise Refused(errno.EPERM, 'campaign %d has changed the CRUSH rule or pg_num of a pool: '
@@ -266,8 +270,7 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"campaign abort" first' % campaign.id)
-    if change is not None and change.stage is ChangeStage.WANTED and not change.done \
-            and not change.tranche and not change.closing:
+    if change is not None and change.untouched:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "campaign abort"'
                       % campaign.id)

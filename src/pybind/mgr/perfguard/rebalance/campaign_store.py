@@ -17,10 +17,11 @@ from ..cluster.types import Json, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
+from .campaign import Campaign
 from .pin_index import PinIndex
 from .progress import Progress, in_minutes
 from .stalls import Stalls
-from .types import Campaign, Pace, Phase, PinRecord, UnpinnablePgs
+from .types import Pace, Phase, PinRecord, UnpinnablePgs
 
 CAMPAIGN = 'campaign'
 HISTORY = 'history'

@@ -14,14 +14,16 @@ from ..options import Options
 from ..store import Store
 from ..upmap.pins import Unpinnable
 from . import report
+from .campaign import Campaign
 from .campaign_store import CampaignHistory, CampaignStore, PinStore
+from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
+from .draft import has_own_crush
 from .goals import being_stored, have_basis, without_goals
 from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
 from .pinning import count_again
-from .draft import has_own_crush
-from .types import Campaign, Change, ChangeStage, Flight, Holds, Phase
+from .types import Flight, Holds, Phase
 
 #: Fields of a campaign that are times of events.
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied',
@@ -252,8 +254,7 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
     until = campaign.paused_until and campaign.paused_until - ahead
 
     def change(found: Optional[Change]) -> Optional[Change]:
-        return found and replace(found, since=min(found.since, now),
-                                 removing=min(found.removing, now))
+        return found and found.no_later_than(now)
 
     def flight(found: Flight) -> Flight:
         confirmed = found.confirmed

@@ -17,6 +17,7 @@ from ..options import Options
 from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
+from .campaign import Campaign
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
@@ -26,17 +27,16 @@ from .forecast import Forecast
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import Order
 from .phases import judge
+from .pin_limit import too_many
 from .pinning import count_again, unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
-from .pool_change import left_intermediate
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
 from .settings import overridden
 from .throttle import ignored_targets
-from .tranches import too_many
 from .turn_inputs import PinGoals, TurnInputs
-from .types import Action, Campaign, Phase, SetEntry
+from .types import Action, Phase, SetEntry
 
 log = logging.getLogger(__name__)
 
@@ -307,8 +307,8 @@ class RebalanceController:
         """The intermediate change that the end of the campaign would leave in force; at most
         one."""
         change = self.campaign.change if self.campaign is not None and self.campaign.open else None
-        found = left_intermediate(change, osdmap)
-        return [found] if found else []
+        left = '' if change is None else change.left_intermediate(osdmap)
+        return [left] if left else []
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
         """`seen`, extended by whether the pins have goals for the OSDMap and the phase."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import (Callable, Collection, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence,
                     Set, Tuple)
 
-from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
 from ..codec import encode
@@ -21,13 +20,18 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
+from .campaign import Campaign
+from .change import Change
+from .changes import AnyChange
 from .join_plan import Join, bases_of, plan_join, with_pins
-from .orders import DRAINED_WEIGHT, OrderFacts, Order, change_back, check_map, waiting
-from .pool_change import (NewPgNum, at_the_end, bridging_rule, first_moves, new_rule,
-                          pg_num_ordered, pgs_made, refuse_full, refuse_incomplete, rule_ordered,
-                          step_to)
+from .orders import (DRAINED_WEIGHT, Order, OrderFacts, check_map, map_back, waiting,
+                     weights_back)
+from .pg_num import NewPgNum, at_the_end, pg_num_ordered, pgs_made, step_to
+from .pool_change import first_moves, refuse_full, refuse_incomplete
+from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
 from .prepared import Prepared, previewed, weighed
-from .types import Campaign, Change, PinRecord
+from .types import PinRecord
+from .whole_map import MapChange
 
 #: Documents: CRUSH weights of drained OSDs; new OSDs of expansions; the CRUSH map of the active
 #: campaign, and the digest of the one that it replaces.
@@ -56,18 +60,18 @@ class CrushOrders:
     def previewing(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
         crush_map = None
-        if change.crush_map:
+        if isinstance(change, MapChange):
             stored = self._store.get(CRUSH_MAP)
             if stored is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
         return lambda: with_pins(self._cluster.outlook(
-            seen.osdmap, change.chunk, crush_map, False, change.rule or change.pgs),
+            seen.osdmap, change.chunk, crush_map, False, change.setting),
             seen.osdmap, change)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
-        if not change.crush_map or not change.crush_version \
+        if not isinstance(change, MapChange) or not change.crush_version \
                 or seen.crush_version == change.crush_version:
             return ''
         before, now = self._store.get(CRUSH_BASE) or {}, seen.crush.digest()
@@ -118,8 +122,7 @@ class CrushOrders:
         if order.prior_version is not None and order.prior_version != seen.crush_version:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
-        return self._previewed(_replacing(Change(crush_map=True), seen, rules), seen,
-                               crush_map)
+        return self._previewed(MapChange.to(rules, seen), seen, crush_map)
 
     def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         rule = rule_ordered(order.names, seen.osdmap, seen.crush)
@@ -129,15 +132,15 @@ class CrushOrders:
         pool, crush = seen.osdmap.pools[rule.pool], seen.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = seen.signals.pool_bytes.get(pool.id, 0)
-        change = Change(rule=rule)
+        change = RuleChange(rule=rule)
         planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
         if planned.unpinnable:
             via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule)
             bridged = replace(pool, crush_rule=via)
             first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size)
             planned = Join(first.pins, first.unpinnable, first.moves)
-            change = Change(rule=rule, moves_first=True) if via == pool.crush_rule else \
-                Change(rule=PoolRule(pool.id, via), then=rule.rule)
+            change = RuleChange(rule=rule, moves_first=True) if via == pool.crush_rule else \
+                RuleChange(rule=PoolRule(pool.id, via), then=rule.rule)
         if not order.force:
             refuse_full(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
         named = new_rule(change, seen.osdmap, crush)
@@ -234,10 +237,12 @@ class CrushOrders:
             raise _no_rollback(outlook.reason)
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
-        change = change_back(rules, inventory, serving)
-        if change.crush_map:
-            change = _replacing(change, seen, rules)
-        found = self._previewed(change, seen, crush_map if change.crush_map else None, pins)
+        change: AnyChange
+        if weights:
+            change = weights_back(weights, inventory, serving)
+        else:
+            change = map_back(rules, inventory, serving, seen)
+        found = self._previewed(change, seen, None if weights else crush_map, pins)
         if found.ordinary:
             raise _no_rollback(found.ordinary)
         return found
@@ -250,10 +255,10 @@ class CrushOrders:
             raise _nothing_to_restore(seen)
         return base64.b64decode(stored['map'])
 
-    def _previewed(self, change: Change, seen: Observation,
+    def _previewed(self, change: AnyChange, seen: Observation,
                    crush_map: Optional[bytes],
                    pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
-        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True, change.rule)
+        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture) and crush_map is not None:
             raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
         return previewed(change, outlook, seen, crush_map, bases_of(pins))
@@ -382,13 +387,6 @@ class CrushOrders:
         else:
             self._store.remove(ADDED)
         self._added = records
-
-
-def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:
-    """The change to a whole map, which may only replace the present CRUSH map."""
-    found = seen.crush.identity
-    return replace(change, crush_version=seen.crush_version,
-                   crush_identity=found if found != rules.identity else 0)
 
 
 def _no_rollback(reason: str) -> Refused:

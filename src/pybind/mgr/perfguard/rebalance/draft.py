@@ -17,10 +17,11 @@ from ..options import Options
 from ..upmap.pins import INCOMPLETE, stays
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
+from .campaign import Campaign
 from .moves import Move, MoveIndex, path_osds
 from .pin_index import PinIndex
 from .states import STATES
-from .types import Action, Campaign, Phase, PinRecord
+from .types import Action, Phase, PinRecord
 
 #: Report periods after which a PG that the OSDMap never showed remapped has peered even though
 #: others are peering. If it were peering as well, the OSDMap would already show its acting set.

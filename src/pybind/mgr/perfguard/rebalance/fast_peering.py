@@ -6,7 +6,8 @@ from typing import Dict, NamedTuple, Optional
 from ..cluster.types import Document, OsdMap
 from ..options import Options
 from ..tables import bytes_text, pgs, plural
-from .types import Campaign, Phase
+from .campaign import Campaign
+from .types import Phase
 
 #: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'

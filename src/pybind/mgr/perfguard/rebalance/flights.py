@@ -8,12 +8,14 @@ from ..errors import Code
 from ..tables import listed, pgs, pgs_are
 from ..upmap.partial_pins import plan_partial_pin
 from ..upmap.pins import INCOMPLETE, Pin, stays
+from .campaign import Campaign
+from .change import Led
 from .draft import Draft
 from .moves import move_between
 from .pinning import is_mixture
 from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, note
-from .types import Campaign, Flight, Led, Phase, PinRecord, Sent, SetEntry
+from .types import Flight, Phase, PinRecord, Sent, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0

@@ -10,10 +10,11 @@ from ..cluster.types import OsdMap, OsdSet, Pool, pool_of
 from ..observation import Observation
 from ..options import Options
 from ..upmap.semantics import out_osds
+from .campaign import Campaign
 from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
 from .pin_index import PinIndex
 from .throttle import caps
-from .types import Campaign, PinRecord
+from .types import PinRecord
 
 #: Maximum number of remapped PGs without a campaign that are previewed, as this is costly.
 PREVIEW_PGS = 5000

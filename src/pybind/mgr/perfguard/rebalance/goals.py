@@ -24,10 +24,12 @@ from ..upmap.down_osds import PoolUp
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..upmap.shares import PoolRoom, Room
+from .campaign import Campaign
+from .change import ChangeStage
 from .join_plan import Join
 from .moves import Move, move_between, plan
 from .pin_index import PinIndex
-from .types import Campaign, ChangeStage, Phase, PinRecord
+from .types import Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
 _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
@@ -306,8 +308,7 @@ class _PoolGoals:
         self._wishes = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
         #: Where it placed them before.
         self._origins = None if before is None else before.raws(ups)
-        change = campaign.change
-        self._ahead = change.ahead if change is not None else {}
+        self._ahead = campaign.ahead
         #: The new sets of the PGs that move, and OSDs that are being emptied.
         self._finals: Dict[str, OsdSet] = {}
         self._emptied: FrozenSet[int] = frozenset()

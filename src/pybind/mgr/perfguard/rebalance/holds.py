@@ -11,10 +11,12 @@ from ..cluster.types import OsdMap, PgCounts
 from ..holds import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
+from .campaign import Campaign
+from .change import ChangeStage
 from .copying import OFF
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
-from .types import (AUTOSCALE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Campaign, ChangeStage,
-                    Holds, Phase, SetAutoscale, SetBalancer, SetFlag, SetOption)
+from .types import (AUTOSCALE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Holds, Phase,
+                    SetAutoscale, SetBalancer, SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
 #: The balancer's default. If there was no entry, this value is given back: an mgr does not notice

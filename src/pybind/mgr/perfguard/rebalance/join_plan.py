@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread.
-
-The mons may commit the pins without the change, so an entry that is sent with it fits both mappings
-if possible.
-"""
+"""The pins that a change of CRUSH requires, planned on the future mapping. Pure, for any thread."""
 from dataclasses import dataclass, field, replace
-from typing import (Callable, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence,
-                    Union)
+from typing import (Callable, Container, Dict, FrozenSet, List, Mapping, Optional, Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -14,14 +9,12 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Placement, Pool, UpmapEntry
                              seed_of)
 from ..upmap.pins import (INCOMPLETE, Unpinnable, after_commit, lawful, plan_pin, skip_reason,
                           stays, without)
-from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from .draft import Draft
+from ..upmap.semantics import apply_entry, out_osds
+from .change import Change
 from .moves import Move, move_between
-from .types import Campaign, Change, PinRecord
+from .types import PinRecord
 
 NO_BASES: Mapping[str, UpmapEntry] = {}
-#: Number of accepted PGs that a campaign lists.
-LISTED = 1000
 
 
 @dataclass(frozen=True)
@@ -51,12 +44,6 @@ def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
     """Whether CRUSH finds enough OSDs for the PG now, and too few with the change."""
     pool, pg = osdmap.pools.get(pool_of(pgid)), future.pgs[pgid]
     return pool is not None and pool.is_complete(pg.present) and not pool.is_complete(pg.raw)
-
-
-def accepting(campaign: Campaign, pgids: Sequence[str]) -> Campaign:
-    """The campaign of an order that accepts PGs although they are undersized."""
-    listed = tuple(pgids[:LISTED])
-    return replace(campaign, undersized_pgs=listed, undersized=len(pgids) - len(listed))
 
 
 @dataclass(frozen=True)
@@ -182,63 +169,3 @@ def entries_with(planned: Join, future: Future, osdmap: OsdMap) -> int:
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     """Pinned PG -> its entry from before the campaign changed CRUSH."""
     return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
-
-
-# ---- The entries that are sent for the epoch of the change
-
-def in_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """The entry that is sent for a pin: with the earlier pairs if the PG needs them until CRUSH has
-    changed. The mons may refuse the change, and drop them."""
-    present = draft.seen.osdmap.entry(pgid)
-    if not present.items or entry.vector is not None:
-        return entry
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
-    serves = (_serves_both(draft, pgid, both, future)
-              and _left(draft, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
-    return both if serves else entry
-
-
-def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """The entry that keeps a PG in place in the epoch of the change that makes its pin
-    unnecessary."""
-    present, pool = draft.seen.osdmap.entry(pgid), draft.pool(pgid)
-    if pool is not None and survives(pgid, future, draft.seen.osdmap, pool, draft.out):
-        return present
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
-    return both if _serves_both(draft, pgid, both, future) else entry
-
-
-def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool:
-    """Whether the part of an entry that the mons keep hides the raw set of a PG."""
-    pg = future.pgs[pgid]
-    left = _left(draft, pgid, sent, pg.raw, future.crush)
-    return left is None or raw_from_up(pg.acting, left, draft.out) != pg.raw
-
-
-def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> bool:
-    """Whether the entry keeps the PG in place both with and without the change of CRUSH.
-
-    The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
-    """
-    place, pool, pg = draft.seen.placement(pgid), draft.pool(pgid), future.pgs[pgid]
-    if place is None or pool is None or len(entry.items) > pool.size:
-        return False
-    raw = raw_from_up(place.up, draft.seen.osdmap.entry(pgid), draft.out)
-    return (raw is not None
-            and _serves(draft, pgid, entry, raw, draft.seen.crush) == pg.acting
-            and _serves(draft, pgid, entry, pg.raw, future.crush) == pg.acting)
-
-
-def _serves(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
-            crush: CrushRules) -> Optional[OsdSet]:
-    """The set of a PG with the part of an entry that the mons keep; None: there is no such PG."""
-    left = _left(draft, pgid, entry, raw, crush)
-    return None if left is None else apply_entry(raw, left, draft.out)
-
-
-def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
-          crush: CrushRules) -> Optional[UpmapEntry]:
-    """The part of an entry that the mons keep; None: there is no such PG."""
-    pool = draft.pool(pgid)
-    return None if pool is None else after_commit(
-        raw, entry, pool, draft.seen.osdmap.osds, crush, pgid, draft.out)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
 
+`_WAITS` is the table of what it waits for. The kinds of changes are in files of their own.
+
 If the future mapping is not available, as in the preview of the order, or if the burst is split
 over two epochs, the ordinary way remains: norebalance is set, and PGs that become remapped are
 pinned.
 """
-import zlib
 from dataclasses import replace
-from typing import AbstractSet, Dict, FrozenSet, List, NamedTuple, Optional
+from typing import AbstractSet, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
@@ -19,21 +20,19 @@ from ..tables import listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
+from .bridging import bridging, hides_raw, in_both
+from .campaign import Campaign
+from .change import Change, ChangeStage
 from .draft import Draft, has_own_crush
 from .holds import flags_settled, waiting_text
-from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both, is_given_up,
-                        plan_join, undersized)
+from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
+from .pin_limit import pin_limit
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .pool_change import (accepted, change_to, first_moves_of, has_numbers, has_targets,
-                          interrupted, move_first, other_rule, pg_num_begun, stands_still,
-                          step_now, step_text, stop_step, targets_of, too_early,
-                          upmaps_to_remove)
+from .pool_change import FirstMoves, PoolChange, upmaps_to_remove
 from .releasing import balancer_of_others
-from .tranches import (SHARE_MIN, divided, has_tranches, next_tranche, pin_limit, same_weight,
-                       without_others)
-from .types import (TINY_WEIGHT, Action, Campaign, Change, ChangeStage, Phase, PinRecord, Sent,
-                    SetCrushMap, SetEntry, SetPoolPgs, SetPoolRule, SetWeight)
+from .types import TINY_WEIGHT, Action, Phase, PinRecord, Sent, SetEntry
+from .weights import SHARE_MIN, WeightChange
 
 #: Attempts after which the change counts as refused by the mons.
 SEND_TIMES = 3
@@ -43,6 +42,7 @@ SEND_TIMES = 3
 MAX_BURST_PINS = 2000
 #: Maximum number of PGs on a drained OSD that an event names.
 NAMED = 10
+_READ_BACK = 'read back from the OSDMap'
 
 
 def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
@@ -54,120 +54,56 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
             and flags_settled(campaign.holds, seen.settings, True, True))
 
 
-def closing_change(draft: Draft) -> Optional[Change]:
+def closing_change(draft: Draft) -> Optional[WeightChange]:
     """The change that ends a drain, or a rollback that empties OSDs, once no PG has to be kept on
     them: weight 0. The balancer takes an OSD of a tiny weight for one that lacks PGs."""
     change, osds = draft.campaign.change, tiny_osds(draft)
     if not osds or change is not None and change.closing:
         return None
-    drained = {*osds, *(change.drained if change is not None else ())}
-    return Change(dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)), closing=True)
+    drained = {*osds, *draft.campaign.drained}
+    return WeightChange(weights=dict.fromkeys(osds, 0.0), drained=tuple(sorted(drained)),
+                        closing=True)
 
 
 def tiny_osds(draft: Draft) -> List[int]:
     """OSDs of the campaign's drain, and of one that it continues, that still have a tiny
     weight."""
     campaign, weights = draft.campaign, draft.seen.crush.weights()
-    drained = {*campaign.draining, *(campaign.change.drained if campaign.change else ())}
+    drained = {*campaign.draining, *campaign.drained}
     return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
 
 
-def join(draft: Draft, ready: bool) -> Draft:
+def join(draft: Draft) -> Draft:
     """One step of a change: wanted -> sent -> landed."""
     change = draft.campaign.change
     assert change is not None
     if draft.campaign.undersized_pgs and draft.seen.new_map:
         draft = _forget_recovered(draft)
-    if change.pending and landed(change, draft):
+    if change.pending and change.landed(draft.seen):
         return _land(draft, change)
-    impossible = _impossible(draft, change)
+    impossible = change.impossible(draft.seen)
     if impossible:
         return draft.enter(Phase.ABORTING, impossible)
-    changed = _left_by_others(draft, _left_by_purge(draft, step_now(draft, change)))
-    if changed != change:
-        return name_others(draft, change, changed).set(change=changed)
+    remaining = change.remaining(draft.seen)
+    if remaining != change:
+        return name_others(draft, change, remaining).set(change=remaining)
     if change.stage is ChangeStage.WANTED:
-        return _next_burst(draft, change, ready)
+        return _next_burst(draft, change)
     if overdue(draft.campaign, draft.seen, draft.options):
         return _again(draft, change)
-    return draft.set(change=accepted(draft, change)).because(
-        Code.CRUSH_SENT, step_text(draft, change) if change.pgs else
-        'waiting for the CRUSH change to show in the OSDMap')
+    return draft.set(change=change.accepted(draft.seen)).because(
+        Code.CRUSH_SENT, change.awaited(draft.seen))
 
 
-def _impossible(draft: Draft, change: Change) -> str:
-    """Why the change cannot be made any longer; '' if it can."""
-    if change.pool is not None and change.pool not in draft.seen.osdmap.pools:
-        return 'the pool no longer exists'
-    replaced = other_rule(change, draft.seen.crush) if change.rule is not None else ''
-    if replaced or interrupted(draft, change):
-        return replaced or interrupted(draft, change)
-    overtaken = draft.seen.overtaken
-    return overtaken and 'CRUSH has changed since "crushmap": %s. Get the current ' \
-        'CRUSH map, change it, and apply it again' % overtaken
-
-
-def _next_burst(draft: Draft, change: Change, ready: bool) -> Draft:
-    """Send it once its pins are known and, last, the mons gather commands for longer than by
-    default. All other waits may be long, and clients would wait for each proposal of the mons."""
-    outlook = draft.seen.outlook
-    at_ease = draft.set(change=replace(change, gathers=False))
-    if (change.done or change.tranche or change.moves_first or change.pgs) and not change.pending:
+def _next_burst(draft: Draft, change: Change) -> Draft:
+    """Send it, unless a wait applies. See `_WAITS`."""
+    if change.follows_parts and not change.pending:
         draft = pin_remapped(draft)
-        at_ease = draft.set(change=replace(change, gathers=False))
-        if _unsettled(draft, change):
-            return at_ease.because(
-                Code.PINS_SENT, 'waiting for the pins of %d of %s'
-                % (len(change.done), plural(len(change.weights), 'OSD'))
-                if change.pool is None else
-                'waiting until no PG of the pool is peering or waiting for its pin')
-    if not ready:
-        waiting = draft if _only_interval(draft) else at_ease
-        return waiting.because(Code.SETTINGS, waiting_text(
-            draft.seen.settings, 'norebalance is set, the balancer is off, and '
-            'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
-    if outlook is None and change.needs_outlook:
-        return at_ease.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs' + (
-            draft.seen.outlook_failure and ' again: ' + draft.seen.outlook_failure))
-    if change.closing and outlook is not None:
-        staying = _staying(draft, change, outlook)
-        if staying is not None:
-            return _leave_weight(draft, change, staying)
-    if isinstance(outlook, NoFuture) and not change.ordinary:
-        return draft.enter(Phase.ABORTING,
-                           'cannot preview the CRUSH change: %s' % outlook.reason)
-    if change.moves_first and not change.pending and isinstance(outlook, Future):
-        moves = first_moves_of(draft, change, outlook)
-        if moves.pins:
-            return move_first(draft, change, outlook, moves).enter(
-                Phase.PINNED, 'the PGs move before the pool is changed')
-    return _send(draft, change) if change.gathers else _gather(draft, change)
-
-
-def _left_by_purge(draft: Draft, change: Change) -> Change:
-    """The change without the OSDs of later bursts that were purged: no preview of it would ever
-    succeed."""
-    if change.pending or not change.done and not change.tranche:
-        return change
-    known = draft.seen.crush.weights()
-    weights = {osd: weight for osd, weight in change.weights.items()
-               if osd in change.done or osd in known}
-    if len(weights) == len(change.weights):
-        return change
-    stage = change.stage if weights.keys() - set(change.done) else ChangeStage.LANDED
-    return replace(change, weights=weights, stage=stage, burst=0, gathers=False)
-
-
-def _left_by_others(draft: Draft, change: Change) -> Change:
-    """A later tranche without the OSDs to which others have given another weight since the one
-    before."""
-    if not change.tranche or change.pending or change.done or change.stage is ChangeStage.LANDED:
-        return change
-    left = without_others(change, draft.seen.crush.weights())
-    if len(left.weights) == len(change.weights):
-        return change
-    return replace(left, stage=change.stage if left.weights else ChangeStage.LANDED, step={},
-                   share=1.0, burst=0, gathers=False)
+    for wait in _WAITS:
+        waiting = wait(draft, change)
+        if waiting is not None:
+            return waiting
+    return _send(draft, change)
 
 
 def name_others(draft: Draft, before: Optional[Change], change: Change) -> Draft:
@@ -185,7 +121,7 @@ class _Staying(NamedTuple):
     why: str
 
 
-def _staying(draft: Draft, change: Change, outlook: Outlook) -> Optional[_Staying]:
+def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_Staying]:
     """None: no PG remains on the OSDs. Weight 0 would move PGs that do at once, since the mons
     drop pins to such OSDs. PGs that lack an OSD are awaited."""
     if isinstance(outlook, NoFuture):
@@ -204,7 +140,7 @@ def _staying(draft: Draft, change: Change, outlook: Outlook) -> Optional[_Stayin
         pgs(len(lost)), listed(['PG %s (%s)' % row for row in sorted(lost.items())], NAMED)))
 
 
-def _leave_weight(draft: Draft, change: Change, staying: _Staying) -> Draft:
+def _leave_weight(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
     """Leave the tiny weight to OSDs on which PGs remain."""
     left = {osd: weight for osd, weight in change.weights.items()
             if staying.osds is not None and osd not in staying.osds}
@@ -224,7 +160,7 @@ def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
                             osds_text(here))
 
 
-def _leave_out(draft: Draft, change: Change, why: str) -> Draft:
+def _leave_out(draft: Draft, change: WeightChange, why: str) -> Draft:
     """End with the tiny weight."""
     if change.pending:
         draft = _unsent(draft, change)
@@ -238,44 +174,134 @@ def _note_tiny(draft: Draft, osds: AbstractSet[int], why: str) -> Draft:
         'join', 'the CRUSH weight of %s stays %s' % (osds_text(osds), TINY_WEIGHT), why)
 
 
-def _only_interval(draft: Draft) -> bool:
-    """Whether the burst waits for nothing but the longer interval of the mons."""
-    return not balancer_of_others(draft) and flags_settled(
-        draft.campaign.holds, draft.seen.settings, True, True)
+def _at_ease(draft: Draft, change: Change) -> Draft:
+    """The wait may be long, and clients would wait for each proposal of the mons."""
+    return draft.set(change=replace(change, gathers=False))
+
+
+def _await_parts(draft: Draft, change: Change) -> Optional[Draft]:
+    """Earlier parts of the change: their pins, and peering PGs."""
+    if not change.follows_parts or change.pending or not _unsettled(draft, change):
+        return None
+    return _at_ease(draft, change).because(Code.PINS_SENT, change.awaited_pins)
 
 
 def _unsettled(draft: Draft, change: Change) -> bool:
     """Whether the last burst is not completely in force; PGs that it has missed are pinned."""
+    if change.awaits_reports and draft.now - change.since <= draft.seen.stats_period + 1:
+        return True
     peering = draft.seen.signals.counts.in_transition > 0
-    if change.pgs is not None and draft.now - change.since <= draft.seen.stats_period + 1:
-        return True  # PGs that were split have not reported yet
     return bool(draft.left or draft.campaign.pinning
                 or peering and draft.now - change.since <= STUCK_SECONDS)
 
 
-def _gather(draft: Draft, change: Change) -> Draft:
-    """Have the mons gather commands for longer, once all pins of the burst can be sent."""
+def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
+    by_others = balancer_of_others(draft)
+    if draft.in_force and not by_others:
+        return None
+    only_interval = not by_others and flags_settled(
+        draft.campaign.holds, draft.seen.settings, True, True)
+    return (draft if only_interval else _at_ease(draft, change)).because(
+        Code.SETTINGS, waiting_text(
+            draft.seen.settings, 'norebalance is set, the balancer is off, and '
+            'paxos_propose_interval is %s' % ('raised' if change.gathers else 'not raised')))
+
+
+def _await_outlook(draft: Draft, change: Change) -> Optional[Draft]:
+    if draft.seen.outlook is not None or not change.needs_outlook:
+        return None
+    failure = draft.seen.outlook_failure
+    return _at_ease(draft, change).because(
+        Code.OUTLOOK, 'computing where CRUSH will place the PGs%s' % (
+            failure and ' again: ' + failure))
+
+
+def _leave_pgs_in_place(draft: Draft, change: Change) -> Optional[Draft]:
+    """PGs that remain on drained OSDs, which keep the tiny weight then."""
+    if not isinstance(change, WeightChange) or not change.closing or draft.seen.outlook is None:
+        return None
+    staying = _staying(draft, change, draft.seen.outlook)
+    return None if staying is None else _leave_weight(draft, change, staying)
+
+
+def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
+    """A preview that is not available."""
     outlook = draft.seen.outlook
-    if isinstance(outlook, Future) and not change.moves_first:
-        planned = _planned(draft, change, outlook)
-        others = set(undersized(planned, outlook)) - set(draft.campaign.undersized_pgs)
-        incomplete = _awaits_osds(draft, len(others))
-        if incomplete is not None:
-            return draft.report(incomplete)
-        smaller = _in_tranches(draft, change, planned)
-        if smaller != change:
-            return draft.set(change=smaller).because(
-                Code.OUTLOOK, 'the change requires %d pins (limit %d, max_pins); computing it with '
-                'a smaller part of the weights' % (
-                    len(planned.pins), pin_limit(draft.options, draft.seen.osdmap,
-                                                 draft.pin_count)))
-        fewer = _divided(draft, change, _entries(draft, planned))
-        if fewer != change:
-            return draft.set(change=fewer).because(
-                Code.OUTLOOK, 'the change requires %d pins, too many for one epoch; '
-                'changing fewer OSDs at a time' % _entries(draft, planned))
+    if not isinstance(outlook, NoFuture) or change.ordinary:
+        return None
+    return draft.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
+
+
+def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
+    """PGs that move before the pool is changed."""
+    outlook = draft.seen.outlook
+    if not isinstance(change, PoolChange) or not change.moves_first or change.pending \
+            or not isinstance(outlook, Future):
+        return None
+    moves = change.first_moves(draft.seen, outlook, draft.pinned())
+    if not moves.pins:
+        return None
+    return _move_first(draft, change, outlook, moves).enter(
+        Phase.PINNED, 'the PGs move before the pool is changed')
+
+
+def _move_first(draft: Draft, change: PoolChange, future: Future, moves: FirstMoves) -> Draft:
+    """Note the goals of the PGs that move before the pool is changed."""
+    pool = change.pool_in(draft.seen.osdmap)
+    assert pool is not None
+    # The others stay where they are by their upmaps, until the pool is changed.
+    settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
+    return draft.forget_pins(settled).note_pins(moves.pins) \
+        .set(change=replace(change, passes=change.passes + 1)).event(
+            'plan', '%s of pool %s will move before its %s is changed' % (
+                pgs(len(moves.pins)), pool.name, change.value),
+            'the current rule allows their new places')
+
+
+def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
+    """OSDs that PGs lack, or a smaller part of the change if it requires too many pins."""
+    outlook = draft.seen.outlook
+    if change.gathers or change.moves_first or not isinstance(outlook, Future):
+        return None
+    planned = _planned(draft, change, outlook)
+    others = set(undersized(planned, outlook)) - set(draft.campaign.undersized_pgs)
+    incomplete = _awaits_osds(draft, len(others))
+    if incomplete is not None:
+        return draft.report(incomplete)
+    return _make_smaller(draft, change, planned) if isinstance(change, WeightChange) else None
+
+
+def _make_smaller(draft: Draft, change: WeightChange, planned: Join) -> Optional[Draft]:
+    tranche = _in_tranches(draft, change, planned)
+    if tranche != change:
+        return draft.set(change=tranche).because(
+            Code.OUTLOOK, 'the change requires %d pins (limit %d, max_pins); computing it with '
+            'a smaller part of the weights' % (
+                len(planned.pins), pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)))
+    entries = _entries(draft, planned)
+    burst = change.in_bursts(entries, MAX_BURST_PINS)
+    if burst == change:
+        return None
+    return draft.set(change=burst).because(
+        Code.OUTLOOK, 'the change requires %d pins, too many for one epoch; changing fewer OSDs '
+        'at a time' % entries)
+
+
+def _await_interval(draft: Draft, change: Change) -> Optional[Draft]:
+    """The longer interval in which the mons gather commands. All other waits may be long, so it is
+    raised last, once all pins of the burst can be sent."""
+    if change.gathers:
+        return None
     return draft.set(change=replace(change, gathers=True)).because(
         Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
+
+
+#: What a change waits for before it is sent, in this order. Each returns the draft of a turn that
+#: does not send it; None: it does not apply. `_leave_pgs_in_place` and `_refuse_blind` end the
+#: waiting without a change.
+_WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
+    _await_parts, _await_settings, _await_outlook, _leave_pgs_in_place, _refuse_blind,
+    _await_first_moves, _await_room, _await_interval)
 
 
 def _forget_recovered(draft: Draft) -> Draft:
@@ -300,7 +326,7 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
     return reason
 
 
-def _in_tranches(draft: Draft, change: Change, planned: Join) -> Change:
+def _in_tranches(draft: Draft, change: WeightChange, planned: Join) -> WeightChange:
     """The change with a smaller tranche if the present one requires too many pins."""
     others = len(draft.pinned().keys() - planned.pins.keys())
     most = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count) - others
@@ -308,34 +334,26 @@ def _in_tranches(draft: Draft, change: Change, planned: Join) -> Change:
     if len(planned.pins) <= most or begun or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
         return change
-    return divided(change, len(planned.pins), max(1, most), draft.seen.crush.weights())
+    return change.divided(len(planned.pins), max(1, most), draft.seen.crush.weights())
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
     """Whether the change comes in tranches if it requires too many pins. Half of a rollback would
     release the pins that the other half makes unnecessary."""
     change = campaign.change
-    return change is not None and not change.closing and not campaign.rolled_back \
-        and has_tranches(change, crush) \
+    return isinstance(change, WeightChange) and not change.closing \
+        and not campaign.rolled_back and change.is_divisible(crush) \
         and not is_waived(Reason(Code.PIN_LIMIT, ''), campaign.acknowledged)
 
 
-def following_tranche(draft: Draft) -> Optional[Change]:
+def following_tranche(draft: Draft) -> Optional[WeightChange]:
     """The change with its next tranche, once the PGs of the present one have moved; None: it is in
     force as a whole, as far as others have not changed the weights."""
     change = draft.campaign.change
-    if change is None or change.is_last:
+    if not isinstance(change, WeightChange) or change.is_last:
         return None
-    following = next_tranche(change, draft.seen.crush.weights())
+    following = change.next_tranche(draft.seen.crush.weights())
     return following if following.weights else None
-
-
-def _divided(draft: Draft, change: Change, pins: int) -> Change:
-    """The change with fewer OSDs at a time if the burst requires too many pins."""
-    if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
-        return change
-    fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
-    return replace(change, burst=min(fitting, len(change.chunk) - 1))
 
 
 def _send(draft: Draft, change: Change) -> Draft:
@@ -343,48 +361,30 @@ def _send(draft: Draft, change: Change) -> Draft:
     planned = Join({}, {}, {})
     if isinstance(outlook, Future):
         planned = _planned(draft, change, outlook)
-        early = too_early(draft, change, planned.unpinnable)
-        if early:
-            return draft.enter(Phase.ABORTING, early)
+        harm = change.harmful(draft.seen, planned.unpinnable)
+        if harm:
+            return draft.enter(Phase.ABORTING, harm)
         if change.moves_first and not _restores(draft, change):
             draft = draft.note_pins({
-                pgid: pin for pgid, pin in upmaps_to_remove(draft, outlook).items()
+                pgid: pin for pgid, pin in upmaps_to_remove(draft.seen.osdmap, outlook).items()
                 if draft.pin_of(pgid) != pin})
     if not has_own_crush(draft.campaign, draft.seen):
         draft = draft.set(crush_own=-1)
     draft = _lead_elsewhere(draft, change.drained)
-    draft = draft.send(*_commands(draft, change))
-    if change.pgs is not None:
-        change = replace(change, replaces=targets_of(draft.seen.osdmap.pools[change.pgs.pool]))
+    draft = draft.send(*change.commands(draft.seen))
     if isinstance(outlook, NoFuture):
         draft = _adopt_upmaps(draft, change.drained).event(
             'join', 'the change remaps PGs first and perfguard pins them afterwards',
             outlook.reason)
     elif outlook is not None:
         draft = _note(draft, planned, outlook)
+    fingerprint, tunables = change.expected(draft.seen)
     return draft.set(change=replace(
-        change, stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
-        pins=len(planned.pins), vectors=planned.vectors, fingerprint=_expected(draft, change),
-        tunables=_expected_crush(draft, change).tunables,
-        crush_version=draft.seen.crush_version, gathers=False), pins_sent=draft.now).event(
+        change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
+        fingerprint=fingerprint, tunables=tunables, gathers=False), pins_sent=draft.now).event(
             'join', 'changing %s and pinning %s in one OSDMap epoch' % (
-                'CRUSH' if change.pgs is None else 'pg_num or pgp_num',
-                pgs(len(planned.pins))), '%d of them with pg_upmap' % planned.vectors)
-
-
-def _commands(draft: Draft, change: Change) -> List[Action]:
-    """What changes CRUSH or the pool, without pins."""
-    outlook, osdmap = draft.seen.outlook, draft.seen.osdmap
-    actions: List[Action] = [SetWeight(osd, weight) for osd, weight in change.chunk.items()]
-    if change.rule is not None:
-        actions.append(SetPoolRule(osdmap.pools[change.rule.pool].name,
-                                   draft.seen.crush.rule_name(change.rule.rule)))
-    if change.pgs is not None:
-        actions.append(SetPoolPgs(osdmap.pools[change.pgs.pool].name, change.pgs.pg_num,
-                                  change.pgs.pgp_num))
-    if isinstance(outlook, Future) and outlook.crush_map is not None:
-        actions.append(SetCrushMap(outlook.crush_map, draft.seen.crush_version))
-    return actions
+                change.subject, pgs(len(planned.pins))),
+            '%d of them with pg_upmap' % planned.vectors)
 
 
 def _restores(draft: Draft, change: Change) -> bool:
@@ -398,21 +398,9 @@ def _planned(draft: Draft, change: Change, outlook: Future) -> Join:
         return plan_join(osdmap, outlook, drained, bases=bases_of(draft.pinned()))
     if change.moves_first:
         return plan_join(osdmap, outlook, drained, bases=dict.fromkeys(
-            upmaps_to_remove(draft, outlook), UpmapEntry()))
+            upmaps_to_remove(osdmap, outlook), UpmapEntry()))
     return outlook.join if isinstance(outlook, PlannedFuture) else plan_join(
         osdmap, outlook, drained)
-
-
-def _expected(draft: Draft, change: Change) -> int:
-    if change.crush_map and isinstance(draft.seen.outlook, Future):
-        return draft.seen.outlook.crush.fingerprint()
-    return _rest_of_crush(draft, change)
-
-
-def _expected_crush(draft: Draft, change: Change) -> CrushRules:
-    """CRUSH whose tunables are in force after the change; new weights do not change them."""
-    outlook = draft.seen.outlook
-    return outlook.crush if change.crush_map and isinstance(outlook, Future) else draft.seen.crush
 
 
 def _entries(draft: Draft, planned: Join) -> int:
@@ -508,43 +496,13 @@ def _unpin(draft: Draft, change: Change) -> Draft:
                'the restored CRUSH map does not need them')
 
 
-def landed(change: Change, draft: Draft) -> bool:
-    """Whether the OSDMap of the mgr shows the change."""
-    if change.crush_map:
-        return (draft.seen.crush_version != change.crush_version
-                and draft.seen.crush.fingerprint() == change.fingerprint
-                # It must not be the old map under a new version.
-                and draft.seen.crush.identity != change.crush_identity)
-    if change.pgs is not None:
-        return has_numbers(draft, change)
-    if change.rule is not None:
-        pool = draft.seen.osdmap.pools.get(change.rule.pool)
-        return pool is not None and pool.crush_rule == change.rule.rule
-    return len(_in_force(draft, change)) == len(change.chunk)
-
-
-def _in_force(draft: Draft, change: Change) -> List[int]:
-    """OSDs of the burst that have their new weight."""
-    weights = draft.seen.crush.weights()
-    return [osd for osd, weight in change.chunk.items()
-            if same_weight(weights.get(osd, -1.0), weight)]
-
-
 def _claim(draft: Draft, change: Change) -> Draft:
     """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
-    version, crush = draft.seen.crush_version, draft.seen.crush
+    version = draft.seen.crush_version
     if draft.campaign.crush_own in (-1, version):
         return draft
-    expected = crush.fingerprint() if change.crush_map else _rest_of_crush(draft, change)
-    own = change.fingerprint == expected and change.tunables in (0, crush.tunables)
-    return draft.set(crush_own=version if own else -1, crush_identity=crush.identity)
-
-
-def _rest_of_crush(draft: Draft, change: Change) -> int:
-    """A checksum of CRUSH without the OSDs of the burst."""
-    names = {'osd.%d' % osd for osd in change.chunk}
-    rest = sorted(item for item in draft.seen.crush.digest().items() if item[0] not in names)
-    return zlib.crc32(repr(rest).encode())
+    return draft.set(crush_own=version if change.is_ours(draft.seen) else -1,
+                     crush_identity=draft.seen.crush.identity)
 
 
 def _land(draft: Draft, change: Change) -> Draft:
@@ -560,7 +518,8 @@ def remove_needless(draft: Draft) -> Draft:
     To be called until nothing is sent; whatever the mons do not remove for long is left.
     """
     change = draft.campaign.change
-    if change is None or not change.tranche or change.stage is not ChangeStage.LANDED:
+    if not isinstance(change, WeightChange) or not change.tranche \
+            or change.stage is not ChangeStage.LANDED:
         return draft
     actions = _needless_pairs(draft, change)
     if not actions:
@@ -581,7 +540,7 @@ def _pin_vectors(draft: Draft, change: Change) -> Draft:
     return draft.note_pins(pins) if pins else draft
 
 
-def _needless_pairs(draft: Draft, change: Change) -> List[SetEntry]:
+def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
     osdmap, actions = draft.seen.osdmap, []
     for pgid, led in change.ahead.items():
         place, present = draft.seen.placement(pgid), osdmap.entry(pgid)
@@ -599,32 +558,15 @@ def _needless_pairs(draft: Draft, change: Change) -> List[SetEntry]:
 
 
 def _next_stage(draft: Draft, change: Change) -> Draft:
-    read_back = 'read back from the OSDMap'
-    if change.more:
-        done = tuple(sorted((*change.done, *change.chunk)))
-        return draft.set(change=replace(
-            change, stage=ChangeStage.WANTED, done=done, times=0, since=draft.now)).event(
-                'join', 'CRUSH weights of %d of %s are in force' % (
-                    len(done), plural(len(change.weights), 'OSD')), read_back)
-    if change.rule is not None and change.then is not None:
-        return draft.set(
-            change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
-                          rule_name=change.rule_name, found_rule=change.found_rule,
-                          via=change.via, since=draft.now),
-            phase_since=draft.now).event(
-                'join', 'the intermediate CRUSH rule is in force, %s pinned'
-                % pgs_are(draft.pin_count), read_back)
-    following = change_to(draft, change)
+    following = change.next_part(draft.seen, draft.pin_count)
     if following is not None:
-        return draft.event('join', step_text(draft, change), read_back).set(
-            change=following, phase_since=draft.now)
-    change = replace(change, stage=ChangeStage.LANDED,
-                     following=0 if change.is_last else change.following)
+        return draft.event('join', following.text, _READ_BACK).set(
+            change=following.change, phase_since=draft.now)
     text = 'CRUSH is changed' if change.tranches == 1 else \
         'tranche %d of %d of the CRUSH change is in force' % (change.tranche + 1, change.tranches)
-    return draft.set(change=change, phase_since=draft.now, undersized_pgs=()).event(
+    return draft.set(change=change.settled(), phase_since=draft.now, undersized_pgs=()).event(
         'join', '%s, %s pinned, %d remapped' % (
-            text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), read_back)
+            text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), _READ_BACK)
 
 
 def drop_refused(draft: Draft) -> Draft:
@@ -632,21 +574,14 @@ def drop_refused(draft: Draft) -> Draft:
     campaign, change = draft.campaign, draft.campaign.change
     if change is None or change.stage is ChangeStage.LANDED:
         return draft
-    done = tuple(sorted((*change.done, *_in_force(draft, change))))
-    if change.closing:
-        return _leave_out(draft, replace(change, done=done), 'the campaign was aborted')
-    if done:
-        return draft.set(change=replace(change, done=done))
-    if change.tranche:
-        # The one before is in force, and "campaign resume" continues after it.
-        return draft.set(change=replace(
-            change, stage=ChangeStage.LANDED, tranche=change.tranche - 1, share=SHARE_MIN,
-            following=change.following + 1, step=change.reached))
-    if change.moves_first or pg_num_begun(change, draft.seen.osdmap):
-        return draft  # "campaign resume" continues with the remaining PGs
+    if isinstance(change, WeightChange) and change.closing:
+        return _leave_out(draft, change.with_done(draft.seen), 'the campaign was aborted')
+    part = change.part_in_force(draft.seen)
+    if part is not None:
+        return draft.set(change=part)
     if campaign.rolled_back:
         return draft.set(change=campaign.undone, undone=None, rolled_back=False)
-    return draft.set(change=Change(stage=ChangeStage.LANDED))
+    return draft.set(change=WeightChange(stage=ChangeStage.LANDED))  # of no OSD
 
 
 def settle_change(draft: Draft) -> Draft:
@@ -654,10 +589,11 @@ def settle_change(draft: Draft) -> Draft:
     change = draft.campaign.change
     if change is None or not change.pending:
         return draft
-    if landed(change, draft):
+    if change.landed(draft.seen):
         return _land(draft, change)
-    if not stands_still(draft, change):
-        return stop_step(draft, change)
+    if not change.stands_still(draft.seen):
+        stopped, actions = change.stop(draft.seen)
+        return draft.send(*actions).set(change=stopped)
     if overdue(draft.campaign, draft.seen, draft.options):
         return _unsent(draft, change)
     return draft
@@ -675,7 +611,7 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
     change = campaign.change
     if change is None or not change.pending or (
             change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
-    ) or has_targets(seen.osdmap, change):
+    ) or change.is_accepted(seen.osdmap):
         return False
     since = max(change.since, campaign.phase_since, seen.answered)
     return seen.now - since > options.readback_timeout
@@ -704,7 +640,7 @@ def _again(draft: Draft, change: Change) -> Draft:
     if change.times < SEND_TIMES:
         return draft.set(change=replace(change, stage=ChangeStage.WANTED)).event(
             'join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
-    if change.closing:
+    if isinstance(change, WeightChange) and change.closing:
         return _leave_out(draft, change, 'the mons did not accept weight 0')
     return _unsent(draft, change).event(
         'join', 'the CRUSH change is given up', 'the mons did not accept it').enter(

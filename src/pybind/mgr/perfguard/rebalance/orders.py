@@ -13,8 +13,11 @@ from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import wanted
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
+from ..observation import Observation
 from ..tables import bytes_text, osds_text, pgs, plural
-from .types import TINY_WEIGHT, Change
+from .types import TINY_WEIGHT
+from .weights import WeightChange
+from .whole_map import MapChange
 
 #: The default CRUSH weight of an OSD is its size in TiB.
 TIB = 1 << 40
@@ -92,7 +95,7 @@ def how_to_leave_empty(osd: int) -> str:
     return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it' % osd
 
 
-def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:
+def change_of(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
     """The change of an order; None: the operator makes the change. Raises Refused."""
     if order.verb == 'expand':
         return _expand(order, inventory)
@@ -102,7 +105,7 @@ def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:
     return _undrain(order, inventory)
 
 
-def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
+def _expand(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
     weights = inventory.crush.weights()
     weight = None if order.weight is None else _weight(order.weight)
     if order.names or order.hosts:
@@ -127,7 +130,8 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
         if not osds:
             _refuse_left_out(found, weight)
             return None
-    return Change({osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
+    return WeightChange(
+        weights={osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
 
 
 def waiting(inventory: OrderFacts) -> Dict[int, str]:
@@ -190,7 +194,7 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
                       'change, begin with "ceph perfguard campaign prepare")' % '; '.join(texts))
 
 
-def _drain(order: Order, inventory: OrderFacts) -> Change:
+def _drain(order: Order, inventory: OrderFacts) -> WeightChange:
     weights = inventory.crush.weights()
     osds = {osd for osd in named_osds(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
@@ -200,10 +204,11 @@ def _drain(order: Order, inventory: OrderFacts) -> Change:
     gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
     _must_leave_domains(osds, gone, inventory)
     _must_leave_room(osds, gone, inventory)
-    return Change({osd: TINY_WEIGHT for osd in sorted(osds)}, drained=tuple(sorted(osds)))
+    return WeightChange(weights=dict.fromkeys(sorted(osds), TINY_WEIGHT),
+                        drained=tuple(sorted(osds)))
 
 
-def _undrain(order: Order, inventory: OrderFacts) -> Change:
+def _undrain(order: Order, inventory: OrderFacts) -> WeightChange:
     named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
@@ -218,7 +223,7 @@ def _undrain(order: Order, inventory: OrderFacts) -> Change:
                               osd, ' and '.join('"ceph osd crush set osd.%d %s %s"' % (
                                   osd, _number(weight), place)
                                   for place, weight in sorted(inventory.uneven[osd].items()))))
-    return Change({osd: inventory.drained[osd] for osd in osds})
+    return WeightChange(weights={osd: inventory.drained[osd] for osd in osds})
 
 
 def check_map(new: CrushRules, inventory: OrderFacts) -> None:
@@ -237,21 +242,26 @@ def check_map(new: CrushRules, inventory: OrderFacts) -> None:
                           % (what, osds_text(osds), TINY_WEIGHT))
 
 
-def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int]) -> Change:
-    """The change that restores a CRUSH map from before. Raises Refused.
+def weights_back(weights: Mapping[int, float], inventory: OrderFacts,
+                 serving: AbstractSet[int]) -> WeightChange:
+    """The change that restores the weights from before, as far as they differ.
 
     `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
     `inventory.drained`: all OSDs that perfguard has drained; they end at weight 0, although an
     earlier drain may have left them a tiny one.
     """
-    weights = inventory.crush.weights_towards(before)
-    if weights:
-        ends = {osd for osd, weight in weights.items() if weight == 0.0
-                or weight <= DRAINED_WEIGHT and osd in inventory.drained}
-        emptied = ends & serving
-        return Change({osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in ends else weight
-                       for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
-    # More than weights of OSDs has changed: the whole map is restored, or nothing.
+    ends = {osd for osd, weight in weights.items() if weight == 0.0
+            or weight <= DRAINED_WEIGHT and osd in inventory.drained}
+    emptied = ends & serving
+    return WeightChange(
+        weights={osd: TINY_WEIGHT if osd in emptied else 0.0 if osd in ends else weight
+                 for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
+
+
+def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int],
+             seen: Observation) -> MapChange:
+    """The change that restores a whole CRUSH map from before, of which more than weights of OSDs
+    has changed. Raises Refused. `serving`: as of weights_back."""
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
@@ -262,7 +272,7 @@ def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[
         raise Refused(errno.EBUSY, 'the CRUSH map from before the campaign does not contain %s, '
                       'which holds or receives PGs: run "ceph perfguard drain" first'
                       % osds_text(lost))
-    return Change(crush_map=True)
+    return MapChange.to(before, seen)
 
 
 def _holding(inventory: OrderFacts) -> List[int]:
@@ -290,7 +300,7 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
-def warnings(order: Order, change: Change, inventory: OrderFacts) -> Tuple[str, ...]:
+def warnings(order: Order, change: WeightChange, inventory: OrderFacts) -> Tuple[str, ...]:
     """Warnings about the weights of an expansion, by device class: rules place the PGs of a pool
     on one class as a rule."""
     if order.verb != 'expand' or order.weight is not None:

@@ -16,6 +16,8 @@ from ..options import Options
 from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Stop, spread
+from .campaign import KEPT_ALL, Campaign
+from .change import Change, ChangeStage
 from .draft import CampaignDecision, Draft, Rule, flight_osds, has_own_crush
 from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
@@ -28,15 +30,12 @@ from .moves import Move
 from .orders import DRAINED_WEIGHT
 from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_osds, loose_pgs,
                       pin_remapped, staying, unpinnable_excess, waiting)
-from .pool_change import begun_pools, way_back
 from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
                         keep_stayers, loose_moves, others_degraded, release_more, stops_of)
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
-from .tranches import partly_text
-from .types import (KEPT_ALL, RELEASING_PHASES, TINY_WEIGHT, Campaign, Change, ChangeStage, Phase,
-                    PinRecord)
+from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
 
 #: Seconds for which a campaign with nothing left to do waits for a clean cluster: PGs that are
 #: still unclean then have another cause.
@@ -277,7 +276,7 @@ def _pinning(draft: Draft) -> Draft:
     if balancer_of_others(draft):
         draft, ready = draft.report(BALANCER_ON), False
     if joining:
-        return join(draft, ready)
+        return join(draft)
     awaited = _awaited_by_pins(draft)
     if awaited is not None:
         return draft.report(awaited)
@@ -422,9 +421,8 @@ def _begin_tranche(draft: Draft, change: Change) -> Draft:
 def _refilled(draft: Draft) -> str:
     """Text on OSDs of a drain to which others have given a weight meanwhile, for example by
     setting an older CRUSH map."""
-    change, weights = draft.campaign.change, draft.seen.crush.weights()
-    osds = [osd for osd in change.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT] \
-        if change is not None else []
+    campaign, weights = draft.campaign, draft.seen.crush.weights()
+    osds = [osd for osd in campaign.drained if weights.get(osd, 0.0) > DRAINED_WEIGHT]
     return '; not drained, because others gave them a CRUSH weight: ' + osds_text(osds) \
         if osds else ''
 
@@ -611,7 +609,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
     # The pins lead back to the upmaps from before, not to a balanced state.
     pins = {pgid: pin for pgid, pin in without_goals(draft.pinned()).items()
             if draft.pin_of(pgid) is not None}
-    for pgid, led in campaign.change.ahead.items() if campaign.change is not None else ():
+    for pgid, led in campaign.ahead.items():
         pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
         if not is_mixture(present if pin is None else pin.before, led.entry, led.before):
             continue  # others have set another upmap since
@@ -637,7 +635,8 @@ def _is_open(draft: Draft, unpinned: Sequence[str]) -> bool:
 
 
 def _begun(draft: Draft) -> FrozenSet[int]:
-    return begun_pools(draft.campaign.change, draft.seen.osdmap)
+    change = draft.campaign.change
+    return frozenset() if change is None else change.begun_pools(draft.seen.osdmap)
 
 
 def _unpinned(draft: Draft) -> List[str]:
@@ -686,12 +685,12 @@ def _aborted(draft: Draft) -> Draft:
     if not _is_open(draft, unpinned) and draft.in_force:
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
-    back = way_back(campaign.change, draft.seen.osdmap)
+    back = campaign.way_back(draft.seen.osdmap)
     return draft.because(
         Code.HELD_PINS, 'campaign %d is aborted and keeps %s pinned%s%s: "campaign resume" '
         '(%s)%s or "campaign finish --keep"' % (
             campaign.id, pgs(draft.pin_count + len(unpinned)), _recovering(draft),
-            partly_text(campaign.change), _resume_does(draft), ', "%s"' % back if back else ''))
+            _parts_text(campaign), _resume_does(draft), ', "%s"' % back if back else ''))
 
 
 def _resume_does(draft: Draft) -> str:
@@ -706,9 +705,13 @@ def _end(draft: Draft, phase: Phase) -> Draft:
     campaign = draft.campaign
     draft = draft.enter(phase, '%s released, %d kept as upmaps%s%s' % (
         pgs(campaign.released), campaign.kept_now, _left_tiny(draft),
-        partly_text(campaign.change)))
+        _parts_text(campaign)))
     draft = draft.set(ended=draft.now, paused=False, acknowledged=())
     return draft if campaign.held else draft.set(holds=campaign.holds.with_nothing_given_up())
+
+
+def _parts_text(campaign: Campaign) -> str:
+    return '' if campaign.change is None else campaign.change.parts_text
 
 
 def _left_tiny(draft: Draft) -> str:

@@ -14,10 +14,11 @@ from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawf
                           without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
+from .campaign import Campaign
 from .draft import Draft
 from .holds import NOREBALANCE, gives_way
-from .tranches import pin_limit, too_many
-from .types import Campaign, Phase, PinRecord, Sent, SetEntry
+from .pin_limit import pin_limit, too_many
+from .types import Phase, PinRecord, Sent, SetEntry
 
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 SEND_TIMES = 2
@@ -483,8 +484,7 @@ def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
 
 def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
     """The entry that a release restores: the part of the present entry that is still valid."""
-    change = draft.campaign.change
-    before = without(present, change.drained if change is not None else ())
+    before = without(present, draft.campaign.drained)
     return before if raw is None else lawful(before, raw, pool, draft.seen.crush, draft.out)
 
 

@@ -19,12 +19,14 @@ from ..events import Event
 from ..observation import Observation
 from ..store import Store
 from ..tables import listed, pgs, plural
+from .campaign import Campaign
 from .campaigns import CampaignContext, Campaigns
+from .changes import AnyChange
 from .crush_orders import differences
 from .orders import Order
 from .prepared import Prepared
 from .retry import RETRY_SECONDS, Retry
-from .types import Campaign, Change, Phase
+from .types import Phase
 
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'plan approve'
@@ -124,7 +126,7 @@ class SavedPlan:
     name: str
     saved: float
     order: Order
-    change: Change
+    change: AnyChange
     ground: PlanGround
     #: As the preview of the order.
     preview: Document
@@ -166,9 +168,9 @@ class SavedPlan:
         if prepared.ordinary:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
                           % (self.name, prepared.ordinary))
-        if change is not None and _same_base(change) == _same_base(self.change):
+        if change is not None and change.same_as(self.change):
             return
-        rows = _other_change(self.change, change or Change())
+        rows = _differences(self.change.features, change.features if change is not None else {})
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
@@ -187,30 +189,10 @@ class SavedPlan:
         return {**self.row(now, waits), 'preview': self.preview}
 
 
-def _same_base(change: Change) -> Change:
-    """A change without the version of the CRUSH map that a whole map replaces: the mons also give
-    the same map new versions, and the ground of the plan shows another one."""
-    return replace(change, crush_version=0, crush_identity=0)
-
-
-def _other_change(before: Change, now: Change) -> List[str]:
-    """Text on the differences between two changes of one order."""
-    found = ['osd.%d: weight %s, now %s' % (osd, before.weights.get(osd), now.weights.get(osd))
-             for osd in sorted(before.weights.keys() | now.weights.keys())
-             if before.weights.get(osd) != now.weights.get(osd)]
-    for name, was, is_now in (
-            ('CRUSH rule', before.rule_name, now.rule_name),
-            ('intermediate CRUSH rule', before.via, now.via),
-            ('PGs move before the pool is changed', before.moves_first, now.moves_first),
-            ('pg_num', before.pg_num, now.pg_num),
-            ('first step', _step_text(before), _step_text(now))):
-        if was != is_now:
-            found.append('%s: %s, now %s' % (name, was or 'none', is_now or 'none'))
-    return found
-
-
-def _step_text(change: Change) -> str:
-    return '' if change.pgs is None else 'pg_num %d, pgp_num %d' % change.pgs[1:]
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:
+    """Texts on the features in which two changes of one order differ."""
+    return ['%s %s, now %s' % (name, before.get(name) or 'none', now.get(name) or 'none')
+            for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def with_ground(prepare: Callable[[], Prepared],

@@ -17,20 +17,24 @@ from ..tables import pgs, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
-from .goals import Balanced, Bounds, preview_balance
+from .campaign import Campaign
+from .changes import AnyChange
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
+from .goals import Balanced, Bounds, preview_balance
 from .holds import reconcile, wanted_mon_options
 from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
 from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
-from .pool_change import NewPgNum, NewRule
+from .pg_num import NewPgNum
+from .pin_limit import pin_limit, too_many
+from .pool_rule import NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
-from .tranches import has_tranches, pin_limit, too_many
-from .types import Campaign, Change, Holds, Phase
+from .types import Holds, Phase
+from .weights import WeightChange
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
 #: by ASSUMED_FACTOR.
@@ -193,7 +197,7 @@ NAMED = 50
 @dataclass(frozen=True)
 class Prepared:
     #: None: the operator makes the change.
-    change: Optional[Change]
+    change: Optional[AnyChange]
     planned: Join = Join({}, {}, {})
     #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
@@ -297,8 +301,9 @@ class Prepared:
         """Raise Refused for a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs
         get a weight, that is only a warning: they are filled in any case."""
         change = self.change
-        if self.incomplete and change is not None and (change.drained or change.crush_map) \
-                and not order.force:
+        drains_or_replaces = change is not None and (
+            change.drained or self.crush_map is not None)
+        if self.incomplete and drains_or_replaces and not order.force:
             raise Refused(errno.EPERM, '%s (raise the tunable choose_total_tries, or the step '
                           'set_choose_tries of an erasure-coded rule, or override with --force)'
                           % self._incomplete_text)
@@ -337,8 +342,8 @@ class Prepared:
 
     def in_tranches(self, order: Order, seen: Observation) -> bool:
         """Whether the change comes in tranches if it requires too many pins."""
-        return order.verb != 'rollback' and self.change is not None \
-            and has_tranches(self.change, seen.crush)
+        return order.verb != 'rollback' and isinstance(self.change, WeightChange) \
+            and self.change.is_divisible(seen.crush)
 
     def answer(self, order: Order, campaign: Optional[int], seen: Observation,
                options: Options) -> Document:
@@ -393,7 +398,7 @@ class Prepared:
             'unpinnable_pgs': len(self.planned.unpinnable)}
 
 
-def previewed(change: Change, outlook: Outlook, seen: Observation,
+def previewed(change: AnyChange, outlook: Outlook, seen: Observation,
               crush_map: Optional[bytes] = None,
               bases: Mapping[str, UpmapEntry] = NO_BASES) -> Prepared:
     """The pins of a change. `bases`: as in plan_join."""
@@ -407,7 +412,7 @@ def previewed(change: Change, outlook: Outlook, seen: Observation,
 
 
 def weighed(order: Order, facts: OrderFacts, seen: Observation,
-            outlook: Callable[[Change], Outlook],
+            outlook: Callable[[WeightChange], Outlook],
             entries: Optional[Sequence[ConfigEntry]]) -> Prepared:
     """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
 

@@ -12,6 +12,7 @@ from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
 from ..upmap.semantics import led_by
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
+from .change import Led
 from .copying import in_force
 from .draft import Draft
 from .fast_peering import epoch_of, peering_text
@@ -24,7 +25,7 @@ from .pinning import may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
 from .throttle import limit
-from .types import Flight, Holds, Led, PinRecord, SetEntry
+from .types import Flight, Holds, PinRecord, SetEntry
 
 BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; run '
                      '"ceph balancer off" to continue')

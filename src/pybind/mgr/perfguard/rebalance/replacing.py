@@ -21,12 +21,13 @@ from ..store import Store
 from ..tables import osds_text
 from ..upmap.pins import stays
 from .auto_expand import REMAP_SECONDS
+from .campaign import Campaign
 from .crush_orders import CrushOrders
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
                      serves)
 from .plans import PlanOrder, QueuedOrder
 from .retry import Retry
-from .types import Campaign, Phase
+from .types import Phase
 
 #: Verbs of orders.
 REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'

@@ -2,7 +2,6 @@
 """The campaign for commands, metrics and the page: typed, and as JSON."""
 from dataclasses import dataclass, field
 from functools import partial
-from shlex import quote
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Json, OsdMap
@@ -13,16 +12,16 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable
 from ..window import BadWindow, is_open, seconds_until_done
+from .campaign import Campaign
 from .copying import NAMES
 from .executor import commands_of
 from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
 from .holds import MAX_SCRUBS, NOREBALANCE, option_text, set_option
 from .moves import Caps, MovePlan, OsdLoad, plan
-from .pool_change import pg_num_begun
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetPoolRule
+from .types import Action, Phase, PinRecord, SetAutoscale, SetFlag
 
 #: The plain command.
 BALANCER_ON = 'ceph balancer on'
@@ -310,19 +309,9 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         option = set_option(name, held.found)
         rows.append(owned(option_text(name), held.found, held.put, since, _restore(option),
                           option.name))
-    change = campaign.change
-    if change is not None and change.rule is not None and change.intermediate \
-            and change.rule.pool in osdmap.pools:
-        name = osdmap.pools[change.rule.pool].name
-        rows.append(owned('crush_rule of pool ' + name, change.found_rule, change.via, since,
-                          _restore(SetPoolRule(name, change.found_rule)) + ': all PGs that have '
-                          'moved return at once'))
-    if change is not None and change.pgs is not None and pg_num_begun(change, osdmap):
-        name = osdmap.pools[change.pgs.pool].name
-        rows.append(owned('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
-                          since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast '
-                          'as target_max_misplaced_ratio allows'
-                          % (quote(name), change.found_pg_num)))
+    left = campaign.change and campaign.change.left_setting(osdmap)
+    if left:
+        rows.append(owned(left.what, left.before, left.now, since, left.restore))
     if pins:
         rows.append(owned('upmaps of pinned PGs', 'upmaps from before the campaign',
                           plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '

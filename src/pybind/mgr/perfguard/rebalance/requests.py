@@ -9,11 +9,13 @@ from ..errors import Code, Reason, Refused, texts
 from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
+from .campaign import Campaign
 from .holds import retaken
 from .pinning import lastingly_unpinned
+from .pool_rule import RuleChange
 from .settings import assignment, overridden, problems
 from .states import STATES, from_phases
-from .types import NOREBALANCE_KEY, Campaign, Phase
+from .types import NOREBALANCE_KEY, Phase
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _check_new(campaign: Optional[Campaign], request: Request, unhealthy: Sequen
 def _refuse_intermediate(campaign: Campaign) -> None:
     """Another campaign would forget which rule the pool had."""
     change = campaign.change
-    if change is not None and change.intermediate:
+    if isinstance(change, RuleChange) and change.intermediate:
         raise Refused(errno.EBUSY, 'campaign %d is ABORTED and a pool has the intermediate CRUSH '
                       'rule %s: "campaign resume", or "rule" back to %s'
                       % (campaign.id, change.via, change.found_rule))

@@ -12,14 +12,17 @@ from ..options import Options
 from ..tables import plural
 from ..upmap.down_osds import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
+from .campaign import Campaign
 from .campaign_store import PinStore, parts
 from .campaigns import CampaignContext
+from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
 from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
-from .tranches import pin_limit
-from .types import RELEASING_PHASES, Campaign, Change, ChangeStage, Phase, PinRecord
+from .pin_limit import pin_limit
+from .types import RELEASING_PHASES, Phase, PinRecord
+from .weights import WeightChange
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
 #: then reports that it is busy. If it is switched off in between, it still makes and executes the
@@ -377,7 +380,7 @@ class PinGoals:
     def _tranches(self, ground: goals.Ground, seen: Observation, change: Optional[Change],
                   options: Options) -> goals.Tranches:
         """Half of the limit of pins is for PGs that move once instead of in several tranches."""
-        if change is None or change.tranches == 1:
+        if not isinstance(change, WeightChange) or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
             change.weights.keys(),

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import List, Optional, Tuple
 
 from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.copying import Copying
-from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord
+from perfguard.rebalance.types import Flight, Phase, PinRecord
 from perfguard.upmap.pins import Unpinnable
 
 from .fakes.driver import Driver

@@ -4,7 +4,8 @@ import enum
 import json
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Annotated, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import (Annotated, Any, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple,
+                    Union, get_args)
 
 import pytest
 from hypothesis import given
@@ -16,14 +17,21 @@ from perfguard.holds import Held
 from perfguard.mitigation.rescue import Rescue
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage, Trouble)
+from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.change import ChangeStage, Led
+from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.crush_orders import Added, Drained
+from perfguard.rebalance.pg_num import PgNumChange
+from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.progress import Limits, Progress
 from perfguard.rebalance.replacing import Replacement
 from perfguard.rebalance.requests import VERBS, Request
 from perfguard.rebalance.stalls import IntervalChange, Stalls
-from perfguard.rebalance.types import (Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase,
-                                       PinRecord, Sent, UnpinnablePgs)
+from perfguard.rebalance.types import (Flight, Holds, Pace, Phase, PinRecord, Sent,
+                                       UnpinnablePgs)
+from perfguard.rebalance.weights import WeightChange
+from perfguard.rebalance.whole_map import MapChange
 from perfguard.upmap.pins import DEGRADED, Unpinnable
 
 
@@ -95,7 +103,8 @@ def test_the_text_names_the_field() -> None:
         decode(Whole, {'needed': 1.0, 'by_id': {'7': ['x']}})
 
 
-@pytest.mark.parametrize('hint', [complex, Dict[str, complex], Optional[complex], object()])
+@pytest.mark.parametrize('hint', [complex, Union[int, str], Dict[str, complex], Optional[complex],
+                                  object()])
 def test_a_type_without_a_form_is_an_error_of_the_caller(hint: Any) -> None:
     with pytest.raises(TypeError):
         decode(hint, None)
@@ -112,12 +121,16 @@ PINS = st.builds(PinRecord, ENTRIES, ENTRIES, st.none() | OSDS, *[st.none() | EN
 FLIGHTS = st.builds(Flight, NUMBERS, ENTRIES, st.integers(0, 9), st.none() | NUMBERS,
                     st.booleans(), OSDS, OSDS, st.integers(-1, 9), st.integers(0), OSDS,
                     st.none() | PINS)
-CHANGE = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41, 7, 8, 9,
-                (8,), 1, True, PoolRule(3, 7), 9, True, 2, 'a', 'b', 'c', PoolPgs(3, 16, 8), 16, 8,
-                PoolPgs(3, 8, 8), True, True)
+SENT = (ChangeStage.SENT, 5.0, 2, 41, 7, True, True,
+        {'1.a': Led(UpmapEntry(((1, 2),)), UpmapEntry(((1, 3),)))})
+CHANGES = (
+    WeightChange(*SENT, {8: 1.5, 9: 0.0001}, (9,), True, (8,), 1, {8: 1.0}, {8: 0.5}, {8: 0.1}, 0.5,
+                 1, 2, 6.0),
+    MapChange(*SENT, 8, 9), RuleChange(*SENT, True, 2, PoolRule(3, 7), 9, 'a', 'b', 'c'),
+    PgNumChange(*SENT, True, 2, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)))
 HELD = Held('1', '3', True, True, ('2',))
 CAMPAIGN = Campaign(
-    7, Phase.PINNING, 1.5, automatic=True, change=CHANGE, back=CHANGE, undone=CHANGE,
+    7, Phase.PINNING, 1.5, automatic=True, change=CHANGES[0], back=CHANGES[1], undone=CHANGES[2],
     draining=(3, 5), acknowledged=('X',), ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
     holds=Holds({'a': HELD, 'b': HELD}, frozenset({'c'}), frozenset({'d'})),
     pace=Pace(3.5, 7.0, 1, 2, True, 'why', 'CODE', {'reads': 1.5}, 8.0, 3, 4),
@@ -126,6 +139,18 @@ CAMPAIGN = Campaign(
     copying=Copying(3, 12.5, 11.0, {'option': '0.05'}, 'auto wpq 0.05', True, True),
     arrivals=Progress((1.5, 2.0), 5.0, 1.0, 7.0, 2.0, 3.0), limits=Limits({'CODE': 1.5}, 'CODE'),
     settings={'latency_factor': '2'}, paused_until=7.0, plan='p', plan_token='t')
+
+
+@pytest.mark.parametrize('change', CHANGES)
+def test_changes(change: AnyChange) -> None:
+    assert again(AnyChange, change) == change
+
+
+def test_every_kind_of_change_is_stored_under_its_own_name() -> None:
+    assert [type(change) for change in CHANGES] == list(get_args(AnyChange))
+    assert len({encode(change, AnyChange)['kind'] for change in CHANGES}) == len(CHANGES)
+    with pytest.raises(Malformed, match="unknown kind 'balance'"):
+        decode(AnyChange, {'kind': 'balance'})
 
 
 @given(st.dictionaries(PGIDS, PINS, max_size=4))

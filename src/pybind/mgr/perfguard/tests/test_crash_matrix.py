@@ -13,10 +13,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 import pytest
 
 from perfguard.errors import Refused
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_store import CampaignStore
+from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
-from perfguard.rebalance.types import Campaign, ChangeStage
 from perfguard.requests import ShutdownOrder
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited

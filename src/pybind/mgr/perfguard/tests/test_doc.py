@@ -17,7 +17,7 @@ from perfguard.metrics.catalogue import CODES as CHECKS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.rebalance.adopting import MOST_PAIRS
 from perfguard.rebalance.joining import MAX_BURST_PINS
-from perfguard.rebalance.pool_change import MOST_AHEAD
+from perfguard.rebalance.pg_num import MOST_AHEAD
 from perfguard.rebalance.throttle import LEAST_PGS
 from perfguard.web.routes import ROUTES
 

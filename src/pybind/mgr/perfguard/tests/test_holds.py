@@ -20,9 +20,10 @@ from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, Mitiga
 from perfguard.observation import BALANCER, Settings
 from perfguard.probe.resources import (DELETE_OPTION, ResourceManager, RunResources,
                                        resources_from_json, resources_to_json)
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.holds import NOREBALANCE, reconcile
-from perfguard.rebalance.types import (Action, Campaign, Holds, Phase, SetAutoscale, SetBalancer,
-                                       SetFlag, SetOption)
+from perfguard.rebalance.types import (Action, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
+                                       SetOption)
 
 BAD = Evidence((Reason('LAGGY', '1 PG is laggy'),), moving=True, rebalancing=True)
 ACT = Policy('act', 10.0, affinity=True)

@@ -14,7 +14,8 @@ from ..rebalance.releasing import concerns, full_osds, present_load, receives, s
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.draft import Draft
-from ..rebalance.types import Campaign, Flight
+from ..rebalance.campaign import Campaign
+from ..rebalance.types import Flight
 from ..tables import pgs, plural
 from ..watch.laggy import Suspect
 from ..watch.report import OsdRow, chronic

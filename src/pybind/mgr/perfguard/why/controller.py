@@ -16,7 +16,8 @@ from ..observation import Observation
 from ..options import Options
 from ..rebalance.moves import Move
 from ..rebalance.draft import Draft
-from ..rebalance.types import Campaign, PinRecord
+from ..rebalance.campaign import Campaign
+from ..rebalance.types import PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
 from . import pgs

@@ -13,7 +13,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
-                                     OsdMap, OsdSet, PgCounts, Placement, Pool, PoolChange,
+                                     OsdMap, OsdSet, PgCounts, Placement, Pool, PoolSetting,
                                      PoolSpace, Question, Readings, Reply, Signals, Space,
                                      UpmapEntry, pool_of)
 
@@ -695,7 +695,7 @@ class FakeCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolChange] = None) -> Outlook:
+                rule: Optional[PoolSetting] = None) -> Outlook:
         assert rule is None, 'it has one rule only'
         if self.no_tools:
             return NoFuture(self.no_tools)

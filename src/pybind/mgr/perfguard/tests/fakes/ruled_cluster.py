@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook
-from perfguard.cluster.types import OsdMap, PoolChange, PoolRule, pool_of
+from perfguard.cluster.types import OsdMap, PoolSetting, PoolRule, pool_of
 
 from .cluster import FakeView
 from .mon_model import HOLE, ToyMon, ToyOsd
@@ -127,7 +127,7 @@ class RuledCluster(StrawCluster):
         return CrushRules.from_dump(dump)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolChange] = None) -> Outlook:
+                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
         if rule is None or self.no_tools:
             return super().outlook(osdmap, weights, crush_map, whole) if rule is None \
                 else NoFuture(self.no_tools)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional
 
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook
-from perfguard.cluster.types import (OsdMap, PoolChange, PoolPgs, merging_seeds, pool_of,
+from perfguard.cluster.types import (OsdMap, PoolSetting, PoolPgs, merging_seeds, pool_of,
                                      seed_of)
 
 from .cluster import FakePg, FakeView
@@ -115,7 +115,7 @@ class SplitCluster(StrawCluster):
         return replace(view, osdmap=replace(view.osdmap, pools=pools))
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolChange] = None) -> Outlook:
+                whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
         if not isinstance(rule, PoolPgs) or self.no_tools:
             return NoFuture(self.no_tools) if self.no_tools else super().outlook(
                 osdmap, weights, crush_map, whole, rule)

@@ -14,11 +14,13 @@ from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, P
 from perfguard.codec import decode, encode
 from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.types import (TINY_WEIGHT, Action, Campaign, Change, Phase, PinRecord,
-                                       SetEntry, SetWeight, ChangeStage)
+from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.draft import CampaignDecision
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry, SetWeight
+from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.mon_model import ToyMon, ToyOsd
@@ -105,7 +107,7 @@ class LargeMap:
         self.epoch += bool(weights or entries)
 
 
-def carried_out(map_: LargeMap, change: Change) -> Campaign:
+def carried_out(map_: LargeMap, change: WeightChange) -> Campaign:
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, prepared=True, change=change)
     pins: Dict[str, PinRecord] = {}
     for turn in range(100):
@@ -135,9 +137,9 @@ def test_no_burst_takes_more_pins_than_the_mons_take_at_once(
     map_ = LargeMap(pgs, {osd: 1.0 if drain or osd < OLD else 0.0 for osd in range(OLD + NEW)})
     weights = dict.fromkeys(new, TINY_WEIGHT if drain else 1.0)
     before = {pgid: map_.up(pgid) for pgid in map_.raw}
-    campaign = carried_out(map_, Change(weights, drained=tuple(new) if drain else ()))
+    campaign = carried_out(map_, WeightChange(weights=weights, drained=tuple(new) if drain else ()))
     assert {pgid: map_.up(pgid) for pgid in map_.raw} == before and map_.most_remapped == 0
     assert all(0 < pins <= most for _, pins in map_.bursts)
     assert sum(osds for osds, _ in map_.bursts) == NEW and len(map_.bursts) >= 3
     assert {osd: map_.weights[osd] for osd in new} == weights
-    assert campaign.change is not None and not campaign.change.more
+    assert isinstance(campaign.change, WeightChange) and not campaign.change.more

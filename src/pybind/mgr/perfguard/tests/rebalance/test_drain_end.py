@@ -8,7 +8,8 @@ import pytest
 from perfguard.cluster.ports import NoFuture, Outlook
 from perfguard.cluster.types import OsdMap
 from perfguard.errors import Refused
-from perfguard.rebalance.types import Change, ChangeStage
+from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import FakeReply
@@ -343,9 +344,9 @@ def test_an_osd_that_is_purged_between_the_bursts(
     driver = Driver(cluster)
     driver.order('drain', *('osd.%d' % osd for osd in osds))
 
-    def change() -> Change:
+    def change() -> WeightChange:
         campaign = driver.loop.rebalance.campaign
-        assert campaign is not None and campaign.change is not None
+        assert campaign is not None and isinstance(campaign.change, WeightChange)
         return campaign.change
 
     driver.run_until(lambda: change().stage is ChangeStage.WANTED and change().done == (3,))

@@ -7,9 +7,10 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.codec import decode
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_store import PinStore, parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
-from perfguard.rebalance.types import Campaign, PinRecord
+from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster, MemoryKv

@@ -11,14 +11,16 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
-from perfguard.rebalance import join_plan
-from perfguard.rebalance.types import Change, ChangeStage
+from perfguard.rebalance import campaign_orders
+from perfguard.rebalance.change import ChangeStage
+from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.crush_orders import differences
-from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
-from perfguard.rebalance.joining import landed
-from perfguard.rebalance.orders import Order
 from perfguard.rebalance.draft import Draft
+from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
+from perfguard.rebalance.orders import Order
 from perfguard.rebalance.turn_inputs import PREVIEW_SECONDS, PREVIEW_TIMES, same_placement
+from perfguard.rebalance.weights import WeightChange
+from perfguard.rebalance.whole_map import MapChange
 from perfguard.requests import PendingOrder
 from perfguard.upmap.pins import without
 
@@ -206,7 +208,7 @@ def test_a_resumed_campaign_computes_the_preview_again(monkeypatch: pytest.Monke
     broken: Set[str] = set()
     failing(cluster, calls, lambda number: bool(broken))
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: bool(change_of(driver).done))
+    driver.run_until(lambda: change_of(driver).follows_parts)
     broken.add('tools')
     driver.run_to('ABORTED')
     assert driver.status['pinned'] and not cluster.moved
@@ -482,15 +484,15 @@ def test_a_crush_map_does_not_bring_back_the_old_name_of_a_rule() -> None:
 def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() -> None:
     driver = Driver(waiting())
     seen = driver.cluster.crush(driver.cluster.crush_version_)
-    change = Change(crush_map=True, stage=ChangeStage.SENT, fingerprint=seen.fingerprint(),
-                    tunables=seen.tunables + 1, crush_version=driver.cluster.crush_version_,
-                    crush_identity=seen.identity)
+    change = MapChange(stage=ChangeStage.SENT, fingerprint=seen.fingerprint(),
+                       tunables=seen.tunables + 1, crush_version=driver.cluster.crush_version_,
+                       crush_identity=seen.identity)
     machine = Machine(driver.cluster)
     driver.cluster.restart_osd()
     draft = Draft.of(machine.campaign, {}, {}, machine.observe(), machine.options)
-    assert not landed(change, draft)
+    assert not change.landed(draft.seen)
     # The new map is identical to the one that it replaces.
-    assert landed(replace(change, crush_identity=0), draft)
+    assert replace(change, crush_identity=0).landed(draft.seen)
 
 
 def test_a_refused_map_with_other_device_classes_does_not_pass_for_landed() -> None:
@@ -742,7 +744,7 @@ def late(verb: str) -> Tuple[Driver, Late]:
     return driver, burst
 
 
-def change_of(driver: Driver) -> Change:
+def change_of(driver: Driver) -> AnyChange:
     campaign = driver.loop.published.rebalanced.campaign
     assert campaign is not None and campaign.change is not None
     return campaign.change
@@ -1097,7 +1099,7 @@ def test_an_order_that_is_forced_on_undersized_pgs_does_not_wait_for_them() -> N
 def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_others(
         monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """More of them than are listed count by their number, as in earlier documents."""
-    monkeypatch.setattr(join_plan, 'LISTED', listed)
+    monkeypatch.setattr(campaign_orders, 'LISTED_UNDERSIZED', listed)
     driver = Driver(StrawCluster())
     cluster = driver.cluster
     cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
@@ -1130,7 +1132,7 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
 def test_a_mapping_takes_up_where_pgs_are_now(drained: OsdSet) -> None:
     """It is what the tools would find in the OSDMap of now."""
     cluster = waiting()
-    change = Change({8: 1.0, 9: 1.0, 10: 1.0}, drained=drained)
+    change = WeightChange(weights={8: 1.0, 9: 1.0, 10: 1.0}, drained=drained)
     before = cluster.map_view().osdmap
     one = with_pins(cluster.outlook(before, change.weights, None), before, change)
     for pgid in ('1.0', '1.1', '1.2', '2.0'):

@@ -9,13 +9,16 @@ from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.codec import decode, encode
 from perfguard.holds import Held, same_value
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.fast_peering import PREPARED_SECONDS, epoch_of
 from perfguard.rebalance.fast_peering import peering_forecast as forecast
 from perfguard.rebalance.fast_peering import release_interval
 from perfguard.rebalance.holds import mon_options_settled as settled
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import wanted_mon_options as wanted
-from perfguard.rebalance.types import Action, Campaign, Change, ChangeStage, Holds, Phase, SetOption
+from perfguard.rebalance.types import Action, Holds, Phase, SetOption
+from perfguard.rebalance.weights import WeightChange
 
 from ..fakes.driver import OPTIONS, Driver
 
@@ -162,11 +165,12 @@ def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Op
 @pytest.mark.parametrize('phase, change, expected', [
     (Phase.PREPARED, None, True), (Phase.PINNING, None, True),
     # Its burst of commands ends up in one epoch, and its PGs do not move.
-    (Phase.PREPARED, Change(), False), (Phase.PINNING, Change(stage=ChangeStage.LANDED), False),
+    (Phase.PREPARED, WeightChange(), False),
+    (Phase.PINNING, WeightChange(stage=ChangeStage.LANDED), False),
     (Phase.PINNED, None, False), (Phase.DONE, None, False)])
 @pytest.mark.parametrize('osds, value', [(12, '0.1'), (100, '0.1'), (500, '0.25'), (1100, None)])
 def test_proposals_are_fast_from_prepare_until_all_pgs_are_pinned(
-        phase: Phase, change: Optional[Change], expected: bool, osds: int,
+        phase: Phase, change: Optional[WeightChange], expected: bool, osds: int,
         value: Optional[str]) -> None:
     """All PGs that the CRUSH change remaps peer at once: never faster than 0.1 s."""
     campaign = Campaign(1, phase, 0.0, change=change)

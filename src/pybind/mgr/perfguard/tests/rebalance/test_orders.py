@@ -9,9 +9,10 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
-from perfguard.rebalance.types import TINY_WEIGHT, Change
 from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
                                         must_fit_by_weight, waiting, warnings)
+from perfguard.rebalance.types import TINY_WEIGHT
+from perfguard.rebalance.weights import WeightChange
 
 GIB = 1 << 30
 
@@ -54,8 +55,9 @@ def refusal(order: Order, there: OrderFacts) -> str:
 
 
 def test_expand_takes_what_waits_and_weighs_it_by_size() -> None:
-    assert change_of(Order('expand'), inventory()) == Change({8: 0.0977, 9: 0.0977})
-    assert change_of(Order('expand', weight='1.5'), inventory()) == Change({8: 1.5, 9: 1.5})
+    assert change_of(Order('expand'), inventory()) == WeightChange(weights={8: 0.0977, 9: 0.0977})
+    assert change_of(Order('expand', weight='1.5'), inventory()) == WeightChange(
+        weights={8: 1.5, 9: 1.5})
 
 
 def warned(there: OrderFacts, **kwargs: Any) -> Tuple[str, ...]:
@@ -99,18 +101,19 @@ def test_drained_osds_do_not_say_what_others_weigh() -> None:
 
 @pytest.mark.parametrize('names', [('8',), ('osd.8',)])
 def test_expand_of_named_osds(names: Any) -> None:
-    assert change_of(Order('expand', names, weight='1'), inventory()) == Change({8: 1.0})
+    assert change_of(Order('expand', names, weight='1'), inventory()) == WeightChange(
+        weights={8: 1.0})
 
 
 def test_expand_of_hosts_takes_the_osds_of_weight_0() -> None:
     order = Order('expand', hosts=('h0', 'h1'), weight='1')
-    assert change_of(order, inventory()) == Change({8: 1.0, 9: 1.0})
+    assert change_of(order, inventory()) == WeightChange(weights={8: 1.0, 9: 1.0})
     assert 'no OSD of CRUSH weight 0 in h2' in refusal(Order('expand', hosts=('h2',)), inventory())
 
 
 def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     there = inventory(osds={8: Osd(8, False, 1.0)})
-    assert change_of(Order('expand', weight='1'), there) == Change({9: 1.0})
+    assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={9: 1.0})
     there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
     assert 'osd.9 was drained' in refusal(Order('expand'), there)
     assert 'to receive the weight' in refusal(Order('expand', weight='1'), there)
@@ -126,9 +129,9 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
                       drained=changes.get('drained', {}))
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
-    assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0})
+    assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
     assert why in waiting(there)[9] and not waiting(there)[8]
-    assert change_of(Order('expand', ('9',), weight='1'), there) == Change({9: 1.0})
+    assert change_of(Order('expand', ('9',), weight='1'), there) == WeightChange(weights={9: 1.0})
     gone = replace(there, osdmap=replace(there.osdmap, osds={
         **there.osdmap.osds, 8: Osd(8, False, 1.0)}))
     assert 'osd.9 ' + why in refusal(Order('expand'), gone)
@@ -155,11 +158,12 @@ def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
     both = Order('expand', hosts=('default',), weight='1')
-    assert change_of(both, there) == Change({8: 1.0})
+    assert change_of(both, there) == WeightChange(weights={8: 1.0})
     assert why in left_out(both, there)[9]
     assert 'osd.9 ' + why in refusal(Order('expand', hosts=('h1',)), there)
     named = Order('expand', ('osd.9',), hosts=('default',), weight='1')
-    assert change_of(named, there) == Change({8: 1.0, 9: 1.0}) and not left_out(named, there)
+    assert change_of(named, there) == WeightChange(weights={8: 1.0, 9: 1.0})
+    assert not left_out(named, there)
 
 
 def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
@@ -187,15 +191,15 @@ def test_expand_refuses(order: Order, text: str) -> None:
 def test_expand_needs_the_size_or_a_weight() -> None:
     there = replace(inventory(), space={osd: Space(0, 0, 0) for osd in (8, 9)})
     assert 'osd.8 has not reported its size yet' in refusal(Order('expand'), there)
-    assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0, 9: 1.0})
+    assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0, 9: 1.0})
 
 
 @pytest.mark.parametrize('names, osds', [
     (('osd.3',), (3,)), (('h0',), (0, 4)), (('h0', 'osd.4', 'osd.1'), (0, 1, 4))])
 def test_drain(names: Any, osds: Any) -> None:
     there = inventory(used_gib=1, size=2)
-    assert change_of(Order('drain', names), there) == Change(
-        dict.fromkeys(osds, TINY_WEIGHT), drained=osds)
+    assert change_of(Order('drain', names), there) == WeightChange(
+        weights=dict.fromkeys(osds, TINY_WEIGHT), drained=osds)
 
 
 def test_drain_refuses_what_has_too_few_failure_domains() -> None:
@@ -304,8 +308,8 @@ def test_drain_twice_and_of_nothing() -> None:
 
 def test_undrain_gives_back_what_is_remembered() -> None:
     there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained={0: 1.25, 4: 3.5})
-    assert change_of(Order('undrain', ('h0',)), there) == Change({0: 1.25, 4: 3.5})
-    assert change_of(Order('undrain', ('osd.4',)), there) == Change({4: 3.5})
+    assert change_of(Order('undrain', ('h0',)), there) == WeightChange(weights={0: 1.25, 4: 3.5})
+    assert change_of(Order('undrain', ('osd.4',)), there) == WeightChange(weights={4: 3.5})
     assert 'not drained by perfguard: h1' in refusal(Order('undrain', ('h1',)), there)
     down = replace(there, osdmap=replace(there.osdmap, osds={
         **there.osdmap.osds, 0: Osd(0, False, 1.0)}))

@@ -7,7 +7,8 @@ import pytest
 
 from perfguard.cluster.types import PoolPgs, PoolRule, merging_seeds
 from perfguard.errors import Refused
-from perfguard.rebalance.pool_change import pg_num_ordered, way_back
+from perfguard.rebalance.pg_num import pg_num_ordered
+from perfguard.rebalance.pool_rule import RuleChange
 
 from ..fakes.driver import Driver
 from ..fakes.split_cluster import SplitCluster
@@ -142,7 +143,7 @@ def test_upmaps_that_no_merge_concerns_do_not_delay_merges(pgid: str, to: int) -
 
 
 def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.rebalance.pool_change.MOST_AHEAD', 8)
+    monkeypatch.setattr('perfguard.rebalance.pg_num.MOST_AHEAD', 8)
     driver = driver_of()
     cluster: Any = driver.cluster
     driver.order('pg_num', 'rep', '32')
@@ -153,7 +154,7 @@ def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPat
 
 
 def test_merges_of_many_pgs_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.rebalance.pool_change.MOST_MERGED', 4)
+    monkeypatch.setattr('perfguard.rebalance.pg_num.MOST_MERGED', 4)
     driver = driver_of(PgpWatcher(pgs=16))
     cluster: Any = driver.cluster
     driver.order('pg_num', 'rep', '8')
@@ -325,10 +326,9 @@ def test_commands_quote_the_name_of_a_pool() -> None:
     pool = replace(osdmap.pools[1], name='a; $(b)', autoscale_mode='on')
     osdmap = replace(osdmap, pools={1: pool})
     change = driver.loop.rebalance.campaign.change  # type: ignore[union-attr]
-    assert way_back(change, osdmap) == "pg_num 'a; $(b)' 8"
-    assert change is not None and way_back(
-        replace(change, pgs=None, rule=PoolRule(1, 0), via='both', moves_first=True,
-                found_rule='hdd'), osdmap) == "rule 'a; $(b)' hdd"
+    assert change is not None and change.way_back(osdmap) == "pg_num 'a; $(b)' 8"
+    assert RuleChange(rule=PoolRule(1, 0), via='both', moves_first=True, found_rule='hdd') \
+        .way_back(osdmap) == "rule 'a; $(b)' hdd"
     restore = [row.restore for row in driver.loop.rebalance.held(osdmap) if 'pg_num' in row.what]
     assert restore[0].startswith("ceph osd pool set 'a; $(b)' pg_num 8:")
     with pytest.raises(Refused, match=r"ceph osd pool set 'a; \$\(b\)' pg_autoscale_mode warn"):

@@ -17,15 +17,16 @@ from perfguard.holds import Held
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.draft import CampaignDecision, Draft
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move, serving_until_moved
 from perfguard.rebalance.phases import LONG_PAUSE_SECONDS, judge
 from perfguard.rebalance.releasing import _prime, others_degraded
-from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.draft import CampaignDecision, Draft
-from perfguard.rebalance.types import (NOREBALANCE_KEY, Action, Campaign, Flight, Phase, PinRecord,
-                                       Sent, SetEntry, SetFlag, SetOption)
+from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
+from perfguard.rebalance.types import (NOREBALANCE_KEY, Action, Flight, Phase, PinRecord, Sent,
+                                       SetEntry, SetFlag, SetOption)
 from perfguard.upmap.semantics import out_osds
 from perfguard.why.causes import gate
 

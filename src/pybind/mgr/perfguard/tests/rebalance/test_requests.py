@@ -8,8 +8,9 @@ import pytest
 
 from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.requests import Request, VERBS, apply, check
-from perfguard.rebalance.types import Campaign, Phase
+from perfguard.rebalance.types import Phase
 from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.

@@ -9,9 +9,10 @@ import pytest
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import UpmapEntry
 from perfguard.errors import Refused
+from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.join_plan import entries_with, plan_join
-from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import PendingOrder
 from perfguard.upmap.partial_pins import plan_partial_pin
 from perfguard.upmap.pins import Unpinnable
@@ -544,14 +545,16 @@ def test_a_rollback_that_is_taken_back_keeps_the_target() -> None:
     assert campaign is not None and campaign.target == 'balanced'
 
 
-def change(driver: Driver) -> Change:
+def change(driver: Driver) -> WeightChange:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.change is not None
+    assert campaign is not None and isinstance(campaign.change, WeightChange)
     return campaign.change
 
 
 def stage(driver: Driver) -> ChangeStage:
-    return change(driver).stage
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.change is not None
+    return campaign.change.stage
 
 
 def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:

@@ -10,7 +10,8 @@ from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
 from perfguard.holds import Row
-from perfguard.rebalance.pool_change import _weaker, first_moves
+from perfguard.rebalance.pool_change import first_moves
+from perfguard.rebalance.pool_rule import _weaker
 from perfguard.requests import ShutdownOrder
 
 from ..fakes.driver import Driver

@@ -13,11 +13,12 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.fast_peering import epoch_of, release_interval
 from perfguard.rebalance import tables
+from perfguard.rebalance.change import Led
+from perfguard.rebalance.fast_peering import epoch_of, release_interval
+from perfguard.rebalance.pin_limit import pin_limit, too_many
 from perfguard.rebalance.report import progress_share
-from perfguard.rebalance.tranches import has_tranches, pin_limit, too_many
-from perfguard.rebalance.types import Change, Led
+from perfguard.rebalance.weights import WeightChange
 
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RuledCluster
@@ -399,7 +400,7 @@ def test_an_osd_with_several_weights_is_not_divided() -> None:
     """A part of the difference to the one would be more than the other."""
     driver = expandable()
     crush = driver.cluster.crush(0)
-    change = Change({0: 0.5})
-    assert has_tranches(change, crush)
+    change = WeightChange(weights={0: 0.5})
+    assert change.is_divisible(crush)
     uneven = SimpleNamespace(uneven={0: {'root a': 1.0, 'root b': 0.1}})
-    assert not has_tranches(change, cast(CrushRules, uneven))
+    assert not change.is_divisible(cast(CrushRules, uneven))

@@ -9,10 +9,11 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_orders import check_rollback
 from perfguard.rebalance.report import ReleasePlan, status
 from perfguard.rebalance.requests import Request, check
-from perfguard.rebalance.types import Campaign, Phase
+from perfguard.rebalance.types import Phase
 
 TABLE = json.loads((Path(__file__).resolve().parents[2] / 'web' / 'tests' / 'verbs.json')
                    .read_text())

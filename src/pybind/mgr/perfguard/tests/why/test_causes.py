@@ -7,7 +7,8 @@ import pytest
 
 from perfguard.cluster.types import Osd, PgCounts, Signals, UpmapEntry
 from perfguard.errors import Code
-from perfguard.rebalance.types import Campaign, Flight, Phase
+from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
 from perfguard.watch.laggy import Suspect
 from perfguard.watch.report import OsdRow

@@ -8,8 +8,9 @@ import pytest
 
 from perfguard.cluster.types import ANSWER_SECONDS, OsdPlace, Readings
 from perfguard.errors import Code, Refused
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.progress import Limits
-from perfguard.rebalance.types import Campaign, Flight, Phase
+from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
 from perfguard.watch.state import WatchState
 from perfguard.why.causes import Why, campaign_causes, parsed

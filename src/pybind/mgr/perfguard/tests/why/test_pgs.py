@@ -7,11 +7,12 @@ import pytest
 
 from perfguard.cluster.types import Osd, Placement, UpmapEntry
 from perfguard.errors import Code, Reason
-from perfguard.why.causes import Gate
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.moves import Move, Obstacle
-from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
+from perfguard.rebalance.types import Flight, Phase, PinRecord, Sent
 from perfguard.upmap.pins import Unpinnable
 from perfguard.why.answers import PgAnswers, Queue, Reservations
+from perfguard.why.causes import Gate
 from perfguard.why.pgs import PgCase, causes
 
 PGID = '1.a'

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A change that a campaign makes in the same OSDMap epoch as the pins that it requires.
+
+Each kind of change is a type with a file of its own: weights.py, whole_map.py, pool_rule.py and
+pg_num.py; changes.py lists them. `Change` has what all kinds have in common, and the questions that
+a campaign asks of them. Its methods read an observation and have no effects. joining.py takes a
+change through its stages: WANTED -> SENT -> LANDED, and back to WANTED for its next part.
+"""
+import enum
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..cluster.types import OsdMap, OsdSet, PoolSetting, UpmapEntry
+from ..codec import BY_PG
+from ..observation import Observation
+from ..upmap.pins import Unpinnable
+from .types import Action
+
+_NO_WEIGHTS: Mapping[int, float] = {}
+_NO_OSDS: OsdSet = ()
+
+
+class ChangeStage(str, enum.Enum):
+    WANTED = 'wanted'
+    #: On its way: journalled, sent, not read back.
+    SENT = 'sent'
+    #: The OSDMap shows it.
+    LANDED = 'landed'
+
+
+@dataclass(frozen=True)
+class Led:
+    """An upmap of the campaign's that is no pin, and the PG's entry from before the change."""
+    json_row: ClassVar[bool] = True
+    before: UpmapEntry
+    entry: UpmapEntry
+
+
+class NextPart(NamedTuple):
+    """What follows a part of a change that is in force."""
+    change: 'Change'
+    #: What is in force.
+    text: str
+
+
+class LeftSetting(NamedTuple):
+    """A setting of a pool that the end of a campaign would leave as it is."""
+    what: str
+    before: str
+    now: str
+    #: How to restore it.
+    restore: str
+
+
+@dataclass(frozen=True)
+class Change:
+    #: Tells the kinds apart in the store.
+    kind: ClassVar[str]
+    #: The subject of events.
+    subject: ClassVar[str] = 'CRUSH'
+    #: Before it is sent, all PGs must have reported since the last part.
+    awaits_reports: ClassVar[bool] = False
+
+    stage: ChangeStage = ChangeStage.WANTED
+    #: When it was sent last, and how often in all.
+    since: float = 0.0
+    times: int = 0
+    #: When it was sent: CrushRules.fingerprint and CrushRules.tunables (0: unknown) of a whole new
+    #: map; of other changes, a checksum of the rest of CRUSH.
+    fingerprint: int = 0
+    tunables: int = 0
+    #: The mons gather commands for longer than by default: all data for the next burst is known.
+    gathers: bool = False
+    #: The order was forced although its preview was not available: if it still is not, the change
+    #: is made without pins in the same epoch.
+    ordinary: bool = False
+
+    #: PGs that were led to their place by an upmap.
+    ahead: Annotated[Mapping[str, Led], BY_PG] = field(default_factory=dict)
+
+    # What only some kinds have. Without type hints, these are no fields here.
+    #: OSD -> its new CRUSH weight.
+    weights = _NO_WEIGHTS
+    #: OSDs to be emptied: no release leads to them.
+    drained = _NO_OSDS
+    #: Weight 0 for OSDs that are empty, which ends a drain.
+    closing = False
+    #: The PGs are moved to where the change places them before it is made. The upmaps that moved
+    #: them are removed afterwards.
+    moves_first = False
+    #: The number of the present tranche, from 0.
+    tranche = 0
+
+    # ---- its stages
+
+    @property
+    def pending(self) -> bool:
+        """A burst was sent and not read back, and may still arrive, also while it is sent again."""
+        return self.stage is ChangeStage.SENT or self.stage is ChangeStage.WANTED and self.times > 0
+
+    @property
+    def is_last(self) -> bool:
+        """No tranche follows the present one."""
+        return True
+
+    @property
+    def tranches(self) -> int:
+        """By estimate; 1: it is not divided."""
+        return 1
+
+    @property
+    def partly(self) -> bool:
+        """Some tranches are in force, and others follow."""
+        return False
+
+    @property
+    def untouched(self) -> bool:
+        """No part of it was made yet."""
+        return self.stage is ChangeStage.WANTED
+
+    @property
+    def intermediate(self) -> bool:
+        """A pool has an intermediate CRUSH rule, or may have it."""
+        return False
+
+    # ---- its effect
+
+    @property
+    def chunk(self) -> Mapping[int, float]:
+        """OSD -> new CRUSH weight, of the burst that is next or on its way."""
+        return _NO_WEIGHTS
+
+    @property
+    def setting(self) -> Optional[PoolSetting]:
+        """What a pool gets."""
+        return None
+
+    @property
+    def pool(self) -> Optional[int]:
+        """The pool that gets it."""
+        return None if self.setting is None else self.setting.pool
+
+    def commands(self, seen: Observation) -> List[Action]:
+        """The actions of the present part, without pins."""
+        raise NotImplementedError
+
+    def landed(self, seen: Observation) -> bool:
+        """Whether the OSDMap shows the present part."""
+        raise NotImplementedError
+
+    def expected(self, seen: Observation) -> Tuple[int, int]:
+        """`fingerprint` and `tunables` if nothing but the change is made. New weights do not change
+        tunables."""
+        return self.rest_of_crush(seen), seen.crush.tunables
+
+    def is_ours(self, seen: Observation) -> bool:
+        """Whether CRUSH contains the change, if it is in force, and nothing by others since it was
+        sent."""
+        return self.fingerprint == self.rest_of_crush(seen) \
+            and self.tunables in (0, seen.crush.tunables)
+
+    def rest_of_crush(self, seen: Observation) -> int:
+        """A checksum of CRUSH without the OSDs of the burst."""
+        names = {'osd.%d' % osd for osd in self.chunk}
+        rest = sorted(item for item in seen.crush.digest().items() if item[0] not in names)
+        return zlib.crc32(repr(rest).encode())
+
+    # ---- what it waits for
+
+    @property
+    def needs_outlook(self) -> bool:
+        """The future mapping is computed before the change."""
+        return True
+
+    @property
+    def follows_parts(self) -> bool:
+        """PGs may be peering, or wait for their pins, because of an earlier part of it."""
+        return False
+
+    @property
+    def awaited_pins(self) -> str:
+        """Text on what it waits for meanwhile."""
+        return 'waiting until no PG of the pool is peering or waiting for its pin'
+
+    def awaited(self, seen: Observation) -> str:
+        """Text on what it waits for once it is sent."""
+        return 'waiting for the CRUSH change to show in the OSDMap'
+
+    def impossible(self, seen: Observation) -> str:
+        """Why it cannot be made any longer; '' if it can."""
+        return ''
+
+    def harmful(self, seen: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
+        """Why it must not be made now if these PGs cannot be pinned; '' if it may."""
+        return ''
+
+    def is_accepted(self, osdmap: OsdMap) -> bool:
+        """Whether the mons have accepted a part that takes ceph-mgr some time."""
+        return False
+
+    # ---- what becomes of it
+
+    def remaining(self, seen: Observation) -> 'Change':
+        """What is still to be made of it, after what others have done meanwhile."""
+        return self
+
+    def sent(self, seen: Observation) -> 'Change':
+        """Note what its present part replaces."""
+        return self
+
+    def accepted(self, seen: Observation) -> 'Change':
+        """Note that the mons have accepted the part that was sent."""
+        return self
+
+    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+        """What follows the present part, which is in force; None: nothing. `pins`: how many PGs are
+        pinned."""
+        return None
+
+    def settled(self) -> 'Change':
+        """With its last part in force."""
+        return replace(self, stage=ChangeStage.LANDED)
+
+    def stands_still(self, seen: Observation) -> bool:
+        """Whether a part that was sent, and does not show, has no effects that continue."""
+        return True
+
+    def stop(self, seen: Observation) -> Tuple['Change', List[Action]]:
+        """How to stop those."""
+        return self, []
+
+    def part_in_force(self, seen: Observation) -> Optional['Change']:
+        """What is left of it in an aborted campaign; None: nothing is in force."""
+        return None
+
+    def no_later_than(self, now: float) -> 'Change':
+        """With no time in the future."""
+        return replace(self, since=min(self.since, now))
+
+    # ---- the way back
+
+    def why_no_rollback(self, campaign: int) -> str:
+        """Why a rollback does not undo it; '' if it does."""
+        return ''
+
+    def way_back(self, osdmap: OsdMap) -> str:
+        """The command that undoes it once the campaign is aborted; '': there is none."""
+        return 'campaign rollback'
+
+    def begun_pools(self, osdmap: OsdMap) -> FrozenSet[int]:
+        """The pool whose PGs are, by upmaps, where the change places them, although it is not in
+        force yet."""
+        return frozenset()
+
+    def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
+        """What an end of the campaign now would leave behind."""
+        return None
+
+    # ---- texts
+
+    @property
+    def parts_text(self) -> str:
+        """'; ' and a text on tranches that are still to come; '' if there are none."""
+        return ''
+
+    def left_intermediate(self, osdmap: OsdMap, verb: str = 'would keep') -> str:
+        """Text on the intermediate rule that remains in force after the campaign; '': there is
+        none."""
+        return ''
+
+    def same_as(self, other: 'Change') -> bool:
+        """Whether both have the same effect."""
+        return self == other
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        """Texts that show how it differs from another change of the same order."""
+        return {}

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""All kinds of changes. Another kind is a file like theirs and an entry here."""
+from typing import Union
+
+from .pg_num import PgNumChange
+from .pool_rule import RuleChange
+from .weights import WeightChange
+from .whole_map import MapChange
+
+AnyChange = Union[WeightChange, MapChange, RuleChange, PgNumChange]

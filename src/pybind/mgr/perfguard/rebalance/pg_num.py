@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another pg_num for a pool. Pure.
+
+More PGs: they are split first, while pgp_num keeps the children on the OSDs of their parents. Each
+child is released to where the new pgp_num places it, by an upmap under the same CRUSH rule. Then
+pgp_num is set, which remaps nothing, and the upmaps are removed.
+
+Fewer PGs: those that will be merged are released to where the new pgp_num places them, which is
+the same for both of a pair. Then pgp_num is set and the upmaps are removed, and ceph-mgr merges one
+PG after the other.
+
+Each step follows from the OSDMap, so an interrupted step is repeated for the remaining PGs.
+"""
+import errno
+import re
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from ..cluster.ports import Future
+from ..cluster.types import NO_OSD, Json, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
+from ..errors import Refused
+from ..observation import Observation
+from ..tables import pgs
+from .change import Change, ChangeStage, LeftSetting, NextPart
+from .pool_change import PoolChange, all_pgs
+from .types import Action, SetPoolPgs
+
+#: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, with which
+#: ceph-mgr splits no further (DaemonServer::adjust_pgs).
+MOST_AHEAD = 128
+#: PGs that are merged in one step: both of each pair may have an upmap until pgp_num is set, and
+#: many thousand upmaps slow every OSDMap down.
+MOST_MERGED = 2048
+NOPGCHANGE = 'nopgchange'
+_NUMBER = re.compile('0{0,9}[1-9][0-9]{0,9}')
+
+
+@dataclass(frozen=True)
+class PgNumChange(PoolChange):
+    """It goes in steps: each is a pg_num and a pgp_num that the mons take at once."""
+    kind: ClassVar[str] = 'pg_num'
+    value: ClassVar[str] = 'pgp_num'
+    subject: ClassVar[str] = 'pg_num or pgp_num'
+    #: PGs that were split have not reported yet.
+    awaits_reports: ClassVar[bool] = True
+
+    #: The numbers of the present step. There is always one.
+    step: PoolPgs = PoolPgs(-1, 0, 0)
+    #: pg_num at the end, and before all steps.
+    pg_num: int = 0
+    found_pg_num: int = 0
+    #: The targets of the pool when they were sent; once the mons have accepted the step, its own.
+    #: None: not sent.
+    replaces: Optional[PoolPgs] = None
+
+    @property
+    def setting(self) -> PoolPgs:
+        return self.step
+
+    def commands(self, seen: Observation) -> List[Action]:
+        return [SetPoolPgs(seen.osdmap.pools[self.step.pool].name, self.step.pg_num,
+                           self.step.pgp_num)]
+
+    def landed(self, seen: Observation) -> bool:
+        pool = self.pool_in(seen.osdmap)
+        return pool is not None and at_rest(pool) and numbers_of(pool) == self.step
+
+    @property
+    def needs_outlook(self) -> bool:
+        """A split leaves PGs where they are, so does a merge after the step that has moved
+        them."""
+        return self.moves_first
+
+    @property
+    def follows_parts(self) -> bool:
+        return True
+
+    def awaited(self, seen: Observation) -> str:
+        pool = seen.osdmap.pools[self.step.pool]
+        return 'waiting until pool %s has %s (now %s)' % (
+            pool.name, _text(self.step), _text(numbers_of(pool)))
+
+    def _overtaken(self, seen: Observation, pool: Pool) -> str:
+        changed = self._set_by_others(pool) if self.pending else \
+            self._is_next and not at_rest(pool)
+        return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
+            pool.name, _text(numbers_of(pool)), _text(targets_of(pool))) if changed else ''
+
+    @property
+    def _is_next(self) -> bool:
+        """The step was not sent yet."""
+        return self.stage is ChangeStage.WANTED and not self.pending
+
+    def _set_by_others(self, pool: Pool) -> bool:
+        """Whether the targets are neither those of the step, nor those from before it, nor what the
+        first of its commands makes of them."""
+        step, before = self.step, self.replaces
+        return before is not None and targets_of(pool) not in (
+            {step} if before == step else {step, before, _half(before, step), _half(step, before)})
+
+    def is_accepted(self, osdmap: OsdMap) -> bool:
+        """ceph-mgr splits and merges slowly."""
+        pool = self.pool_in(osdmap)
+        return pool is not None and targets_of(pool) == self.step
+
+    def remaining(self, seen: Observation) -> Change:
+        """With the next step, which may differ after an interruption."""
+        pool = self.pool_in(seen.osdmap)
+        if pool is None or not self._is_next or self.step == numbers_of(pool):
+            return self
+        following = self._following(seen)
+        return self if following is None or following.step == self.step else following
+
+    def _following(self, seen: Observation) -> Optional['PgNumChange']:
+        """The next step after one that is in force; None: there is none."""
+        osdmap = seen.osdmap
+        return step_to(osdmap, osdmap.pools[self.step.pool], self.pg_num, self.found_pg_num,
+                       seen.now)
+
+    def sent(self, seen: Observation) -> Change:
+        return replace(self, replaces=targets_of(seen.osdmap.pools[self.step.pool]))
+
+    def accepted(self, seen: Observation) -> Change:
+        """If the targets of the step vanish from now on, others have set them."""
+        return replace(self, replaces=self.step) if self.is_accepted(seen.osdmap) else self
+
+    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+        following = self._following(seen)
+        return None if following is None else NextPart(following, self.awaited(seen))
+
+    def stands_still(self, seen: Observation) -> bool:
+        """Whether no PG of the pool is being split or merged, or others have set its numbers."""
+        pool = self.pool_in(seen.osdmap)
+        return pool is None or at_rest(pool) or self._set_by_others(pool)
+
+    def stop(self, seen: Observation) -> Tuple[Change, List[Action]]:
+        """PGs that are not yet split or merged stay as they are."""
+        pool = seen.osdmap.pools[self.step.pool]
+        numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
+            numbers_of(pool).pgp_num, pool.pg_num_pending))
+        if targets_of(pool) == numbers:
+            return self, []
+        return replace(self, replaces=numbers), [
+            SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num)]
+
+    def part_in_force(self, seen: Observation) -> Optional[Change]:
+        # "campaign resume" continues with the remaining PGs.
+        return self if self.moves_first or self._has_begun(seen.osdmap) else None
+
+    def _has_begun(self, osdmap: OsdMap) -> bool:
+        """Whether a part of it is in force, or PGs have moved for it."""
+        pool = self.pool_in(osdmap)
+        return pool is not None and self.stage is not ChangeStage.LANDED and (
+            self.passes > 0 or numbers_of(pool) != self._before(pool))
+
+    def _before(self, pool: Pool) -> PoolPgs:
+        """The numbers from before all steps."""
+        return PoolPgs(pool.id, self.found_pg_num, self.found_pg_num)
+
+    def why_no_rollback(self, campaign: int) -> str:
+        return 'campaign %d changes pg_num of a pool: "campaign abort" first, then "pg_num ' \
+            '<pool> %d", or "campaign finish --keep" where pg_num has not changed yet' % (
+                campaign, self.found_pg_num)
+
+    def way_back(self, osdmap: OsdMap) -> str:
+        pool = self.pool_in(osdmap)
+        if pool is None:
+            return super().way_back(osdmap)
+        return '' if numbers_of(pool) == self._before(pool) else 'pg_num %s %d' % (
+            quote(pool.name), self.found_pg_num)
+
+    def begun_pools(self, osdmap: OsdMap) -> FrozenSet[int]:
+        begun = self.stage is ChangeStage.WANTED and self._has_begun(osdmap)
+        return frozenset({self.step.pool}) if begun else frozenset()
+
+    def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
+        pool = self.pool_in(osdmap)
+        if pool is None or not self._has_begun(osdmap):
+            return None
+        return LeftSetting(
+            'pg_num of pool ' + pool.name, str(self.found_pg_num), str(self.pg_num),
+            'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast as '
+            'target_max_misplaced_ratio allows' % (quote(pool.name), self.found_pg_num))
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        return {**super().features, 'pg_num:': str(self.pg_num),
+                'first step:': _text(self.step)}
+
+
+# ---- Its steps
+
+def numbers_of(pool: Pool) -> PoolPgs:
+    return PoolPgs(pool.id, pool.pg_num, pool.pgp_num or pool.pg_num)
+
+
+def targets_of(pool: Pool) -> PoolPgs:
+    return PoolPgs(pool.id, pool.pg_num_target,
+                   pool.pgp_num_target or pool.pgp_num or pool.pg_num_target)
+
+
+def at_rest(pool: Pool) -> bool:
+    """Whether all numbers have reached their targets."""
+    return numbers_of(pool) == targets_of(pool) and pool.pg_num_pending == pool.pg_num
+
+
+def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
+    """The numbers of the next step of a pool at rest towards a pg_num; None: it has arrived."""
+    now = numbers_of(pool)
+    if now.pg_num > pg_num:
+        # Merges that have begun continue to their end.
+        lower = now.pgp_num if now.pgp_num < now.pg_num else now.pg_num - MOST_MERGED
+        lower = max(pg_num, lower)
+        first = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
+        return PoolPgs(pool.id, now.pg_num if first else lower, lower)
+    ahead = min(pg_num, now.pgp_num + MOST_AHEAD)
+    if ahead > now.pg_num:
+        return PoolPgs(pool.id, ahead, now.pgp_num)
+    return None if now.pgp_num == now.pg_num else PoolPgs(pool.id, now.pg_num, now.pg_num)
+
+
+def _has_upmaps(osdmap: OsdMap, pool: Pool, pg_num: int) -> bool:
+    """Whether ceph-mgr would remove upmaps of PGs that are merged, and so move them."""
+    seeds = merging_seeds(pool.pg_num, pg_num)
+    return any(pool_of(pgid) == pool.id and seed_of(pgid) in seeds
+               for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors))
+
+
+def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, found: int,
+            now: float = 0.0) -> Optional[PgNumChange]:
+    """The next step as a change; None: there is none. `found`: the pg_num before all steps."""
+    step = next_step(osdmap, pool, pg_num)
+    if step is None:
+        return None
+    return PgNumChange(step=step, pg_num=pg_num, found_pg_num=found, since=now,
+                       moves_first=step.pg_num == pool.pg_num)
+
+
+def _half(before: PoolPgs, after: PoolPgs) -> PoolPgs:
+    """With pg_num alone; a pgp_num that equals it follows (OSDMonitor::prepare_command_pool_set).
+    """
+    return after._replace(pgp_num=after.pg_num if before.pg_num == before.pgp_num
+                          else before.pgp_num)
+
+
+def _text(numbers: PoolPgs) -> str:
+    return 'pg_num %d, pgp_num %d' % (numbers.pg_num, numbers.pgp_num)
+
+
+# ---- The preview of an order
+
+def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
+                   limit: int, pool_limit: int) -> Tuple[Pool, int]:
+    """The pool and the pg_num that an order names. Raises Refused.
+
+    `limit`: mon_max_pg_per_osd; `pool_limit`: mon_max_pool_pg_num; 0: none.
+    """
+    name, number = names
+    pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
+    if pool is None:
+        raise Refused(errno.ENOENT, 'pool %r does not exist' % name)
+    if not _NUMBER.fullmatch(number):
+        raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r' % number)
+    pg_num = int(number)
+    _refuse_pool(pool, force)
+    if next_step(osdmap, pool, pg_num) is None:
+        raise Refused(errno.EALREADY, 'pool %s already has %s' % (name, pgs(pg_num)))
+    _refuse_outside(pool, pg_num)
+    if pg_num > max(pool.pg_num, pool_limit or pg_num):
+        raise Refused(errno.ERANGE, 'pg_num %d is beyond mon_max_pool_pg_num (%d)'
+                      % (pg_num, pool_limit))
+    _refuse_too_many(pool, pg_num, osdmap, limit)
+    return pool, pg_num
+
+
+def _refuse_pool(pool: Pool, force: bool) -> None:
+    if NOPGCHANGE in pool.flags:
+        raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set' % pool.name)
+    if not at_rest(pool):
+        raise Refused(errno.EBUSY, 'pg_num of pool %s is changing (%s, target %s): wait, or set '
+                      'both to their current values with "ceph osd pool set"' % (
+                          pool.name, _text(numbers_of(pool)), _text(targets_of(pool))))
+    if pool.autoscale_mode == 'on' and not force:
+        raise Refused(errno.EPERM, 'the autoscaler of pool %s is on and may undo the change: "ceph '
+                      'osd pool set %s pg_autoscale_mode warn" first, or override with --force'
+                      % (pool.name, quote(pool.name)))
+
+
+def _refuse_outside(pool: Pool, pg_num: int) -> None:
+    """The autoscaler would bring the pool back within these limits."""
+    for name, limit, beyond in (
+            ('pg_num_min', pool.pg_num_min, pg_num < min(pool.pg_num, pool.pg_num_min)),
+            ('pg_num_max', pool.pg_num_max, pg_num > max(pool.pg_num, pool.pg_num_max))):
+        if limit and beyond:
+            raise Refused(errno.ERANGE, 'pg_num %d is beyond %s of pool %s (%d): change it with '
+                          '"ceph osd pool set" first' % (pg_num, name, pool.name, limit))
+
+
+def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
+    """As OSDMonitor::check_pg_num, which would refuse it in the middle of the campaign."""
+    osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
+    shards = sum(each.size * (pg_num if each.id == pool.id else each.pg_num)
+                 for each in osdmap.pools.values())
+    if limit and pg_num > pool.pg_num and shards > limit * osds:
+        raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD would have %s on average '
+                      '(limit %d, mon_max_pg_per_osd)' % (
+                          pgs(pg_num), pool.name, pgs(shards // max(1, osds)), limit))
+
+
+def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
+    """The numbers for which all PGs exist and are in their final places."""
+    return PoolPgs(pool.id, max(pool.pg_num, pg_num), pg_num)
+
+
+def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
+    """OSD -> how many PGs it gets by splits before a PG moves, or (below 0) loses by merges at the
+    end."""
+    found: Dict[int, int] = {}
+    for pgid, pg in all_pgs(future):
+        seed = seed_of(pgid)
+        if seed >= min(pool.pg_num, pg_num):
+            split = seed >= pool.pg_num
+            for osd in pg.acting if split else pg.raw:
+                found[osd] = found.get(osd, 0) + (1 if split else -1)
+    found.pop(NO_OSD, None)
+    return found
+
+
+@dataclass(frozen=True)
+class NewPgNum:
+    """Another pg_num for a pool. The PGs move before the pool gets the last pgp_num."""
+    pool: str
+    found: int
+    wanted: int
+
+    def as_json(self) -> Json:
+        return {'pool': self.pool, 'from': self.found, 'to': self.wanted,
+                'splits': max(0, self.wanted - self.found),
+                'merges': max(0, self.found - self.wanted), 'moves_first': True}

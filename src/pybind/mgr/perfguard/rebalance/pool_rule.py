@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another CRUSH rule for a pool. Pure.
+
+If the new rule allows every PG to stay where it is, the rule is changed first and the PGs are
+pinned in the same epoch, as with any change of CRUSH. Otherwise the mons would cancel the pins:
+
+1. The pool gets an intermediate rule, under which a PG may be where it is and where the new rule
+   places it. All PGs are pinned in the same epoch. If the old rule allows both, it is kept.
+2. Each PG is released to where the new rule places it, by an upmap that the intermediate rule
+   allows.
+3. Once all PGs are there, the rule is changed. No PG is remapped, and the upmaps are removed.
+
+Each step follows from the OSDMap, so an interrupted step is repeated for the remaining PGs.
+"""
+import errno
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
+
+from ..cluster.crush import CrushRules
+from ..cluster.ports import Future
+from ..cluster.types import Json, OsdMap, Pool, PoolRule
+from ..errors import Refused
+from ..observation import Observation
+from ..tables import pgs_are
+from ..upmap.pins import broken_rule
+from ..upmap.semantics import out_osds
+from .change import Change, ChangeStage, LeftSetting, NextPart
+from .pool_change import PoolChange, all_pgs
+from .types import Action, SetPoolRule
+
+
+@dataclass(frozen=True)
+class RuleChange(PoolChange):
+    kind: ClassVar[str] = 'rule'
+    value: ClassVar[str] = 'CRUSH rule'
+
+    #: The rule, and the one that follows once it is in force. There is always one.
+    rule: PoolRule = PoolRule(-1, -1)
+    then: Optional[int] = None
+    #: Names: of the rule at the end, since its id may be given to another one meanwhile; of the
+    #: rule that the pool had; of the intermediate rule ('': none).
+    rule_name: str = ''
+    found_rule: str = ''
+    via: str = ''
+
+    @property
+    def setting(self) -> PoolRule:
+        return self.rule
+
+    @property
+    def intermediate(self) -> bool:
+        return bool(self.via) and self.stage is not ChangeStage.LANDED and (
+            self.moves_first or self.pending)
+
+    def commands(self, seen: Observation) -> List[Action]:
+        return [SetPoolRule(seen.osdmap.pools[self.rule.pool].name,
+                            seen.crush.rule_name(self.rule.rule))]
+
+    def landed(self, seen: Observation) -> bool:
+        pool = self.pool_in(seen.osdmap)
+        return pool is not None and pool.crush_rule == self.rule.rule
+
+    @property
+    def follows_parts(self) -> bool:
+        return self.moves_first
+
+    def _overtaken(self, seen: Observation, pool: Pool) -> str:
+        """Why the rule with the id of the ordered one is another."""
+        number = self.rule.rule if self.then is None else self.then
+        if self.rule_name in ('', seen.crush.rule_name(number)):
+            return ''
+        return 'CRUSH rule %s no longer has the ID %d' % (self.rule_name, number)
+
+    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+        if self.then is None:
+            return None
+        return NextPart(
+            RuleChange(rule=self.rule._replace(rule=self.then), moves_first=True,
+                       rule_name=self.rule_name, found_rule=self.found_rule, via=self.via,
+                       since=seen.now),
+            'the intermediate CRUSH rule is in force, %s pinned' % pgs_are(pins))
+
+    def part_in_force(self, seen: Observation) -> Optional[Change]:
+        # "campaign resume" continues with the remaining PGs.
+        return self if self.moves_first else None
+
+    def why_no_rollback(self, campaign: int) -> str:
+        return 'campaign %d changes the CRUSH rule of a pool: "campaign abort" first, then ' \
+            '"rule <pool> <rule>" with the rule from before' % campaign
+
+    def way_back(self, osdmap: OsdMap) -> str:
+        pool = self.pool_in(osdmap)
+        if pool is None:
+            return super().way_back(osdmap)
+        return '' if not self.intermediate else 'rule %s %s' % (
+            quote(pool.name), quote(self.found_rule))
+
+    def begun_pools(self, osdmap: OsdMap) -> FrozenSet[int]:
+        begun = self.moves_first and (self.passes or self.via)
+        return frozenset({self.rule.pool}) if begun and self.stage is ChangeStage.WANTED \
+            and self.pool_in(osdmap) is not None else frozenset()
+
+    def left_setting(self, osdmap: OsdMap) -> Optional[LeftSetting]:
+        pool = self.pool_in(osdmap)
+        if pool is None or not self.intermediate:
+            return None
+        return LeftSetting(
+            'crush_rule of pool ' + pool.name, self.found_rule, self.via,
+            'ceph osd pool set %s crush_rule %s: all PGs that have moved return at once' % (
+                quote(pool.name), quote(self.found_rule)))
+
+    def left_intermediate(self, osdmap: OsdMap, verb: str = 'would keep') -> str:
+        pool = self.pool_in(osdmap)
+        if pool is None or not self.intermediate:
+            return ''
+        return 'pool %s %s the intermediate CRUSH rule %s, under which recovery may place PGs ' \
+            'where neither %s nor %s allows them' % (
+                pool.name, verb, self.via, self.found_rule, self.rule_name)
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        return {'CRUSH rule:': self.rule_name, 'intermediate CRUSH rule:': self.via,
+                **super().features}
+
+
+# ---- The preview of an order
+
+def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> PoolRule:
+    """The pool and the rule that an order names. Raises Refused."""
+    pool_name, rule_name = names
+    pool = next((pool for pool in osdmap.pools.values() if pool.name == pool_name), None)
+    if pool is None:
+        raise Refused(errno.ENOENT, 'pool %r does not exist' % pool_name)
+    rule = crush.rule_named(rule_name)
+    if rule is None:
+        raise Refused(errno.ENOENT, 'CRUSH rule %r does not exist' % rule_name)
+    if rule == pool.crush_rule:
+        raise Refused(errno.EALREADY, 'pool %s already has the CRUSH rule %s'
+                      % (pool_name, rule_name))
+    if rule not in crush.rules_for(pool.erasure, pool.size):
+        raise Refused(errno.EINVAL, 'CRUSH rule %s is not for %s pools of size %d' % (
+            rule_name, 'erasure-coded' if pool.erasure else 'replicated', pool.size))
+    return PoolRule(pool.id, rule)
+
+
+def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
+                  ordered: int) -> int:
+    """The rule under which every PG may be where it is and where the new rule places it: the
+    present one, else that of the others whose failure domain is the largest. Raises Refused."""
+    out, reasons = out_osds(osdmap.osds), []
+    for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda each: (
+            each != pool.crush_rule, -crush.type_rank(crush.separation(each, pool.size)), each)):
+        bridged = replace(pool, crush_rule=rule)
+        sets = ((pgid, osds) for pgid, pg in all_pgs(future) for osds in (pg.raw, pg.acting))
+        reason = next((
+            'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)
+            for pgid, why in ((pgid, broken_rule(bridged, osds, crush, out))
+                              for pgid, osds in sets) if why), None)
+        if reason is None:
+            return rule
+        reasons.append(reason)
+    raise Refused(errno.EPERM, 'no CRUSH rule allows the PGs of pool %s both where they are and '
+                  'where the new rule places them (%s): create one with %s, and try again'
+                  % (pool.name, '; '.join(reasons), ' '.join(
+                      '"%s"' % command for command in _bridging_commands(pool, ordered, crush))))
+
+
+def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]:
+    """How to create a rule above the trees of the present rule and of the ordered one."""
+    tops = sorted(crush.tops(pool.crush_rule) | crush.tops(ordered))
+    root = tops[0] if len(tops) == 1 else '<root>'
+    links = ['ceph osd crush link %s root=<root>' % top for top in tops] if len(tops) > 1 else []
+    domain = _common_domain(pool, ordered, crush)
+    if not pool.erasure:
+        return [*links, 'ceph osd crush rule create-replicated <rule> %s %s' % (root, domain)]
+    return [*links, 'ceph osd erasure-code-profile set <profile> k=<k> m=<m> crush-root=%s '
+            'crush-failure-domain=%s' % (root, domain),
+            'ceph osd crush rule create-erasure <rule> <profile>']
+
+
+def _common_domain(pool: Pool, ordered: int, crush: CrushRules) -> str:
+    """The largest failure domain that the sets of the present rule and of the ordered one have."""
+    return min((crush.separation(rule, pool.size) for rule in (pool.crush_rule, ordered)),
+               key=crush.type_rank)
+
+
+def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
+    """Text on an intermediate rule that protects the data less than the present rule and the
+    ordered one; '' if it does not."""
+    domain, common = crush.separation(via, pool.size), _common_domain(pool, ordered, crush)
+    if crush.encloses(domain, common):
+        return ''
+    return 'the intermediate CRUSH rule %s has the failure domain %s: while it is in force, ' \
+        'recovery may place two shards of a PG in the same %s. Create a rule with %s' % (
+            crush.rule_name(via), domain, common, ' '.join(
+                '"%s"' % command for command in _bridging_commands(pool, ordered, crush)))
+
+
+@dataclass(frozen=True)
+class NewRule:
+    """Another CRUSH rule for a pool, by names."""
+    pool: str
+    found: str
+    wanted: str
+    #: The intermediate rule; None: there is none.
+    via: Optional[str]
+    #: The PGs move before the pool gets the rule.
+    moves_first: bool
+    #: PGs to pin in the epoch of the intermediate rule.
+    pins: int
+    #: Why the intermediate rule protects data less; '' if it does not.
+    weaker: str
+
+    def as_json(self) -> Json:
+        return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,
+                'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker}
+
+
+def new_rule(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> NewRule:
+    pool = osdmap.pools[change.rule.pool]
+    final = change.rule.rule if change.then is None else change.then
+    via = None if change.then is None else crush.rule_name(change.rule.rule)
+    return NewRule(pool.name, crush.rule_name(pool.crush_rule), crush.rule_name(final), via,
+                   change.moves_first or change.then is not None, pool.pg_num if via else 0,
+                   _weaker(pool, change.rule.rule, final, crush) if via else '')

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Other CRUSH weights for OSDs: an expansion, a drain, or the end of one.
+
+Weights that require more pins than the mons commit in one epoch are sent in bursts, a few OSDs at a
+time. Weights that require more pins than a campaign may keep come in tranches: each begins once the
+PGs of the one before have moved.
+
+A tranche brings all OSDs of the change closer to their weights by the same share. The straws of an
+OSD in CRUSH (straw2) become longer or shorter in proportion, so a shard that enters one of the new
+OSDs, or leaves a drained one, stays where it is in all later tranches: each shard moves once. OSD
+by OSD, a host would pass shards on from its first OSD to its next one. All OSDs also receive data
+from the first tranche on.
+"""
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, List, Mapping, Optional
+
+from ..cluster.crush import CrushRules
+from ..cluster.types import OsdSet
+from ..observation import Observation
+from ..tables import plural
+from .change import Change, ChangeStage, NextPart
+from .types import TINY_WEIGHT, Action, SetWeight
+
+#: Minimum share of the difference of weights that a tranche changes, and how close to the limit of
+#: pins it is planned.
+SHARE_MIN, SAFETY = 0.01, 0.95
+#: CRUSH keeps weights in units of 1/65536.
+WEIGHT_UNIT = 1 / 0x10000
+#: Intermediate weights are above those of drained OSDs.
+WEIGHT_MIN = 3 * TINY_WEIGHT
+
+
+def same_weight(one: float, other: float) -> bool:
+    return abs(one - other) < 2 * WEIGHT_UNIT
+
+
+@dataclass(frozen=True)
+class WeightChange(Change):
+    kind: ClassVar[str] = 'weights'
+
+    weights: Mapping[int, float] = field(default_factory=dict)
+    drained: OsdSet = ()
+    #: The end of a drain, or of a rollback that empties OSDs. If it fails it is left out, and
+    #: counts as landed without the weights that are not in force.
+    closing: bool = False
+    #: OSDs whose weights are in force, and the number of OSDs in one burst (0: all that are left).
+    done: OsdSet = ()
+    burst: int = 0
+    #: The weights of the present tranche ({}: those at the end), of the one before, and from before
+    #: the change; its share of the difference that was left, how many tranches came before it, and
+    #: how many follow, by estimate.
+    step: Mapping[int, float] = field(default_factory=dict)
+    reached: Mapping[int, float] = field(default_factory=dict)
+    start: Mapping[int, float] = field(default_factory=dict)
+    share: float = 1.0
+    tranche: int = 0
+    following: int = 0
+    #: Since when upmaps of earlier tranches that are not needed any longer are removed; 0: they are
+    #: not.
+    removing: float = 0.0
+
+    # ---- its stages
+
+    @property
+    def is_last(self) -> bool:
+        return self.share >= 1.0
+
+    @property
+    def tranches(self) -> int:
+        return self.tranche + 1 + self.following
+
+    @property
+    def partly(self) -> bool:
+        if self.stage is ChangeStage.LANDED:
+            return not self.is_last
+        return self.tranche > 0
+
+    @property
+    def untouched(self) -> bool:
+        return self.stage is ChangeStage.WANTED and not (self.done or self.tranche or self.closing)
+
+    @property
+    def more(self) -> bool:
+        """Bursts follow the present one."""
+        return len(self._left()) > len(self.chunk)
+
+    @property
+    def chunk(self) -> Mapping[int, float]:
+        left, weights = self._left(), self.step or self.weights
+        return {osd: weights[osd] for osd in left[:self.burst or len(left)]}
+
+    def _left(self) -> List[int]:
+        return sorted(self.weights.keys() - set(self.done))
+
+    # ---- as a kind of change
+
+    def commands(self, seen: Observation) -> List[Action]:
+        return [SetWeight(osd, weight) for osd, weight in self.chunk.items()]
+
+    def landed(self, seen: Observation) -> bool:
+        return len(self._in_force(seen)) == len(self.chunk)
+
+    def _in_force(self, seen: Observation) -> List[int]:
+        """OSDs of the burst that have their new weight."""
+        weights = seen.crush.weights()
+        return [osd for osd, weight in self.chunk.items()
+                if same_weight(weights.get(osd, -1.0), weight)]
+
+    @property
+    def follows_parts(self) -> bool:
+        return bool(self.done or self.tranche)
+
+    @property
+    def awaited_pins(self) -> str:
+        return 'waiting for the pins of %d of %s' % (
+            len(self.done), plural(len(self.weights), 'OSD'))
+
+    def remaining(self, seen: Observation) -> Change:
+        if self.pending or not self.follows_parts:
+            return self
+        return self._without_purged(seen)._without_changed(seen)
+
+    def _without_purged(self, seen: Observation) -> 'WeightChange':
+        """Without the OSDs of later bursts that were purged: no preview of it would ever
+        succeed."""
+        known = seen.crush.weights()
+        weights = {osd: weight for osd, weight in self.weights.items()
+                   if osd in self.done or osd in known}
+        if len(weights) == len(self.weights):
+            return self
+        stage = self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED
+        return replace(self, weights=weights, stage=stage, burst=0, gathers=False)
+
+    def _without_changed(self, seen: Observation) -> 'WeightChange':
+        """A later tranche without the OSDs to which others have given another weight since the one
+        before."""
+        if not self.tranche or self.done or self.stage is ChangeStage.LANDED:
+            return self
+        left = self._without_others(seen.crush.weights())
+        if len(left.weights) == len(self.weights):
+            return self
+        return replace(left, stage=self.stage if left.weights else ChangeStage.LANDED, step={},
+                       share=1.0, burst=0, gathers=False)
+
+    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+        if not self.more:
+            return None
+        done = tuple(sorted((*self.done, *self.chunk)))
+        return NextPart(
+            replace(self, stage=ChangeStage.WANTED, done=done, times=0, since=seen.now),
+            'CRUSH weights of %d of %s are in force' % (
+                len(done), plural(len(self.weights), 'OSD')))
+
+    def settled(self) -> Change:
+        return replace(self, stage=ChangeStage.LANDED,
+                       following=0 if self.is_last else self.following)
+
+    def part_in_force(self, seen: Observation) -> Optional[Change]:
+        present = self.with_done(seen)
+        if present.done:
+            return present
+        if self.tranche:
+            # The one before is in force, and "campaign resume" continues after it.
+            return replace(
+                self, stage=ChangeStage.LANDED, tranche=self.tranche - 1, share=SHARE_MIN,
+                following=self.following + 1, step=self.reached)
+        return None
+
+    def with_done(self, seen: Observation) -> 'WeightChange':
+        """With the OSDs of the burst that have their new weight."""
+        return replace(self, done=tuple(sorted((*self.done, *self._in_force(seen)))))
+
+    def no_later_than(self, now: float) -> Change:
+        return replace(self, since=min(self.since, now), removing=min(self.removing, now))
+
+    @property
+    def parts_text(self) -> str:
+        return '; CRUSH weights are changed in part, up to tranche %d of %d' % (
+            self.tranche + (self.stage is ChangeStage.LANDED), self.tranches) \
+            if self.partly else ''
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        return {'osd.%d: weight' % osd: str(weight) for osd, weight in sorted(self.weights.items())}
+
+    # ---- bursts and tranches
+
+    def is_divisible(self, crush: CrushRules) -> bool:
+        """Whether a part of the change can be made. An OSD whose weights differ between trees would
+        get more of some of them."""
+        return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
+
+    def in_bursts(self, pins: int, most: int) -> 'WeightChange':
+        """With fewer OSDs at a time if the burst requires more than `most` pins."""
+        if pins <= most or len(self.chunk) < 2:
+            return self
+        fitting = max(1, most * len(self.chunk) // pins)
+        return replace(self, burst=min(fitting, len(self.chunk) - 1))
+
+    def divided(self, pins: int, most: int, weights: Mapping[int, float]) -> 'WeightChange':
+        """With a smaller tranche than the present one, which requires `pins` pins; `most`: pins
+        that it may require. `weights`: present CRUSH weights."""
+        change = self
+        if self.is_last:
+            # Equal tranches: the balance needs PGs that can be moved in the last one as well.
+            tranches = math.ceil(pins / most)
+            change = replace(self, following=tranches - 1, start=self.start or {
+                osd: weights.get(osd, 0.0) for osd in self.weights})
+            share = 1.0 / tranches
+        else:
+            # More than in proportion: PGs of which several shards move have a pin in each tranche.
+            share = self.share * min(0.9, SAFETY * most / pins)
+        share = max(SHARE_MIN, share)
+        return replace(change, share=share, step={
+            osd: _between(weights.get(osd, 0.0), weight, share)
+            for osd, weight in self.weights.items()})
+
+    def next_tranche(self, weights: Mapping[int, float]) -> 'WeightChange':
+        """With all that is left, without OSDs to which others have given another weight
+        meanwhile."""
+        return replace(
+            self, reached=self.step, step={}, share=1.0, tranche=self.tranche + 1,
+            following=max(0, self.following - 1), stage=ChangeStage.WANTED, done=(), burst=0,
+            times=0, removing=0.0)._without_others(weights)
+
+    def _without_others(self, weights: Mapping[int, float]) -> 'WeightChange':
+        """Without the OSDs that do not have the weight of the tranche before any longer."""
+        ours = {osd: weight for osd, weight in self.weights.items()
+                if same_weight(weights.get(osd, -1.0), self.reached.get(osd, -2.0))}
+        return replace(self, weights=ours,
+                       drained=tuple(osd for osd in self.drained if osd in ours))
+
+
+def _between(now: float, end: float, share: float) -> float:
+    return max(now + (end - now) * share, min(WEIGHT_MIN, max(now, end)))
