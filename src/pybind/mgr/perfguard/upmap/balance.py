@@ -15,7 +15,10 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
+from .lawful_sets import LawfulSets
 from .levels import ShardLevel
+from .pins import broken_rule
+from .semantics import out_osds
 from .shares import (ROUNDING, PoolRoom, Targets, bucket_targets, ideals, in_whole_groups, targets,
                      weights_of, within_buckets)
 
@@ -58,8 +61,12 @@ class Balance:
 
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
-            deviation: float = 1.0, room: PoolRoom = PoolRoom()) -> Balance:
+            deviation: float = 1.0, room: PoolRoom = PoolRoom(),
+            new_rule: bool = False) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
+
+    `new_rule`: the rule of `pool` need not allow PGs to be where they are. Those for which it does
+    not move first, with as few of their shards as possible.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -73,7 +80,7 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     """
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
-    shards = _Shards(pool, ordered, crush, osds, budget, deviation, room)
+    shards = _Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule)
     before = dict(shards.count)
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
@@ -89,7 +96,7 @@ class _Shards(ShardLevel):
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                  osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
-                 room: PoolRoom) -> None:
+                 room: PoolRoom, new_rule: bool) -> None:
         super().__init__()
         self._pool, self._pgs, self._budget, self._fill = pool, pgs, budget, room.fill
         spread = crush.spread(pool.crush_rule, pool.size)
@@ -103,17 +110,19 @@ class _Shards(ShardLevel):
                         for take in self.takes for _ in range(take.shards)]
         self.origin = [self._ordered(crush, pg.here) for pg in pgs]
         raws = [self._ordered(crush, pg.raw or (), pg.here) for pg in pgs]
+        self.weights = weights_of(pool, crush, osds, spread)
+        there = Counter(osd for here in self.origin for osd in here)
+        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
+                     for osd in self.weights}
+        self.here = [list(here) for here in (
+            self._lawful(raws, crush, osds) if new_rule else self.origin)]
         self.free = [number for number, pg in enumerate(pgs)
-                     if pg.free and self._may_move(self.origin[number], raws[number])]
+                     if pg.free and self._may_move(self.here[number], raws[number])]
         self.raw = [()] * len(pgs)
         for number in self.free:
             self.raw[number] = raws[number]
-        self.here = [list(here) for here in self.origin]
-        self.weights = weights_of(pool, crush, osds, spread)
         there = Counter(osd for here in self.here for osd in here)
         self.count = {osd: there[osd] for osd in (*self.weights, *there) if osd != NO_OSD}
-        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
-                     for osd in self.weights}
         #: By take.
         self.ideals = ideals(self.weights, spread, *self._totals())
         self.deviation = max(1.0, deviation)
@@ -121,9 +130,19 @@ class _Shards(ShardLevel):
         self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
         self.filled = self.wide.filled(self.count, self.most)
         #: Shards that are not where their data is.
-        self._moved = 0
+        self._moved = sum(osd != before for here, origin in zip(self.here, self.origin)
+                          for osd, before in zip(here, origin))
         #: The budget did not allow a move.
         self.refused = False
+
+    def _lawful(self, raws: Sequence[OsdSet], crush: CrushRules,
+                osds: Mapping[int, Osd]) -> Sequence[Sequence[int]]:
+        out, size = out_osds(osds), self._pool.size
+        broken = {number for number, here in enumerate(self.origin)
+                  if self._pgs[number].free and len(here) == len(raws[number]) == size
+                  and broken_rule(self._pool, tuple(here), crush, out)}
+        return LawfulSets(self.takes, self.domain, self.weights, self.most).place(
+            self.origin, raws, broken, self.by_place)
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """In the order of the takes, which that of an acting set need not be."""

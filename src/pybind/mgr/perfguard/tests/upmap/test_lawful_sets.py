@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The end state of a pool under another CRUSH rule, on what Ceph's own CRUSH gives: what must move,
+against all sets that the rule allows."""
+import itertools
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import AbstractSet, Sequence
+
+import pytest
+
+from perfguard.cluster.types import Osd, Pool
+from perfguard.upmap.balance import PlacedPg, balance
+from perfguard.upmap.pins import broken_rule
+
+from ..fakes.crushmaps import Map, place
+from .test_balance import Outcome, Racks, check_sets, hosts
+
+FIRSTN_HOST, FIRSTN_RACK = (('chooseleaf firstn 0 type %s' % name,) for name in ('host', 'rack'))
+INDEP_HOST, INDEP_RACK = (('chooseleaf indep 0 type %s' % name,) for name in ('host', 'rack'))
+INDEP_OSD = ('choose indep 0 type osd',)
+TWO_PER_RACK = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
+TWO_RACKS = ('choose firstn 2 type rack', 'chooseleaf firstn 2 type host')
+
+
+@dataclass(frozen=True)
+class Shape:
+    old: Sequence[str]
+    new: Sequence[str]
+    size: int
+    racks: Racks
+    takes: Sequence[str] = ('default', 'default')
+
+    @property
+    def erasure(self) -> bool:
+        return 'indep' in self.new[0]
+
+    def change(self, directory: Path, pgs: int, deviation: float = 1.0) -> Outcome:
+        """The pool's data is where the old rule puts it."""
+        classes = {osd: 'ssd' if osd >= 200 else 'hdd' for rack in self.racks for host in rack
+                   for osd in host}
+        (_, here), (crush, raw) = (
+            place(Map(self.racks, steps, take, classes), self.size, pgs, directory)
+            for steps, take in zip((self.old, self.new), self.takes))
+        pool = Pool(1, 'p', self.erasure, self.size, self.size - 1, 0, pgs, pgs, pgs)
+        placed = [PlacedPg('1.%x' % i, a, b) for i, (a, b) in enumerate(zip(here, raw))]
+        osds = {osd: Osd(osd, True, 1.0) for rack in self.racks for host in rack for osd in host}
+        return Outcome(pool, placed, crush, osds,
+                       balance(pool, placed, crush, osds, deviation=deviation, new_rule=True))
+
+
+SHAPES = [
+    Shape(FIRSTN_HOST, FIRSTN_RACK, 3, hosts(24, 2, racks=6)),
+    Shape(INDEP_HOST, INDEP_RACK, 4, hosts(24, 2, racks=6)),
+    Shape(INDEP_OSD, INDEP_HOST, 8, hosts(12, 4)),
+    Shape(INDEP_HOST, TWO_PER_RACK, 8, hosts(24, 2, racks=6)),
+    Shape(FIRSTN_HOST, TWO_RACKS, 4, hosts(16, 2, racks=4)),
+    Shape(FIRSTN_HOST, TWO_RACKS, 3, hosts(16, 2, racks=4)),
+    Shape(FIRSTN_HOST, FIRSTN_HOST, 3, hosts(12, 4), ('default', 'default class ssd')),
+]
+
+
+def unavoidable(outcome: Outcome, out: AbstractSet[int] = frozenset()) -> int:
+    """Shards that the rule does not allow to stay, by trying all that might."""
+    pool = outcome.pool
+    return sum(next(leaving for leaving in range(pool.size + 1) if any(
+        broken_rule(pool, staying, outcome.crush, out) is None
+        for staying in itertools.combinations(pg.here, pool.size - leaving)))
+        for pg in outcome.pgs)
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+def test_moves_what_the_rule_does_not_allow_to_stay(shape: Shape, tmp_path: Path) -> None:
+    outcome = shape.change(tmp_path, 512)
+    floor = unavoidable(outcome)
+    check_sets(outcome)
+    assert outcome.moved <= 1.05 * floor
+    assert outcome.result.deviation < 1
+
+
+RULES = (FIRSTN_HOST, FIRSTN_RACK, INDEP_HOST, INDEP_RACK, TWO_PER_RACK, TWO_RACKS)
+
+
+@pytest.mark.parametrize('seed', range(12))
+def test_any_set_becomes_one_that_the_rule_allows(seed: int, tmp_path: Path) -> None:
+    """Sets that no CRUSH rule gives, such as those of a pool that was moved by hand."""
+    rng = random.Random(seed)
+    steps, erasure = RULES[seed % len(RULES)], rng.random() < 0.5
+    racks: Racks = [[{100 * rack + 10 * host + osd: rng.choice((1.0, 1.0, 2.0))
+                      for osd in range(rng.randint(2, 4))} for host in range(rng.randint(3, 5))]
+                    for rack in range(rng.randint(4, 6))]
+    size = 8 if steps is TWO_PER_RACK else 4
+    crush, raw = place(Map(racks, steps), size, 64, tmp_path)
+    pool = Pool(1, 'p', erasure, size, size - 1, 0, 64, 64, 64)
+    everything = Map(racks, steps).osds
+    out = rng.choice(everything)
+    osds = {osd: Osd(osd, True, 0.0 if osd == out else 1.0) for osd in everything}
+    placed = [PlacedPg('1.%x' % number, tuple(rng.sample(everything, size)), there)
+              for number, there in enumerate(raw) if out not in there]
+    result = balance(pool, placed, crush, osds, budget=0, new_rule=True)
+    outcome = Outcome(pool, placed, crush, osds, result)
+    for pg in placed:
+        assert broken_rule(pool, outcome.final(pg), crush, {out}) is None
+    check_sets(outcome)
+    assert outcome.moved == unavoidable(outcome, {out})
