@@ -39,6 +39,9 @@ class Future:
     #: The other PGs of the affected pools, if requested.
     others: Mapping[str, FuturePg] = field(default_factory=dict)
 
+    def of(self, pgid: str) -> FuturePg:
+        return self.pgs[pgid] if pgid in self.pgs else self.others[pgid]
+
     def raws(self, pgids: Iterable[str]) -> Dict[str, OsdSet]:
         """The OSDs that CRUSH will choose for some PGs, as far as they are known."""
         return {pgid: pgs[pgid].raw for pgid in pgids for pgs in (self.pgs, self.others)

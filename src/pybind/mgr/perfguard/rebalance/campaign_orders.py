@@ -100,8 +100,7 @@ class CampaignOrders:
                            change=prepared.change, acknowledged=prepared.accepted,
                            plan=saved.name if saved is not None else '',
                            plan_token=saved.token if saved is not None else '')
-        if prepared.moves_first:
-            # PGs end where the new rule or pgp_num places them.
+        if prepared.follows_crush:
             campaign = replace(campaign, target='crush')
         if not prepared.in_tranches(order, seen):
             campaign = self._accepting_pins(campaign, len(prepared.planned.pins), seen)

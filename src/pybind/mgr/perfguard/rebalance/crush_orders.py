@@ -9,6 +9,7 @@ is read back: the mons may refuse a change of CRUSH and still remove pins that a
 import base64
 import errno
 from dataclasses import replace
+from functools import partial
 from typing import (Callable, Collection, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence,
                     Set, Tuple)
 
@@ -24,13 +25,14 @@ from .campaign import Campaign
 from .change import Change
 from .changes import AnyChange
 from .join_plan import Join, bases_of, plan_join, with_pins
+from .least_moves import least_moves, with_least_moves
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, check_map, map_back, waiting,
                      weights_back)
 from .pg_num import NewPgNum, at_the_end, pg_num_ordered, pgs_made, step_to
 from .pool_change import first_moves, refuse_full, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
 from .prepared import Prepared, previewed, weighed
-from .types import PinRecord
+from .types import Bounds, PinRecord
 from .whole_map import MapChange
 
 #: Documents: CRUSH weights of drained OSDs; new OSDs of expansions; the CRUSH map of the active
@@ -65,9 +67,16 @@ class CrushOrders:
             if stored is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
+        if isinstance(change, RuleChange) and change.least is not None and change.moves_first:
+            return partial(self._least_moves, change, change.least, seen)
         return lambda: with_pins(self._cluster.outlook(
             seen.osdmap, change.chunk, crush_map, False, change.setting),
             seen.osdmap, change)
+
+    def _least_moves(self, change: RuleChange, bounds: Bounds, seen: Observation) -> Outlook:
+        return with_least_moves(
+            self._cluster.outlook(seen.osdmap, {}, None, True, change.setting),
+            change.pool_in(seen.osdmap), seen, bounds)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
@@ -97,8 +106,11 @@ class CrushOrders:
         """
         inventory = replace(self.facts(seen), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
-        prepare = {'crushmap': self._prepare_map, 'rule': self._prepare_rule,
-                   'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
+        bounds = Bounds.of(options) if options.target == 'balanced' else None
+        verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Prepared]] = {
+            'crushmap': self._prepare_map, 'rule': partial(self._prepare_rule, bounds),
+            'pg_num': self._prepare_pg_num}
+        prepare = verbs.get(order.verb, self._prepare)
 
         def work() -> Prepared:
             return prepare(order, seen, inventory).assessed(
@@ -124,7 +136,10 @@ class CrushOrders:
                           '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
         return self._previewed(MapChange.to(rules, seen), seen, crush_map)
 
-    def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
+    def _prepare_rule(self, bounds: Optional[Bounds], order: Order, seen: Observation,
+                      inventory: OrderFacts) -> Prepared:
+        """`bounds`: PGs move no more than the rule and the balance require; None: they end where
+        the rule places them."""
         rule = rule_ordered(order.names, seen.osdmap, seen.crush)
         outlook = self._cluster.outlook(seen.osdmap, {}, None, True, rule)
         if isinstance(outlook, NoFuture):
@@ -132,18 +147,21 @@ class CrushOrders:
         pool, crush = seen.osdmap.pools[rule.pool], seen.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = seen.signals.pool_bytes.get(pool.id, 0)
-        change = RuleChange(rule=rule)
+        change, least = RuleChange(rule=rule), None
         planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
         if planned.unpinnable:
-            via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule)
+            least = None if bounds is None else least_moves(outlook, pool, seen, bounds)
+            finals = None if least is None else least.finals
+            via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
-            first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size)
+            first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size, finals)
             planned = Join(first.pins, first.unpinnable, first.moves)
-            change = RuleChange(rule=rule, moves_first=True) if via == pool.crush_rule else \
-                RuleChange(rule=PoolRule(pool.id, via), then=rule.rule)
+            change = replace(change, moves_first=True) if via == pool.crush_rule else \
+                replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
+            change = replace(change, least=None if least is None else bounds)
         if not order.force:
             refuse_full(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
-        named = new_rule(change, seen.osdmap, crush)
+        named = new_rule(change, seen.osdmap, crush, least)
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
         return Prepared(change, planned, outlook=None if named.moves_first else outlook,

@@ -7,7 +7,6 @@ They do not depend on which OSDs are up; goals that do for lack of data are comp
 an OSD is back. The preview shows the same for a change of CRUSH before it is made.
 """
 import hashlib
-import math
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Tuple)
@@ -17,9 +16,8 @@ from ..cluster.ports import Future, FuturePg
 from ..cluster.types import (Balancing, Json, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
 from ..observation import Observation
-from ..options import Options
 from ..tables import pgs, plural
-from ..upmap.balance import Balance, PlacedPg, balance
+from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
 from ..upmap.down_osds import PoolUp
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
@@ -29,7 +27,7 @@ from .change import ChangeStage
 from .join_plan import Join
 from .moves import Move, move_between, plan
 from .pin_index import PinIndex
-from .types import Phase, PinRecord
+from .types import Bounds, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
 _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
@@ -60,22 +58,6 @@ class Goals:
         return {**self.records, **{pgid: replace(pins[pgid], goal=None) for pgid in self.dropped}}
 
 
-class Bounds(NamedTuple):
-    """Options of the end state."""
-    #: target_deviation.
-    deviation: float
-    #: max_extra_movement.
-    extra: float
-
-    @classmethod
-    def of(cls, options: Options) -> 'Bounds':
-        return cls(options.target_deviation, options.max_extra_movement)
-
-    def limit(self, shards: int) -> int:
-        """Shards that may move in all where CRUSH moves so many."""
-        return math.ceil((1.0 + self.extra) * shards)
-
-
 def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
           balancing: Balancing = Balancing(), deviation: float = 1.0) -> str:
     """Words that change when the goals of PGs of these pools must be computed again: one for all
@@ -83,7 +65,7 @@ def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
     common = (crush.identity, deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
     return ' '.join([_digest(common, 16), *(
-        '%d=%s' % (pool.id, 'merging' if _is_merging(pool) else _digest(
+        '%d=%s' % (pool.id, 'merging' if is_merging(pool) else _digest(
             (pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule), 8))
         for pool in (osdmap.pools[number] for number in sorted(set(pools) & set(osdmap.pools))))])
 
@@ -97,20 +79,9 @@ def still_holds(known: str, now: str) -> bool:
     return set(now.split()) <= set(known.split())
 
 
-def _is_merging(pool: Pool) -> bool:
-    """ceph-mgr merges its PGs one by one, which may take hours. The balancer leaves it alone."""
-    return pool.pg_num > min(pool.pg_num_target, pool.pg_num_pending)
-
-
-def _is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
-    """Whether its PGs end balanced, rather than where CRUSH places them."""
-    return (crush.balances(pool.crush_rule, pool.size) and balancing.covers(pool.id)
-            and not _is_merging(pool))
-
-
 def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool:
     """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
-    if campaign.phase not in _PHASES or not pins or (
+    if campaign.phase not in _PHASES or not pins or campaign.moving_first or (
             campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
     known = campaign.goals.partition(':')[2]
@@ -228,7 +199,7 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
-        balanced = campaign.target == 'balanced' and _is_balanced(
+        balanced = campaign.target == 'balanced' and is_balanced(
             pool, seen.crush, seen.balancing)
         if not balanced and tranches.ahead is None:
             records.update(_crush_goals(campaign, pins, seen, pool))
@@ -499,7 +470,7 @@ def preview_balance(planned: Join, future: Future, seen: Observation, bounds: Bo
         pool = seen.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = bounds.limit(sum(len(move.targets) for move in moves))
-        if _is_balanced(pool, future.crush, seen.balancing):
+        if is_balanced(pool, future.crush, seen.balancing):
             found = found.plus(_balanced(pool, rows, planned, future, seen, bounds, limit, room))
         else:
             found = found.plus(Balanced(moves, limit=limit))

@@ -7,11 +7,11 @@ upmaps are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, Iterable, Iterator, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import OsdMap, Pool, Space, UpmapEntry
+from ..cluster.types import OsdMap, OsdSet, Pool, Space, UpmapEntry
 from ..errors import Refused
 from ..observation import Observation
 from ..tables import bytes_text, pgs
@@ -19,6 +19,7 @@ from ..upmap.pins import Unpinnable, plan_pin
 from ..upmap.semantics import out_osds
 from .change import Change
 from .join_plan import keeps
+from .least_moves import LeastFuture
 from .moves import Move, move_between
 from .types import PinRecord
 
@@ -78,7 +79,8 @@ class PoolChange(Change):
         if pool is None or self.passes >= MOST_PASSES:
             return FirstMoves({}, {}, {})
         return first_moves(seen.osdmap, future, seen.crush, pool, pins,
-                           seen.signals.pool_bytes.get(pool.id, 0))
+                           seen.signals.pool_bytes.get(pool.id, 0),
+                           future.finals if isinstance(future, LeastFuture) else None)
 
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
@@ -90,27 +92,35 @@ def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
 
 
 def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
-                pins: Mapping[str, PinRecord], pool_bytes: int) -> FirstMoves:
-    """The PGs that are not where the new rule places them, with the upmaps that lead there.
+                pins: Mapping[str, PinRecord], pool_bytes: int,
+                finals: Optional[Mapping[str, OsdSet]] = None) -> FirstMoves:
+    """The PGs that are not where they end, with the upmaps that lead there.
 
-    `crush` and the rule of `pool` are those under which they move.
+    `crush` and the rule of `pool` are those under which they move. `finals`: the sets of those that
+    move; None: they end where the change places them.
     """
     out = out_osds(osdmap.osds)
     found: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, Unpinnable] = {}
-    for pgid, pg in future.pgs.items():
-        present = osdmap.entry(pgid)
-        if keeps(pg, UpmapEntry(), present, out) or pgid in osdmap.pg_temp:
+    for pgid, final in (_followers(osdmap, future, out) if finals is None else finals).items():
+        if pgid in osdmap.pg_temp:
             continue
-        goal = plan_pin(pool, pg.acting, pg.raw, present, osdmap.osds, crush, exact=True, out=out)
+        present, pg = osdmap.entry(pgid), future.of(pgid)
+        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, crush, exact=True, out=out)
         if isinstance(goal, Unpinnable):
             unpinnable[pgid] = goal
             continue
         pin = pins.get(pgid, PinRecord(present, present))
         found[pgid] = replace(pin, entry=present, goal=goal.entry)
-        moves[pgid] = move_between(pgid, pool, pg.acting, pg.raw, pool_bytes)
+        moves[pgid] = move_between(pgid, pool, pg.acting, final, pool_bytes)
     return FirstMoves(found, unpinnable, moves)
+
+
+def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[str, OsdSet]:
+    """The PGs that CRUSH would move, and where."""
+    return {pgid: pg.raw for pgid, pg in future.pgs.items()
+            if not keeps(pg, UpmapEntry(), osdmap.entry(pgid), out)}
 
 
 def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],

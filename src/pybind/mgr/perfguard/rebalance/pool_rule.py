@@ -6,9 +6,11 @@ pinned in the same epoch, as with any change of CRUSH. Otherwise the mons would 
 
 1. The pool gets an intermediate rule, under which a PG may be where it is and where the new rule
    places it. All PGs are pinned in the same epoch. If the old rule allows both, it is kept.
-2. Each PG is released to where the new rule places it, by an upmap that the intermediate rule
-   allows.
-3. Once all PGs are there, the rule is changed. No PG is remapped, and the upmaps are removed.
+2. Each PG that the new rule does not allow to stay is released, by an upmap that the intermediate
+   rule allows: to a set with as many of its OSDs as possible, or with target=crush to where the new
+   rule places it.
+3. Once all PGs are there, the rule is changed. No PG is remapped. Upmaps keep those that CRUSH
+   would place elsewhere; with target=crush there are none.
 
 Each step follows from the OSDMap, so an interrupted step is repeated for the remaining PGs.
 """
@@ -19,15 +21,16 @@ from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future
-from ..cluster.types import Json, OsdMap, Pool, PoolRule
+from ..cluster.types import Json, OsdMap, OsdSet, Pool, PoolRule
 from ..errors import Refused
 from ..observation import Observation
 from ..tables import pgs_are
 from ..upmap.pins import broken_rule
 from ..upmap.semantics import out_osds
 from .change import Change, ChangeStage, LeftSetting, NextPart
+from .least_moves import LeastMoves
 from .pool_change import PoolChange, all_pgs
-from .types import Action, SetPoolRule
+from .types import Action, Bounds, SetPoolRule
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class RuleChange(PoolChange):
     rule_name: str = ''
     found_rule: str = ''
     via: str = ''
+    #: The PGs move as little as that rule requires, and upmaps keep them there under it; None: they
+    #: end where it places them.
+    least: Optional[Bounds] = None
 
     @property
     def setting(self) -> PoolRule:
@@ -78,7 +84,7 @@ class RuleChange(PoolChange):
         return NextPart(
             RuleChange(rule=self.rule._replace(rule=self.then), moves_first=True,
                        rule_name=self.rule_name, found_rule=self.found_rule, via=self.via,
-                       since=seen.now),
+                       least=self.least, since=seen.now),
             'the intermediate CRUSH rule is in force, %s pinned' % pgs_are(pins))
 
     def part_in_force(self, seen: Observation) -> Optional[Change]:
@@ -145,14 +151,18 @@ def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> P
 
 
 def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
-                  ordered: int) -> int:
-    """The rule under which every PG may be where it is and where the new rule places it: the
-    present one, else that of the others whose failure domain is the largest. Raises Refused."""
+                  ordered: int, finals: Optional[Mapping[str, OsdSet]] = None) -> int:
+    """The rule under which every PG may be where it is and where it ends: the present one, else
+    that of the others whose failure domain is the largest. Raises Refused.
+
+    `finals`: as for `first_moves`.
+    """
     out, reasons = out_osds(osdmap.osds), []
     for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda each: (
             each != pool.crush_rule, -crush.type_rank(crush.separation(each, pool.size)), each)):
         bridged = replace(pool, crush_rule=rule)
-        sets = ((pgid, osds) for pgid, pg in all_pgs(future) for osds in (pg.raw, pg.acting))
+        sets = ((pgid, osds) for pgid, pg in all_pgs(future) for osds in (
+            pg.raw if finals is None else finals.get(pgid, pg.acting), pg.acting))
         reason = next((
             'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)
             for pgid, why in ((pgid, broken_rule(bridged, osds, crush, out))
@@ -211,16 +221,25 @@ class NewRule:
     pins: int
     #: Why the intermediate rule protects data less; '' if it does not.
     weaker: str
+    #: None: the PGs end where the rule places them.
+    least: Optional[LeastMoves] = None
+
+    @property
+    def upmaps(self) -> int:
+        """PGs that an upmap keeps in place once the rule is changed."""
+        return 0 if self.least is None else self.least.upmaps
 
     def as_json(self) -> Json:
         return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,
-                'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker}
+                'moves_first': self.moves_first, 'pins': self.pins, 'weaker': self.weaker,
+                'least_moves': None if self.least is None else self.least.as_json()}
 
 
-def new_rule(change: RuleChange, osdmap: OsdMap, crush: CrushRules) -> NewRule:
+def new_rule(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
+             least: Optional[LeastMoves] = None) -> NewRule:
     pool = osdmap.pools[change.rule.pool]
     final = change.rule.rule if change.then is None else change.then
     via = None if change.then is None else crush.rule_name(change.rule.rule)
     return NewRule(pool.name, crush.rule_name(pool.crush_rule), crush.rule_name(final), via,
                    change.moves_first or change.then is not None, pool.pg_num if via else 0,
-                   _weaker(pool, change.rule.rule, final, crush) if via else '')
+                   _weaker(pool, change.rule.rule, final, crush) if via else '', least)

@@ -20,7 +20,7 @@ from . import copying
 from .campaign import Campaign
 from .changes import AnyChange
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
-from .goals import Balanced, Bounds, preview_balance
+from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
 from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
 from .joining import MAX_BURST_PINS
@@ -33,7 +33,7 @@ from .pool_rule import NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
-from .types import Holds, Phase
+from .types import Bounds, Holds, Phase
 from .weights import WeightChange
 
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
@@ -185,7 +185,7 @@ def costs(seen: Observation, options: Options) -> Document:
 #: How to do with fewer pins, by verb.
 _FEWER_PINS = {
     'crushmap': 'apply the change in several steps',
-    'rule': 'a rule cannot be changed for a part of the PGs',
+    'rule': 'a rule cannot be changed for a part of the PGs; with target=crush no upmaps remain',
     'pg_num': 'change pg_num in several steps',
     'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
                 '"undrain" the OSDs, which comes in tranches'}
@@ -245,6 +245,11 @@ class Prepared:
         return self.pg_num is not None or self.rule is not None and self.rule.moves_first
 
     @property
+    def follows_crush(self) -> bool:
+        """They end where the new rule or pgp_num places them, whatever the target."""
+        return self.moves_first and (self.rule is None or self.rule.least is None)
+
+    @property
     def touched(self) -> Optional[Touched]:
         """The OSDs and pools that the change affects; None: unknown."""
         if self.change is None or self.ordinary:
@@ -267,7 +272,7 @@ class Prepared:
     def _pins_at_once(self) -> int:
         """Pins that must take effect together with the change."""
         if self.moves_first:
-            return self.rule.pins if self.rule is not None else 0
+            return 0 if self.rule is None else max(self.rule.pins, self.rule.upmaps)
         return len(self.planned.pins) if self.entries is None else self.entries
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
@@ -326,7 +331,9 @@ class Prepared:
             pins = self._pins_at_once
             what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
                              'steps with "crushmap"') if order.verb == 'rollback' else (
-                'change', 'apply the change in several steps')
+                'change', 'set target=crush, with which more data moves and no upmaps remain'
+                if self.rule is not None and self.rule.upmaps > MAX_BURST_PINS else
+                'apply the change in several steps')
             raise Refused(errno.EFBIG, 'the %s requires %d pins, but the mons accept at most %d in '
                           'the same epoch: %s, or override with --force, which pins up to %s one '
                           'epoch later: they peer twice, and client I/O to them stalls' % (
@@ -334,8 +341,8 @@ class Prepared:
 
     def refuse_pins(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a change with more pins than the mons should check."""
-        why = '' if self.in_tranches(order, seen) else too_many(
-            len(self.planned.pins), options, seen.osdmap)
+        pins = max(len(self.planned.pins), 0 if self.rule is None else self.rule.upmaps)
+        why = '' if self.in_tranches(order, seen) else too_many(pins, options, seen.osdmap)
         if why and not order.force:
             raise Refused(errno.E2BIG, '%s: %s, or override with --force' % (
                 why, _FEWER_PINS.get(order.verb, 'change fewer OSDs at a time')))

@@ -251,6 +251,13 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
     if data['via']:
         rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
             data['via'], pgs(data['pins']))))
+    least = data['least_moves']
+    if least is not None:
+        rows += [('shards the new rule places elsewhere', str(least['shards_by_crush'])),
+                 ('shards it does not allow to stay', str(least['shards_required'])),
+                 ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
+                     least['shards_extra'], least['deviation'])),
+                 ('PGs that upmaps keep in place', str(least['upmaps']))]
     return rows
 
 

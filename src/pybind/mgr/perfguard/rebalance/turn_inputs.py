@@ -21,7 +21,7 @@ from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
 from .pin_limit import pin_limit
-from .types import RELEASING_PHASES, Phase, PinRecord
+from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
 from .weights import WeightChange
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second for a huge one), and only
@@ -365,7 +365,7 @@ class PinGoals:
             def work() -> _Storing:
                 pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
                                                        seen.osdmap, view)
-                found = goals.work_out(ground, seen, pool_up, goals.Bounds.of(options), space,
+                found = goals.work_out(ground, seen, pool_up, Bounds.of(options), space,
                                        absent, self._tranches(ground, seen, change, options))
                 return _Storing(ground, found, list(parts(found.changed(ground.pins),
                                                           ground.pins)))

@@ -1,20 +1,39 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins, flights and settings of a campaign, and its actions, as frozen data."""
 import enum
+import math
 from dataclasses import dataclass, field, replace
-from typing import (Annotated, ClassVar, Dict, FrozenSet, Mapping, Optional, Tuple, Union)
+from typing import (Annotated, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple,
+                    Union)
 
 from ..cluster.types import OsdSet, UpmapEntry
 from ..codec import BY_PG
 from ..errors import Code
 from ..holds import Held
 from ..observation import OSD_OPTION
+from ..options import Options
 from ..upmap.pins import Unpinnable
 from .latency import SlowReads
 
 #: A small CRUSH weight above 0 (units are 1/65536). The mons drop upmaps onto an OSD of weight 0,
 #: but keep those onto an OSD of this weight.
 TINY_WEIGHT = 0.0001
+
+
+class Bounds(NamedTuple):
+    """Options of the end state."""
+    #: target_deviation.
+    deviation: float
+    #: max_extra_movement.
+    extra: float
+
+    @classmethod
+    def of(cls, options: Options) -> 'Bounds':
+        return cls(options.target_deviation, options.max_extra_movement)
+
+    def limit(self, shards: int) -> int:
+        """Shards that may move in all where CRUSH moves so many."""
+        return math.ceil((1.0 + self.extra) * shards)
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,9 @@ def mappings(cluster: Any) -> Order:
                                           for pgid in ('1.3', '1.4', '2.1', '2.3')]))
 
 
-def ruled() -> Driver:
+def ruled(start: str = 'hosts-hdd', target: str = 'crush') -> Driver:
     names = [rule.name for rule in RULES]
-    return Driver(RuledCluster(rule=names.index('hosts-hdd'), pgs=5))
+    return Driver(RuledCluster(rule=names.index(start), pgs=5), replace(OPTIONS, target=target))
 
 
 def stories(lag: int = 0) -> List[CrashStory]:
@@ -186,6 +186,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
             returns=True),
         CrashStory('rule', ruled, [ordered(Order('rule', ('rep', 'hosts-ssd')), begun()),
                                    waited(ended())]),
+        CrashStory('rule, least moves', lambda: ruled('hosts', 'balanced'), [
+            ordered(Order('rule', ('rep', 'racks')), begun()), waited(ended())]),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.crush_rule import Group
-from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
+from ..cluster.types import NO_OSD, Balancing, Osd, OsdSet, Pool
 from .lawful_sets import LawfulSets
 from .levels import ShardLevel
 from .pins import broken_rule
@@ -43,6 +43,8 @@ class Balance:
     after: Mapping[int, int]
     #: The budget keeps some OSDs further from their ideal than the deviation that was asked for.
     limited: bool = False
+    #: Shards that a new rule does not allow to stay.
+    required: int = 0
 
     @property
     def least(self) -> int:
@@ -59,6 +61,17 @@ class Balance:
                     for osd, ideal in self.targets.ideal.items()), default=0.0)
 
 
+def is_merging(pool: Pool) -> bool:
+    """ceph-mgr merges its PGs one by one, which may take hours. The balancer leaves it alone."""
+    return pool.pg_num > min(pool.pg_num_target, pool.pg_num_pending)
+
+
+def is_balanced(pool: Pool, crush: CrushRules, balancing: Balancing) -> bool:
+    """Whether its PGs end balanced, rather than where CRUSH places them."""
+    return (crush.balances(pool.crush_rule, pool.size) and balancing.covers(pool.id)
+            and not is_merging(pool))
+
+
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
             deviation: float = 1.0, room: PoolRoom = PoolRoom(),
@@ -71,8 +84,9 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
 
-    `budget`: shards that may move in all, besides those that leave an OSD without weight; None:
-    unlimited. The fullest and the emptiest OSDs are served first.
+    `budget`: shards that may move in all, besides those that leave an OSD without weight and those
+    that a new rule does not allow to stay; None: unlimited. The fullest and the emptiest OSDs are
+    served first.
 
     `room`: no OSD gets more than it has room for. If that would keep shards on an OSD without
     weight, they go to any OSDs with room, beyond their share, or to where CRUSH places them if none
@@ -88,7 +102,8 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     shards.share_within_buckets()
     shards.even_out()
     found = Balance(shards.finals(), shards.targets, before, dict(shards.count))
-    return replace(found, limited=shards.refused and found.deviation > shards.deviation - ROUNDING)
+    return replace(found, required=shards.required, limited=(
+        shards.refused and found.deviation > shards.deviation - ROUNDING))
 
 
 class _Shards(ShardLevel):
@@ -129,9 +144,10 @@ class _Shards(ShardLevel):
         self.targets = self.near = targets(self.weights, self.ideals, 1.0, self.most)
         self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
         self.filled = self.wide.filled(self.count, self.most)
-        #: Shards that are not where their data is.
-        self._moved = sum(osd != before for here, origin in zip(self.here, self.origin)
-                          for osd, before in zip(here, origin))
+        #: Shards that the rule does not allow to stay, and others that are not where their data is.
+        self.required = sum(osd != before for here, origin in zip(self.here, self.origin)
+                            for osd, before in zip(here, origin))
+        self._moved = 0
         #: The budget did not allow a move.
         self.refused = False
 

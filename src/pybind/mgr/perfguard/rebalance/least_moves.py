@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where the PGs of a pool move for another CRUSH rule if as few shards as possible move. Pure.
+
+A rule places most shards elsewhere, although it would allow most of them to stay. Those it does not
+allow to stay move to OSDs that lack PGs, further ones move only for the balance, and upmaps keep
+the others in place once the rule is changed.
+"""
+import math
+from dataclasses import dataclass, field
+from typing import Mapping, Optional
+
+from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
+from ..cluster.types import Json, OsdSet, Pool
+from ..observation import Observation
+from ..upmap.balance import PlacedPg, balance, is_balanced
+from ..upmap.pins import skip_reason
+from .types import Bounds
+
+
+@dataclass(frozen=True)
+class LeastMoves:
+    #: The new sets of the PGs that move.
+    finals: Mapping[str, OsdSet]
+    #: Shards that move if all PGs follow CRUSH, that the rule does not allow to stay, and that move
+    #: for the balance alone.
+    by_crush: int
+    required: int
+    extra: int
+    #: PGs that an upmap keeps in place under the new rule.
+    upmaps: int
+    #: Greatest distance of an OSD from its share of the pool at the end, in PGs.
+    deviation: float
+
+    def as_json(self) -> Json:
+        return {'shards_by_crush': self.by_crush, 'shards_required': self.required,
+                'shards_extra': self.extra, 'upmaps': self.upmaps, 'deviation': self.deviation}
+
+
+def least_moves(future: Future, pool: Pool, seen: Observation,
+                bounds: Bounds) -> Optional[LeastMoves]:
+    """`future`: the mapping of all PGs of the pool under the new rule. None: the mons keep no
+    upmaps under that rule, or the balancer must not touch the pool.
+
+    Takes about 0.3 ms a PG.
+    """
+    if not is_balanced(pool, future.crush, seen.balancing):
+        return None
+    pgs = {**future.pgs, **future.others}
+    by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in pgs.values())
+    result = balance(pool, [PlacedPg(pgid, pg.acting, pg.raw, _may_move(pgid, pg, pool, seen))
+                            for pgid, pg in pgs.items()],
+                     future.crush, seen.osdmap.osds, math.ceil(bounds.extra * by_crush),
+                     bounds.deviation, new_rule=True)
+    moved = sum(_shards(pool, pgs[pgid].acting, final) for pgid, final in result.finals.items())
+    return LeastMoves(result.finals, by_crush, result.required, moved - result.required, sum(
+        _shards(pool, pg.raw, result.finals.get(pgid, pg.acting)) > 0
+        for pgid, pg in pgs.items()), result.deviation)
+
+
+@dataclass(frozen=True)
+class LeastFuture(Future):
+    """A mapping under a new rule, with the sets of the PGs that move: computed by the tool thread,
+    since it takes seconds for a large pool."""
+    finals: Mapping[str, OsdSet] = field(default_factory=dict)
+
+
+def with_least_moves(outlook: Outlook, pool: Optional[Pool], seen: Observation,
+                     bounds: Bounds) -> Outlook:
+    """The outlook with these sets."""
+    if isinstance(outlook, NoFuture) or pool is None:
+        return outlook
+    least = least_moves(outlook, pool, seen, bounds)
+    return outlook if least is None else LeastFuture(
+        outlook.pgs, outlook.crush, outlook.crush_map, outlook.others, least.finals)
+
+
+def _may_move(pgid: str, pg: FuturePg, pool: Pool, seen: Observation) -> bool:
+    return pgid not in seen.osdmap.pg_temp and pool.is_complete(pg.acting) \
+        and skip_reason(pool, pgid) is None
+
+
+def _shards(pool: Pool, here: OsdSet, there: OsdSet) -> int:
+    """How many shards are elsewhere."""
+    return sum(old != new for old, new in zip(here, there)) if pool.erasure \
+        else len(set(there) - set(here))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another CRUSH rule for a pool with target=balanced: only what it does not allow to stay moves."""
+from dataclasses import replace
+from typing import Dict, Tuple
+
+import pytest
+
+from perfguard.errors import Refused
+
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.ruled_cluster import RULES, RuledCluster
+from .test_rule_change import Watcher, number_of, sets, switches, wanted
+
+BALANCED = replace(OPTIONS, target='balanced')
+Sets = Dict[str, Tuple[int, ...]]
+
+
+def shards_moved(before: Sets, after: Sets) -> int:
+    return sum(len(set(after[pgid]) - set(osds)) for pgid, osds in before.items())
+
+
+def broken(cluster: RuledCluster, name: str, pgs: Sets) -> int:
+    """Shards that the rule does not allow to stay."""
+    rule = RULES[number_of(name)]
+    return sum(len(osds) - len({rule.domain_of(osd, cluster.toys[osd]) for osd in osds
+                                if rule.takes(osd, cluster.toys[osd])})
+               for osds in pgs.values())
+
+
+@pytest.mark.parametrize('start, name, via', [
+    ('hosts', 'racks', None), ('hosts', 'hosts-ssd', None), ('hosts-hdd', 'hosts-ssd', 'hosts'),
+    ('east', 'west', 'hosts')])
+def test_little_moves(start: str, name: str, via: str) -> None:
+    cluster = Watcher(rule=number_of(start))
+    driver = Driver(cluster, BALANCED)
+    before, others = sets(cluster), sets(cluster, '2.')
+    shown = driver.order('rule', 'rep', name, dry_run=True)['rule']['least_moves']
+    assert shown['shards_required'] == broken(cluster, name, before)
+    driver.order('rule', 'rep', name)
+    driver.run_to('DONE')
+    after = sets(cluster)
+    assert switches(cluster) == ([via] if via else []) + [name]
+    assert cluster.clean() and cluster.most_unclean <= BALANCED.max_pgs_in_flight
+    assert broken(cluster, name, after) == 0 and sets(cluster, '2.') == others
+    assert shards_moved(before, after) == shown['shards_required'] + shown['shards_extra']
+    assert len(cluster.entries()) == shown['upmaps']
+    assert shown['shards_by_crush'] == shards_moved(before, wanted(cluster, name))
+
+
+def test_nothing_moves_back() -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    driver.order('rule', 'rep', 'racks')
+    driver.run_to('DONE')
+    there = sets(cluster)
+    driver.order('rule', 'rep', 'hosts')
+    driver.run_to('DONE')
+    assert sets(cluster) == there and switches(cluster) == ['racks', 'hosts'] and cluster.clean()
+
+
+@pytest.mark.parametrize('turns', range(1, 50, 8))
+def test_a_failover_repeats_nothing(turns: int) -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    before = sets(cluster)
+    shown = driver.order('rule', 'rep', 'racks')['rule']['least_moves']
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE')
+    assert shards_moved(before, sets(cluster)) \
+        == shown['shards_required'] + shown['shards_extra']
+    assert switches(cluster) == ['racks'] and cluster.clean()
+
+
+def test_an_abort_keeps_what_has_moved_and_resume_continues() -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    before = sets(cluster)
+    shown = driver.order('rule', 'rep', 'racks')['rule']['least_moves']
+    driver.run_until(lambda: bool(cluster.moved))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert switches(cluster) == [] and cluster.clean()
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert switches(cluster) == ['racks'] and broken(cluster, 'racks', sets(cluster)) == 0
+    # What is left is balanced again.
+    assert shown['shards_required'] <= shards_moved(before, sets(cluster)) \
+        <= shown['shards_required'] + shown['shards_extra'] + 1
+
+
+def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.rebalance.prepared.MAX_BURST_PINS', 5)
+    driver = Driver(RuledCluster(), BALANCED)
+    with pytest.raises(Refused, match='requires 12 pins.*target=crush'):
+        driver.order('rule', 'rep', 'racks')
+    assert driver.phase == 'IDLE'
