@@ -2,7 +2,8 @@
 """Pools get CRUSH rules under which their data cannot stay where it is: it moves first."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from operator import itemgetter
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import pytest
 
@@ -17,7 +18,7 @@ nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 Json = Dict[str, Any]
 #: PGs that may move at a time, of 16 or 32 in a pool.
 IN_FLIGHT = 4
-OPTIONS = {'max_pgs_in_flight': str(IN_FLIGHT)}
+OPTIONS = {'max_pgs_in_flight': str(IN_FLIGHT), 'target': 'crush'}
 
 
 @pytest.fixture(scope='module')
@@ -65,7 +66,8 @@ def number_of(cluster: Cluster, pool: str) -> int:
 
 def acting(cluster: Cluster, pool: str) -> List[List[int]]:
     prefix = '%d.' % number_of(cluster, pool)
-    return [pg['acting'] for pg in cluster.pgs() if pg['pgid'].startswith(prefix)]
+    return [pg['acting'] for pg in sorted(cluster.pgs(), key=itemgetter('pgid'))
+            if pg['pgid'].startswith(prefix)]
 
 
 def remapped_by_epoch(cluster: Cluster, pool: str, first: int) -> List[Tuple[int, Set[str]]]:
@@ -193,3 +195,44 @@ def test_another_root(two_roots: Guard) -> None:
     for pool in ('rep', 'wide'):
         assert {osd for osds in acting(cluster, pool) for osd in osds} == there
     assert buckets(cluster) == found and not guard.tracebacks()
+
+
+def moved(before: Sequence[List[int]], after: Sequence[List[int]]) -> int:
+    return sum(old != new for pair in zip(before, after) for old, new in zip(*pair))
+
+
+def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard) -> None:
+    """From host to rack and back, with target=balanced."""
+    cluster = guard.cluster
+    cluster.pool_create('least', 32, erasure=(4, 2))
+    cluster.fill('least', 300, 4096)
+    cluster.wait_clean(60)
+    first_rule = cluster.mon('osd pool get', pool='least', var='crush_rule')['crush_rule']
+    guard.configure({'target': 'balanced'})
+    try:
+        rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+        before, first = acting(cluster, 'least'), cluster.epoch()
+        required = sum(len(osds) - len({rack_of[osd] for osd in osds}) for osds in before)
+        shown = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])[
+            'rule']['least_moves']
+        assert shown['shards_required'] == required > 0, shown
+        wait_reported(guard)
+        order(guard, 'rule', pool='least', rule='ec-racks')
+        guard.wait_phase('DONE', timeout=300)
+        cluster.wait_clean(60)
+        there = acting(cluster, 'least')
+        print('%s: %d of %d shards moved from host to rack (required %d, by CRUSH alone %d), '
+              '%d upmaps' % (cluster.release.name, moved(before, there), 6 * len(before), required,
+                             shown['shards_by_crush'], len(guard.upmaps())))
+        assert all(len({rack_of[osd] for osd in osds}) == 6 for osds in there)
+        assert required <= moved(before, there) <= 1.1 * required
+        assert len(guard.upmaps()) == shown['upmaps']
+        moved_before_the_switch(cluster, 'least', first)
+        wait_reported(guard)
+        order(guard, 'rule', pool='least', rule=first_rule)
+        guard.wait_phase('DONE', timeout=300)
+        cluster.wait_clean(60)
+        assert acting(cluster, 'least') == there
+    finally:
+        guard.configure({'target': 'crush'})
+    assert not guard.tracebacks()
