@@ -13,7 +13,7 @@ DIRECTORY = '/opt/perfguard/1.2.3-0123abcd'
 OWN = ['--volume=/opt/perfguard/1.2.3-0123abcd/perfguard:/usr/share/ceph/mgr/perfguard:ro,z',
        '--volume=/opt/perfguard/1.2.3-0123abcd/dashboard/controllers/perfguard.py:'
        '/usr/share/ceph/mgr/dashboard/controllers/perfguard.py:ro,z']
-PLAIN = {'service_type': 'mgr', 'service_name': 'mgr', 'placement': {'count': 2}}
+PLAIN: Dict[str, Any] = {'service_type': 'mgr', 'service_name': 'mgr', 'placement': {'count': 2}}
 
 
 @pytest.fixture(scope='module')
@@ -81,7 +81,7 @@ def test_hosts_that_may_get_a_mgr(program: Any, placement: Dict[str, Any],
 def test_versions_of_mgrs(program: Any) -> None:
     module = {'name': 'perfguard', 'module_options': {
         'installed_version': {'default_value': '1.2.3'}}}
-    mgr_map = {'active_name': 'x', 'available_modules': [module], 'standbys': [
+    mgr_map: Dict[str, Any] = {'active_name': 'x', 'available_modules': [module], 'standbys': [
         {'name': 'y', 'available_modules': [{'name': 'balancer', 'module_options': {}}]}]}
     assert program.mgr_versions(mgr_map) == {'x': '1.2.3', 'y': None}
     assert program.mgr_versions({**mgr_map, 'active_name': ''}) == {'y': None}

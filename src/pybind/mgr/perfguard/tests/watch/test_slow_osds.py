@@ -441,8 +441,10 @@ def test_an_alarm_does_not_clear_because_others_become_slow() -> None:
 def test_which_part_is_slow_does_not_depend_on_the_order(number: int) -> None:
     """Also if it is most of the class."""
     many = [osd * 5 % 12 for osd in range(number)]
-    for order in ([], [many[:3]], [many[:half] for half in range(1, number)],
-                  [many[half:] for half in range(number - 1, 0, -2)]):
+    orders: List[List[List[int]]] = [
+        [], [many[:3]], [many[:half] for half in range(1, number)],
+        [many[half:] for half in range(number - 1, 0, -2)]]
+    for order in orders:
         clock = Clock(places(12, 1))
         clock.play(120)
         for some in order:
