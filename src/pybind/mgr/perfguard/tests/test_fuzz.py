@@ -70,8 +70,8 @@ def fuzz(of: st.SearchStrategy, found: Sequence[Any], try_: Callable[[Any], None
 #: Method -> arguments that it has not answered as it should.
 FOUND: Dict[str, List[Dict[str, Any]]] = {
     # An unpaired surrogate in a file.
-    'rebalance_apply': [{'inbuf': '# begin crush map\n\ud800\n'}, {'inbuf': '\ud800'}],
-    'rebalance_import': [{'inbuf': '[{"pgid": "\ud800"}]'}, {'inbuf': '\ud800'}],
+    'crushmap': [{'inbuf': '# begin crush map\n\ud800\n'}, {'inbuf': '\ud800'}],
+    'import_mappings': [{'inbuf': '[{"pgid": "\ud800"}]'}, {'inbuf': '\ud800'}],
     # Quoted as a whole, and in several lines.
     'drain': [{'what': ['a' * 5000]}, {'what': ['a\nb']}],
     'why': [{'what': 'a' * 5000}, {'what': '\x1b[2J'}]}

@@ -175,13 +175,13 @@ rule replicated_rule {
 
 
 @pytest.mark.parametrize('handler, document', [
-    ('rebalance_import', MAPPINGS), ('probe_import', measured())], ids=['mappings', 'probe'])
+    ('import_mappings', MAPPINGS), ('probe_import', measured())], ids=['mappings', 'probe'])
 def test_imports(handler: str, document: Any, shell: Shell) -> None:  # noqa: F811
     fuzz(spoiled(document), [], lambda other: check(
         shell, handler, {'inbuf': json.dumps(other), 'format': 'json'}))
 
 
-@pytest.mark.parametrize('handler, text', [('probe_run', JOBS), ('rebalance_apply', MAP)],
+@pytest.mark.parametrize('handler, text', [('probe_run', JOBS), ('crushmap', MAP)],
                          ids=['jobs', 'CRUSH map'])
 def test_texts(handler: str, text: str, shell: Shell) -> None:  # noqa: F811
     """A part of the text is missing, is there twice, or is replaced by something hostile."""
