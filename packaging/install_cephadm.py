@@ -333,6 +333,10 @@ class Installer:
 
     def apply(self, spec: Json, is_right: Callable[[Optional[str]], bool]) -> None:
         """Apply a specification and wait until all mgrs run with it."""
+        before = self.spec
+        self.check_cluster()
+        if self.spec != before:
+            raise Refusal('the specification of the mgrs has changed meanwhile: repeat the command')
         saved = os.path.join(os.getcwd(), 'mgr-spec-%s.json' % time.strftime('%Y%m%d-%H%M%S'))
         self.step('save the specification of the mgrs in %s' % saved,
                   lambda: write_json(saved, self.spec))
@@ -418,6 +422,8 @@ def owned_by_root(info: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
         return None
     info.uid = info.gid = 0
     info.uname = info.gname = 'root'
+    # ceph-mgr runs as user ceph, and does not start with a module that it cannot read.
+    info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
     return info
 
 

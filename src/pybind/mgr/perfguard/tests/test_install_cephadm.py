@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the program that installs perfguard with cephadm makes of a specification of mgrs."""
 import importlib.util
+import tarfile
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -85,3 +86,12 @@ def test_versions_of_mgrs(program: Any) -> None:
         {'name': 'y', 'available_modules': [{'name': 'balancer', 'module_options': {}}]}]}
     assert program.mgr_versions(mgr_map) == {'x': '1.2.3', 'y': None}
     assert program.mgr_versions({**mgr_map, 'active_name': ''}) == {'y': None}
+
+
+@pytest.mark.parametrize('mode, directory, expected', [
+    (0o700, True, 0o755), (0o600, False, 0o644), (0o750, False, 0o755), (0o777, False, 0o755)])
+def test_the_mgr_can_read_the_files_whatever_the_umask_was(
+        program: Any, mode: int, directory: bool, expected: int) -> None:
+    info = tarfile.TarInfo('perfguard/module.py')
+    info.mode, info.type = mode, tarfile.DIRTYPE if directory else tarfile.REGTYPE
+    assert program.owned_by_root(info).mode == expected
