@@ -139,7 +139,7 @@ class SlowParts:
         for key in sorted(single):
             mine = {osd: slow[osd] for osd in single[key]}
             before = {osd for osd, one in mine.items() if one.of_part}
-            osds, hold = _slow_part(mine, known, places, seconds)
+            osds, hold = _slow_part(mine, known, places, seconds, len(everyone[key]))
             held = self._seconds.get(key, hold if before else 0.0)
             held = min(held + passed, hold) if osds else held - passed
             self._seconds[key] = held
@@ -153,15 +153,20 @@ class SlowParts:
 
 
 def _slow_part(slow: Mapping[int, SlowOne], known: AbstractSet[int],
-               places: Mapping[int, OsdPlace], seconds: float) -> Tuple[AbstractSet[int], float]:
+               places: Mapping[int, OsdPlace], seconds: float,
+               size: int) -> Tuple[AbstractSet[int], float]:
     """The OSDs of the part of one class that is slow, if there is one, and for how many seconds it
-    must last."""
+    must last. `size`: number of OSDs of the class."""
     osds = unnamed({osd: one.score for osd, one in slow.items()}, known, places)
-    if osds and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO:
-        return osds, seconds
     changed = sum(slow[osd].changed or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO
                   for osd in osds)
-    return osds if changed > CHANGED_PART * len(osds) else set(), max(seconds, CHANGED_SECONDS)
+    has_changed = changed > CHANGED_PART * len(osds)
+    # A few OSDs may be faster because they serve other operations.
+    is_most = 2 * len(osds) > size
+    if osds and median(sorted(slow[osd].score for osd in osds)) >= PART_RATIO \
+            and (has_changed or not is_most):
+        return osds, seconds
+    return osds if has_changed else set(), max(seconds, CHANGED_SECONDS)
 
 
 def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
