@@ -64,12 +64,18 @@ class CampaignStore:
             return None, []
         try:
             campaign = decode(Campaign, document)
-            self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
-            self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
         except Malformed as error:
             self._store.refuse(CAMPAIGN)
             return None, ['the campaign (%s)' % error]
-        return self._saved, []
+        errors = []
+        try:
+            self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
+        except Malformed as error:
+            # They are found again.
+            self._store.refuse(UNPINNABLE)
+            self._unpinnable, errors = {}, ['the unpinnable PGs (%s)' % error]
+        self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
+        return self._saved, errors
 
     def due(self, campaign: Campaign, sending: bool) -> bool:
         """Whether `save` would write something."""

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance.campaign_store import PinStore
+from perfguard.rebalance.campaign_store import UNPINNABLE, PinStore
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 
 from ..fakes.cluster import MemoryKv
+from ..fakes.driver import Driver
 
 PINS = [PinRecord(UpmapEntry(), UpmapEntry(((1, 2), (3, 4)))),
         PinRecord(UpmapEntry(((1, 5),)), UpmapEntry(vector=(4, 5, 6)), raw=(1, 5, 6)),
@@ -165,3 +166,15 @@ def test_pins_that_return_together_with_others_of_an_old_batch() -> None:
     book.forget({'1.f'})
     book.note({'1.f': PINS[1], '1.a': PINS[1]})
     assert dict(reopened(kv)) == {'1.f': PINS[1], '1.a': PINS[1]}
+
+
+def test_unpinnable_pgs_that_cannot_be_read_do_not_lose_the_campaign() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    Store(driver.kv).put(UNPINNABLE, {'1.1': {'code': 'OF_A_LATER_BUILD'}})
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'PREPARED'
+    assert any('cannot read the unpinnable PGs' in event['what']
+               for event in driver.loop.published.events)
