@@ -59,17 +59,17 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
     if _is_pinned_by_others(draft, pgid, flight):
         return _keep(draft, pgid, 'PG %s does not move to where it was released' % pgid,
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
-    if flight.pin is not None and flight.entry != flight.pin.before:
-        draft = note_ahead(draft, {pgid: Led(flight.pin.before, flight.entry)})
+    if flight.pin is not None and flight.entry != flight.pin.found:
+        draft = note_ahead(draft, {pgid: Led(flight.pin.found, flight.entry)})
     return draft.forget_pins([pgid]).set(released=draft.campaign.released + 1,
                                          bytes_done=draft.campaign.bytes_done + flight.bytes)
 
 
 def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
-    """Note PGs that an upmap keeps where a later tranche places them, or where the balance requires
-    them: a rollback leads them back."""
+    """Note PGs that do not have the upmap from before the change, because of a later tranche or the
+    balance, or because the mons have dropped it: a rollback leads them back."""
     change = draft.campaign.change
-    if change is None or change.tranches == 1 and draft.campaign.target != 'balanced':
+    if change is None or change.moves_first:
         return draft
     first = {pgid: replace(led, before=change.ahead.get(pgid, led).before)
              for pgid, led in upmaps.items()}

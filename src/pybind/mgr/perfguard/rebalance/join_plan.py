@@ -168,4 +168,4 @@ def entries_with(planned: Join, future: Future, osdmap: OsdMap) -> int:
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     """Pinned PG -> its entry from before the campaign changed CRUSH."""
-    return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
+    return {pgid: pin.found for pgid, pin in pins.items()}

@@ -189,8 +189,9 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
 
 def _keeps_maps(draft: Draft) -> bool:
     """Whether the mons keep many OSDMaps because a long pause keeps PGs in flight unclean."""
-    return draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS \
-        and bool(draft.campaign.in_flight and maps_to_trim(draft, others_degraded(draft)))
+    degraded = others_degraded(draft)
+    return draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS and not degraded \
+        and bool(draft.campaign.in_flight and maps_to_trim(draft, degraded))
 
 
 def _report_evacuation(draft: Draft) -> Draft:
@@ -615,7 +616,7 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
             continue  # others have set another upmap since
         if pin is not None:
             pins[pgid] = replace(pin, before=led.before, goal=None)
-        elif present and present != led.before:
+        elif present != led.before:
             pins[pgid] = PinRecord(led.before, present)
     return draft.note_pins(pins).set(
         change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,

@@ -186,8 +186,8 @@ def keep_stayers(draft: Draft) -> Draft:
     if not stayers:
         return draft
     pins = {pgid: draft.pinned()[pgid] for pgid in stayers}
-    draft = note_ahead(draft, {pgid: Led(pin.before, pin.entry) for pgid, pin in pins.items()
-                               if pin.entry != pin.before})
+    draft = note_ahead(draft, {pgid: Led(pin.found, pin.entry) for pgid, pin in pins.items()
+                               if pin.entry != pin.found})
     return keep(draft, stayers, campaign.goals).event(
         'keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
         'the PGs are where a later tranche of the change places them'

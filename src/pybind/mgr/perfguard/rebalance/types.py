@@ -118,6 +118,11 @@ class PinRecord:
         return self.before, self.entry, self.raw, self.was, self.earlier
 
     @property
+    def found(self) -> UpmapEntry:
+        """The entry that a rollback restores."""
+        return self.before if self.was is None else self.was
+
+    @property
     def leads_to(self) -> UpmapEntry:
         """The entry that a release sets."""
         return self.before if self.goal is None else self.goal

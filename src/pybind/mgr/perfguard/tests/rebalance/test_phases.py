@@ -1069,6 +1069,26 @@ def test_a_long_pause_does_not_keep_the_mons_from_trimming_their_osdmaps(
     machine.to(Phase.DONE)
 
 
+def test_a_long_pause_keeps_what_was_copied_if_other_pgs_keep_the_osdmaps(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = releasing()
+    cluster, observe = machine.cluster, machine.observe
+    kept = 1000000
+
+    def degraded() -> Observation:
+        seen = observe()
+        return replace(seen, untrimmed_epochs=kept, signals=replace(
+            seen.signals, counts=replace(seen.signals.counts, degraded=5)))
+
+    monkeypatch.setattr(machine, 'observe', degraded)
+    cluster.backfill_seconds = 1000.0
+    machine.ask('pause')
+    cluster.tick(2 * LONG_PAUSE_SECONDS)
+    for _ in range(10):
+        machine.turn()
+    assert machine.campaign.in_flight and cluster.remapped()
+
+
 def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -> None:
     machine = releasing()
     seen, options = machine.observe(), replace(machine.options, max_untrimmed_osdmaps=1000)

@@ -369,6 +369,28 @@ def test_a_rollback_leaves_no_upmap_of_the_balance(most: int) -> None:
     assert cluster.entries() == {} and cluster.clean()
 
 
+@pytest.mark.parametrize('target', ['balanced', 'crush'])
+def test_a_rollback_restores_the_upmaps_that_the_change_made_pointless(target: str) -> None:
+    driver = expandable(target, 200)
+    cluster = driver.cluster
+    for pgid in list(cluster.pg)[::3]:
+        old, *others = cluster.pg[pgid].up
+        taken = {cluster.toys[osd].host for osd in others}
+        cluster.add_upmap(pgid, old, next(
+            osd for osd, toy in cluster.toys.items()
+            if toy.crush_weight and osd != old and toy.host not in taken))
+    driver.run_until(cluster.clean)
+    before, places = cluster.entries(), {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.order('expand')
+    driver.run_until(lambda: driver.status['released'] > 40, turns=1500)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rollback', force=True)
+    driver.run_to('DONE', turns=1500)
+    assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == places
+    assert cluster.entries() == before
+
+
 def test_a_vector_that_has_led_a_pg_ahead_is_removed_at_the_end() -> None:
     """It hides where CRUSH places the PG, and the mons keep it."""
     driver, pgid = after_a_tranche()
