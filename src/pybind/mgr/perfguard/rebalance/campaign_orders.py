@@ -103,7 +103,7 @@ class CampaignOrders:
         if prepared.follows_crush:
             campaign = replace(campaign, target='crush')
         if not prepared.in_tranches(order, seen):
-            campaign = self._accepting_pins(campaign, len(prepared.planned.pins), seen)
+            campaign = self._accepting_pins(campaign, prepared.most_pins, seen)
         self._campaigns.put(accepting(campaign, prepared.undersized))
         return prepared.answer(order, campaign.id, seen, self._options())
 

@@ -174,6 +174,11 @@ class Change:
         return True
 
     @property
+    def settled_pool(self) -> Optional[int]:
+        """The pool whose PGs are where they end once the change is in force: pins become upmaps."""
+        return None
+
+    @property
     def follows_parts(self) -> bool:
         """PGs may be peering, or wait for their pins, because of an earlier part of it."""
         return False

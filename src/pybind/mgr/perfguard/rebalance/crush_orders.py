@@ -150,7 +150,8 @@ class CrushOrders:
         change, least = RuleChange(rule=rule), None
         planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
         if planned.unpinnable:
-            least = None if bounds is None else least_moves(outlook, pool, seen, bounds)
+            least = least_moves(outlook, pool, seen, bounds) \
+                if bounds is not None and seen.balancing.covers(pool.id) else None
             finals = None if least is None else least.finals
             via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)

@@ -199,6 +199,9 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
+        if campaign.change is not None and campaign.change.settled_pool == pool_id:
+            records.update(_settled_goals(campaign, pins, seen, sets))
+            continue
         balanced = campaign.target == 'balanced' and is_balanced(
             pool, seen.crush, seen.balancing)
         if not balanced and tranches.ahead is None:
@@ -229,6 +232,17 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
 def _take(room: Room, found: Balance, size: int) -> None:
     for osd in found.before.keys() | found.after.keys():
         room.add(osd, size * (found.after.get(osd, 0) - found.before.get(osd, 0)))
+
+
+def _settled_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+                   sets: Mapping[str, OsdSet]) -> Dict[str, PinRecord]:
+    """For a pool whose PGs have moved before its change: they stay, except those on OSDs that
+    others empty meanwhile."""
+    return {pgid: replace(pin, goal=pin.entry if seen.crush.light_osds.isdisjoint(sets[pgid])
+                          else pin.before)
+            for pgid, pin in pins.items()
+            if pgid in sets and not is_adopted(pin) and pgid not in campaign.in_flight
+            and pgid not in seen.osdmap.pg_temp}
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,

@@ -68,6 +68,10 @@ class RuleChange(PoolChange):
         return pool is not None and pool.crush_rule == self.rule.rule
 
     @property
+    def settled_pool(self) -> Optional[int]:
+        return self.rule.pool if self.moves_first and self.least is not None else None
+
+    @property
     def follows_parts(self) -> bool:
         return self.moves_first
 

@@ -245,6 +245,11 @@ class Prepared:
         return self.pg_num is not None or self.rule is not None and self.rule.moves_first
 
     @property
+    def most_pins(self) -> int:
+        """Pins at a time, or upmaps that remain."""
+        return max(len(self.planned.pins), 0 if self.rule is None else self.rule.upmaps)
+
+    @property
     def follows_crush(self) -> bool:
         """They end where the new rule or pgp_num places them, whatever the target."""
         return self.moves_first and (self.rule is None or self.rule.least is None)
@@ -341,8 +346,8 @@ class Prepared:
 
     def refuse_pins(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a change with more pins than the mons should check."""
-        pins = max(len(self.planned.pins), 0 if self.rule is None else self.rule.upmaps)
-        why = '' if self.in_tranches(order, seen) else too_many(pins, options, seen.osdmap)
+        why = '' if self.in_tranches(order, seen) else too_many(
+            self.most_pins, options, seen.osdmap)
         if why and not order.force:
             raise Refused(errno.E2BIG, '%s: %s, or override with --force' % (
                 why, _FEWER_PINS.get(order.verb, 'change fewer OSDs at a time')))

@@ -257,7 +257,9 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
                  ('shards it does not allow to stay', str(least['shards_required'])),
                  ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
                      least['shards_extra'], least['deviation'])),
-                 ('PGs that upmaps keep in place', str(least['upmaps']))]
+                 ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
+                  'four times its data: the mons drop upmaps that no longer fit)'
+                  % least['upmaps'])]
     return rows
 
 

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another CRUSH rule for a pool with target=balanced: only what it does not allow to stay moves."""
 from dataclasses import replace
-from typing import Dict, Tuple
+from pathlib import Path
+from typing import Any, Dict, Sequence, Tuple
 
 import pytest
 
+from perfguard.cluster.ports import Future, FuturePg
+from perfguard.cluster.types import Balancing, Pool
 from perfguard.errors import Refused
+from perfguard.rebalance.least_moves import least_moves
+from perfguard.rebalance.types import Bounds
 
+from ..fakes.crushmaps import Map, place
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.ruled_cluster import RULES, RuledCluster
+from ..upmap.test_balance import hosts
+from ..upmap.test_lawful_sets import TWO_PER_RACK, TWO_RACKS
 from .test_rule_change import Watcher, number_of, sets, switches, wanted
 
 BALANCED = replace(OPTIONS, target='balanced')
@@ -58,7 +66,7 @@ def test_nothing_moves_back() -> None:
     assert sets(cluster) == there and switches(cluster) == ['racks', 'hosts'] and cluster.clean()
 
 
-@pytest.mark.parametrize('turns', range(1, 50, 8))
+@pytest.mark.parametrize('turns', range(1, 40, 8))
 def test_a_failover_repeats_nothing(turns: int) -> None:
     cluster = Watcher()
     driver = Driver(cluster, BALANCED)
@@ -95,3 +103,38 @@ def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.Monkey
     with pytest.raises(Refused, match='requires 12 pins.*target=crush'):
         driver.order('rule', 'rep', 'racks')
     assert driver.phase == 'IDLE'
+
+
+def test_a_pool_that_the_balancer_must_not_touch_meanwhile_moves_no_more_than_ordered(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    before = sets(cluster)
+    shown = driver.order('rule', 'rep', 'racks')['rule']['least_moves']
+    driver.run_until(lambda: bool(cluster.moved))
+    monkeypatch.setattr(cluster, 'balancing', lambda: Balancing(pools=frozenset({2})))
+    driver.run_to('DONE')
+    assert shards_moved(before, sets(cluster)) \
+        == shown['shards_required'] + shown['shards_extra']
+
+
+def test_nothing_moves_for_the_balance_if_that_is_not_allowed() -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, replace(BALANCED, max_extra_movement=0.0))
+    before = sets(cluster)
+    shown = driver.order('rule', 'rep', 'racks')['rule']['least_moves']
+    driver.run_to('DONE')
+    assert shown['shards_extra'] == 0
+    assert shards_moved(before, sets(cluster)) == shown['shards_required']
+
+
+@pytest.mark.parametrize('steps, size', [(TWO_PER_RACK, 8), (TWO_RACKS, 4)])
+def test_a_rule_whose_positions_have_a_meaning_places_the_pgs(steps: Sequence[str], size: int,
+                                                              tmp_path: Path) -> None:
+    """Such as that of an LRC pool, whose local groups are in one rack each."""
+    crush, raw = place(Map(hosts(24, 2, racks=6), steps), size, 8, tmp_path)
+    pool = Pool(1, 'p', True, size, size - 1, 0, 8, 8, 8)
+    future = Future({'1.%d' % number: FuturePg(osds, osds) for number, osds in enumerate(raw)},
+                    crush)
+    seen: Any = None  # nothing is asked of the cluster for such a rule
+    assert least_moves(future, pool, seen, Bounds(1.0, 1.0)) is None
