@@ -109,7 +109,7 @@ def test_commands_and_formats(site: Site) -> None:
 def shown_without_arguments(cluster: Cluster) -> 'set[str]':
     """The commands of perfguard that only read, and need no argument.
 
-    Those that preview a change, or follow one, are refused where there is nothing to change.
+    Those that follow a change, or show the last probe, are refused where there is none.
     """
     retval, out, error = cluster.mgr('get_command_descriptions')
     assert retval == 0, error
@@ -118,8 +118,8 @@ def shown_without_arguments(cluster: Cluster) -> 'set[str]':
         words = [part for part in row['sig'] if isinstance(part, str)]
         needed = [part for part in row['sig'] if isinstance(part, dict)
                   and str(part.get('req', True)).lower() == 'true']
-        if words[0] == 'perfguard' and not {'preview', 'watch'} & set(words) \
-                and row['perm'] == 'r' and not needed:
+        if words[0] == 'perfguard' and not {'watch', 'show'} & set(words) \
+                and words[1:] != ['preview', 'probe'] and row['perm'] == 'r' and not needed:
             found.add(' '.join(words[1:]))
     return found
 
