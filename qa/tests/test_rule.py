@@ -235,4 +235,6 @@ def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard) -> None:
         assert acting(cluster, 'least') == there
     finally:
         guard.configure({'target': 'crush'})
+        cluster.mon('osd pool delete', pool='least', pool2='least',
+                    yes_i_really_really_mean_it=True)
     assert not guard.tracebacks()
