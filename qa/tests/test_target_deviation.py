@@ -8,7 +8,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import add_rule, order, wait_reported
+from qa.lib.joins import add_rule, ask, order, wait_reported
 
 from .test_balanced import assert_nothing_for_the_balancer, distances
 
@@ -61,10 +61,13 @@ def upmaps_of_balancer(cluster: Cluster, deviation: int) -> str:
 def expanded(guard: Guard) -> Dict[str, Any]:
     """Add four OSDs; returns the preview, whose movement is that of the campaign."""
     cluster = guard.cluster
-    cluster.add_osds(4, weight=0.0)
+    what: Dict[str, Any] = {
+        'what': ['osd.%d' % osd for osd in cluster.add_osds(4, weight=0.0)], 'weight': '1.0'}
     wait_reported(guard)
-    preview = order(guard, 'expand', weight='1.0', dry_run=True)
-    order(guard, 'expand', weight='1.0')
+    # The mgr may not have their CRUSH yet.
+    cluster.wait(lambda: ask(guard, 'expand', dry_run=True, **what)[0] == 0, 30, 'the OSDs')
+    preview = order(guard, 'expand', dry_run=True, **what)
+    order(guard, 'expand', **what)
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(60)
     return dict(preview['balanced'])

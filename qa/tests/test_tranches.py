@@ -24,7 +24,7 @@ def expansion(guard: Guard) -> Dict[str, Any]:
     """Four new OSDs of weight 0, for which a third of the PGs may be pinned that it moves."""
     added = guard.cluster.add_osds(4, weight=0.0)
     wait_reported(guard)
-    what = {'what': ['osd.%d' % osd for osd in added], 'weight': '1.0'}
+    what: Dict[str, Any] = {'what': ['osd.%d' % osd for osd in added], 'weight': '1.0'}
     # The mgr may not have their CRUSH yet.
     guard.cluster.wait(lambda: ask(guard, 'expand', dry_run=True, **what)[0] == 0, 30, 'the OSDs')
     whole = order(guard, 'expand', dry_run=True, **what)
