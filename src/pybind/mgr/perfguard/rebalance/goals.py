@@ -200,7 +200,9 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
         if campaign.change is not None and campaign.change.settled_pool == pool_id:
-            records.update(_settled_goals(campaign, pins, seen, sets))
+            settled = _PoolGoals(campaign, pins, seen, pool, sets, tranches)
+            settled.stay()
+            records.update(settled.records())
             continue
         balanced = campaign.target == 'balanced' and is_balanced(
             pool, seen.crush, seen.balancing)
@@ -232,17 +234,6 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
 def _take(room: Room, found: Balance, size: int) -> None:
     for osd in found.before.keys() | found.after.keys():
         room.add(osd, size * (found.after.get(osd, 0) - found.before.get(osd, 0)))
-
-
-def _settled_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                   sets: Mapping[str, OsdSet]) -> Dict[str, PinRecord]:
-    """For a pool whose PGs have moved before its change: they stay, except those on OSDs that
-    others empty meanwhile."""
-    return {pgid: replace(pin, goal=pin.entry if seen.crush.light_osds.isdisjoint(sets[pgid])
-                          else pin.before)
-            for pgid, pin in pins.items()
-            if pgid in sets and not is_adopted(pin) and pgid not in campaign.in_flight
-            and pgid not in seen.osdmap.pg_temp}
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
@@ -297,6 +288,10 @@ class _PoolGoals:
         #: The new sets of the PGs that move, and OSDs that are being emptied.
         self._finals: Dict[str, OsdSet] = {}
         self._emptied: FrozenSet[int] = frozenset()
+
+    def stay(self) -> None:
+        """Leave the PGs where they are, except those on OSDs that others empty meanwhile."""
+        self._emptied = self._crush.light_osds
 
     def follow_crush(self) -> None:
         """Place PGs where all weights lead."""
