@@ -78,8 +78,9 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             new_rule: bool = False) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
-    `new_rule`: the rule of `pool` need not allow PGs to be where they are. Those for which it does
-    not move first, with as few of their shards as possible.
+    `new_rule`: the rule of `pool`, which has one take and one shard in each bucket, need not allow
+    PGs to be where they are. Those for which it does not move first, with as few of their shards as
+    possible.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
     alone. Shards that CRUSH moves anyway are balanced to within 1.
@@ -129,14 +130,17 @@ class _Shards(ShardLevel):
         there = Counter(osd for here in self.origin for osd in here)
         self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in self.weights}
-        self.here = [list(here) for here in (
-            self._lawful(raws, crush, osds) if new_rule else self.origin)]
+        #: Shards that the rule does not allow to stay.
+        self.required = 0
+        self.here = [list(here) for here in self.origin]
+        if new_rule:
+            self._obey(raws, crush, osds)
+            there = Counter(osd for here in self.here for osd in here)
         self.free = [number for number, pg in enumerate(pgs)
                      if pg.free and self._may_move(self.here[number], raws[number])]
         self.raw = [()] * len(pgs)
         for number in self.free:
             self.raw[number] = raws[number]
-        there = Counter(osd for here in self.here for osd in here)
         self.count = {osd: there[osd] for osd in (*self.weights, *there) if osd != NO_OSD}
         #: By take.
         self.ideals = ideals(self.weights, spread, *self._totals())
@@ -144,21 +148,21 @@ class _Shards(ShardLevel):
         self.targets = self.near = targets(self.weights, self.ideals, 1.0, self.most)
         self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
         self.filled = self.wide.filled(self.count, self.most)
-        #: Shards that the rule does not allow to stay, and others that are not where their data is.
-        self.required = sum(osd != before for here, origin in zip(self.here, self.origin)
-                            for osd, before in zip(here, origin))
+        #: Other shards that are not where their data is.
         self._moved = 0
         #: The budget did not allow a move.
         self.refused = False
 
-    def _lawful(self, raws: Sequence[OsdSet], crush: CrushRules,
-                osds: Mapping[int, Osd]) -> Sequence[Sequence[int]]:
+    def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
+        """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self._pool.size
         broken = {number for number, here in enumerate(self.origin)
                   if self._pgs[number].free and len(here) == len(raws[number]) == size
                   and broken_rule(self._pool, tuple(here), crush, out)}
-        return LawfulSets(self.takes, self.domain, self.weights, self.most).place(
-            self.origin, raws, broken, self.by_place)
+        sets = LawfulSets(self.domain, self.weights, self.most).place(self.origin, raws, broken)
+        self.here = [list(here) for here in sets]
+        self.required = sum(osd != before for here, origin in zip(self.here, self.origin)
+                            for osd, before in zip(here, origin))
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """In the order of the takes, which that of an acting set need not be."""

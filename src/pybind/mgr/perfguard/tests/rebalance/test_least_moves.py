@@ -16,11 +16,12 @@ from ..fakes.crushmaps import Map, place
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.ruled_cluster import RULES, RuledCluster
 from ..upmap.test_balance import hosts
-from ..upmap.test_lawful_sets import TWO_PER_RACK, TWO_RACKS
 from .test_rule_change import Watcher, number_of, sets, switches, wanted
 
 BALANCED = replace(OPTIONS, target='balanced')
 Sets = Dict[str, Tuple[int, ...]]
+TWO_PER_RACK = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
+TWO_RACKS = ('choose firstn 2 type rack', 'chooseleaf firstn 2 type host')
 
 
 def shards_moved(before: Sets, after: Sets) -> int:

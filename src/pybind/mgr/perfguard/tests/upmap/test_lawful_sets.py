@@ -19,8 +19,6 @@ from .test_balance import Outcome, Racks, check_sets, hosts
 FIRSTN_HOST, FIRSTN_RACK = (('chooseleaf firstn 0 type %s' % name,) for name in ('host', 'rack'))
 INDEP_HOST, INDEP_RACK = (('chooseleaf indep 0 type %s' % name,) for name in ('host', 'rack'))
 INDEP_OSD = ('choose indep 0 type osd',)
-TWO_PER_RACK = ('choose indep 4 type rack', 'chooseleaf indep 2 type host')
-TWO_RACKS = ('choose firstn 2 type rack', 'chooseleaf firstn 2 type host')
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,6 @@ SHAPES = [
     Shape(FIRSTN_HOST, FIRSTN_RACK, 3, hosts(24, 2, racks=6)),
     Shape(INDEP_HOST, INDEP_RACK, 4, hosts(24, 2, racks=6)),
     Shape(INDEP_OSD, INDEP_HOST, 8, hosts(12, 4)),
-    Shape(INDEP_HOST, TWO_PER_RACK, 8, hosts(24, 2, racks=6)),
-    Shape(FIRSTN_HOST, TWO_RACKS, 4, hosts(16, 2, racks=4)),
-    Shape(FIRSTN_HOST, TWO_RACKS, 3, hosts(16, 2, racks=4)),
     Shape(FIRSTN_HOST, FIRSTN_HOST, 3, hosts(12, 4), ('default', 'default class ssd')),
 ]
 
@@ -78,7 +73,7 @@ def test_moves_what_the_rule_does_not_allow_to_stay(shape: Shape, tmp_path: Path
     assert outcome.result.deviation < 1
 
 
-RULES = (FIRSTN_HOST, FIRSTN_RACK, INDEP_HOST, INDEP_RACK, TWO_PER_RACK, TWO_RACKS)
+RULES = (FIRSTN_HOST, FIRSTN_RACK, INDEP_HOST, INDEP_RACK)
 
 
 @pytest.mark.parametrize('seed', range(12))
@@ -89,7 +84,7 @@ def test_any_set_becomes_one_that_the_rule_allows(seed: int, tmp_path: Path) -> 
     racks: Racks = [[{100 * rack + 10 * host + osd: rng.choice((1.0, 1.0, 2.0))
                       for osd in range(rng.randint(2, 4))} for host in range(rng.randint(3, 5))]
                     for rack in range(rng.randint(4, 6))]
-    size = 8 if steps is TWO_PER_RACK else 4
+    size = 4
     crush, raw = place(Map(racks, steps), size, 64, tmp_path)
     pool = Pool(1, 'p', erasure, size, size - 1, 0, 64, 64, 64)
     everything = Map(racks, steps).osds
