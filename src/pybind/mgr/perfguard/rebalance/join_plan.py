@@ -57,8 +57,7 @@ def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
     """The outlook with the pins of the change, if it has a future."""
     if isinstance(outlook, NoFuture) or not change.weights:
         return outlook
-    return PlannedFuture(outlook.pgs, outlook.crush, outlook.crush_map, outlook.others,
-                         plan_join(osdmap, outlook, change.drained))
+    return PlannedFuture(**vars(outlook), join=plan_join(osdmap, outlook, change.drained))
 
 
 def renewed(future: Future, before: OsdMap, now: OsdMap,

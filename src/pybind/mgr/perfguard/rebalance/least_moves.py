@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
-from ..cluster.types import Json, OsdSet, Pool
+from ..cluster.types import Balancing, Json, OsdSet, Pool
 from ..observation import Observation
-from ..upmap.balance import PlacedPg, balance, is_merging
+from ..upmap.balance import PlacedPg, balance, is_balanced
 from ..upmap.pins import skip_reason
 from .types import Bounds
 
@@ -45,8 +45,7 @@ def least_moves(future: Future, pool: Pool, seen: Observation,
     the device class of the primary) that the sets would not keep.
     """
     takes = future.crush.spread(pool.crush_rule, pool.size).takes
-    if len(takes) != 1 or takes[0].groups or is_merging(pool) \
-            or not future.crush.balances(pool.crush_rule, pool.size):
+    if len(takes) != 1 or takes[0].groups or not is_balanced(pool, future.crush, Balancing()):
         return None
     pgs = {**future.pgs, **future.others}
     by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in pgs.values())
@@ -76,7 +75,7 @@ def with_least_moves(outlook: Outlook, pool: Optional[Pool], seen: Observation,
     # More than was ordered must not move.
     return NoFuture('upmaps can no longer keep the PGs of pool %s in place under the new rule'
                     % pool.name) if least is None else LeastFuture(
-        outlook.pgs, outlook.crush, outlook.crush_map, outlook.others, least.finals)
+        **vars(outlook), finals=least.finals)
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, seen: Observation) -> bool:

@@ -189,9 +189,9 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
 
 def _keeps_maps(draft: Draft) -> bool:
     """Whether the mons keep many OSDMaps because a long pause keeps PGs in flight unclean."""
-    degraded = others_degraded(draft)
-    return draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS and not degraded \
-        and bool(draft.campaign.in_flight and maps_to_trim(draft, degraded))
+    is_long = draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS
+    return is_long and bool(draft.campaign.in_flight) and not others_degraded(draft) \
+        and bool(maps_to_trim(draft, False))
 
 
 def _report_evacuation(draft: Draft) -> Draft:

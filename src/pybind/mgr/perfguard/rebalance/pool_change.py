@@ -2,8 +2,8 @@
 """What another CRUSH rule and another pg_num for a pool have in common. Pure.
 
 If PGs would have to move, and the mons would cancel the pins that keep them, the PGs move first: by
-upmaps, to where the change places them. Then the change is made, which remaps nothing, and the
-upmaps are removed. pool_rule.py and pg_num.py say when.
+upmaps, to where they end. Then the change is made, which remaps nothing, and the upmaps that are
+not needed any longer are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
