@@ -9,9 +9,9 @@ from ..events import Event, EventLog, Lines
 from ..mitigation.ladder import KIND as MITIGATION
 from ..observation import Observation
 from ..options import Options
+from ..rebalance.campaign import Campaign
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
-from ..rebalance.campaign import Campaign
 from ..status import (Published, failing, foreseen, health_checks, progress_message,
                       status as status_of)
 from ..watch.report import KINDS

@@ -12,8 +12,8 @@ from ..events import Event
 from ..holds import Row, same_value
 from ..observation import Observation
 from ..options import Options
-from ..rebalance.copying import QUEUE, some_osds
 from ..rebalance.campaign import Campaign
+from ..rebalance.copying import QUEUE, some_osds
 from ..rebalance.types import RELEASING_PHASES, Phase
 from ..store import Store
 from ..watch.controller import Watched

@@ -20,15 +20,15 @@ from ..errors import Reason, Refused, texts
 from ..observation import Observation, Settings
 from ..options import DEFAULTS
 from ..rebalance.campaign_orders import not_fit
+from ..rebalance.change import Change
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
+from ..rebalance.pin_limit import too_many
 from ..rebalance.prepared import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
-from ..rebalance.pin_limit import too_many
-from ..rebalance.change import Change
 from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
 from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds

@@ -7,14 +7,14 @@ from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from ..cluster.types import Json, Osd, PgCounts, Signals, pool_of
 from ..errors import Code, Reason, Refused
+from ..rebalance.campaign import Campaign
+from ..rebalance.draft import Draft
 from ..rebalance.latency import slow_read_stops
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.progress import shares
 from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
-from ..rebalance.draft import Draft
-from ..rebalance.campaign import Campaign
 from ..rebalance.types import Flight
 from ..tables import pgs, plural
 from ..watch.laggy import Suspect

@@ -14,9 +14,9 @@ from ..cluster.types import NO_OSD, Json, PgCounts, Placement
 from ..errors import Reason, Refused
 from ..observation import Observation
 from ..options import Options
-from ..rebalance.moves import Move
-from ..rebalance.draft import Draft
 from ..rebalance.campaign import Campaign
+from ..rebalance.draft import Draft
+from ..rebalance.moves import Move
 from ..rebalance.types import PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow

@@ -5,8 +5,8 @@ from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Option
 
 from ..cluster.types import NO_OSD, Osd, Placement
 from ..errors import Code, Reason
-from ..rebalance.moves import Move, Obstacle
 from ..rebalance.campaign import Campaign
+from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Flight, Phase, PinRecord
 from ..tables import listed, osds_text
 from .answers import PgAnswers, Queue

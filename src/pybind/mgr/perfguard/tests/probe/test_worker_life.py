@@ -411,7 +411,7 @@ MGR = os.path.dirname(os.path.dirname(perfguard.__file__))
 
 @pytest.mark.parametrize('lives', [False, True])
 def test_it_ends_when_it_hears_nothing_of_the_mgr(lives: bool) -> None:
-    """The mgr hangs, or another one has replaced it: nobody else ends its worker."""
+    """The mgr hangs, or another one has replaced it. Nothing else ends its worker then."""
     sent = request_to_json(request(silence_seconds=1.0))
     with subprocess.Popen([sys.executable, '-c', HANGS % MGR], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as one:
