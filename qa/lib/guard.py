@@ -20,7 +20,7 @@ FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',
                 # Most tests do not consider client latency.
-                'stall_share': '1',
+                'stall_ratio': '1',
                 # New OSDs come up together.
                 'auto_expand_settle': '2',
                 # So that a campaign leaves no upmaps.

@@ -379,7 +379,7 @@ def rule(operator: Operator) -> None:
 
 
 #: A slow OSD is known as such in seconds, and loses its primary affinity.
-AFFINITY_OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5',
+AFFINITY_OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_factor': '4', 'baseline_seconds': '5',
                     'mitigation_seconds': '2', 'mitigation_mode': 'act',
                     'mitigation_affinity': 'true'}
 SLOW_OSD, DELAY_SECONDS = 2, 0.015

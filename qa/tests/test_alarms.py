@@ -60,7 +60,7 @@ ALARM_CHECKS = {'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUARD_LAGGY_
 #: A probe cleans up for a minute before its check is raised, in sweeps that end after 20 s.
 LEFT_SECONDS = 150.0
 OPTIONS = {**PATIENT_CLIENTS,
-           'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
+           'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_factor': '%g' % RATIO,
            'baseline_seconds': '5', 'stalled_after': '%g' % STALLED_SECONDS,
            'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR}
 #: Few writes that take long: much higher latency at nearly the same load.
@@ -150,11 +150,11 @@ def affinity_row(guard: Guard) -> Json:
 
 def test_an_option_that_is_removed_has_its_default(guard: Guard) -> None:
     """ceph-mgr does not notice it: to its modules the removed value remains in force."""
-    guard.option('latency_targets', POOL + '=123')
+    guard.option('latency_limits_ms', POOL + '=123')
     try:
         guard.cluster.wait(lambda: pool_row(guard)['target_ms'] == 123, 15, 'the target')
     finally:
-        guard.unset('latency_targets')
+        guard.unset('latency_limits_ms')
     guard.cluster.wait(lambda: pool_row(guard)['target_ms'] != 123, 40, 'no target')
 
 
@@ -444,13 +444,13 @@ def test_clients_over_their_limit_end_a_probe(guard: Guard) -> None:
     probes = Probes(guard)
     run = probes.begin(**HEAVY, **HEAVY_POOL)
     guard.cluster.wait(lambda: ', run' in probes.row(run)['message'], 30, 'measurements')
-    guard.option('latency_targets', POOL + '=0.01')
+    guard.option('latency_limits_ms', POOL + '=0.01')
     try:
         found = probes.wait_state(run, 'aborted')
         assert 'latency of clients of pool %s is' % POOL in found['message'], found['message']
         probes.refused('probe run', errno.EBUSY, '(limit 0.01 ms)', pool=POOL, **SHORT)
     finally:
-        guard.unset('latency_targets')
+        guard.unset('latency_limits_ms')
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())

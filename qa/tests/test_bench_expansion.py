@@ -181,8 +181,8 @@ def test_ratios_have_ranges() -> None:
 
 
 def test_fixed_caps_are_an_arm_with_options() -> None:
-    arm = parse_arm('fixed-caps:stall_share=0.5', list(METHODS), PRESETS)
-    assert arm.options == {**PRESETS['fixed-caps'], 'stall_share': '0.5'}
+    arm = parse_arm('fixed-caps:stall_ratio=0.5', list(METHODS), PRESETS)
+    assert arm.options == {**PRESETS['fixed-caps'], 'stall_ratio': '0.5'}
 
 
 def test_the_mons_accept_the_options_of_an_arm() -> None:

@@ -33,7 +33,7 @@ VICTIM = 2
 DELAY_SECONDS = 0.015
 #: Otherwise the page cache writes what a compaction writes, and journals of the file system wait.
 CONF = {**FAST_CONF, 'osd': {'bluefs_buffered_io': 'false'}}
-OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5'}
+OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_factor': '4', 'baseline_seconds': '5'}
 #: Heartbeats are averages over a minute, which OSDs report at its end.
 NAMED_SECONDS, CLEARED_SECONDS = 180.0, 90.0
 QUIET_PING_MS = 5.0

@@ -337,7 +337,7 @@ def test_few_pgs_leave_an_osd_that_deletes_others(guard: Guard) -> None:
 @pytest.mark.releases('pacific', 'tentacle', quick=())
 def test_clients_of_a_drain_whose_osds_delete_at_their_own_pace(guard: Guard) -> None:
     cluster = guard.cluster
-    for name in ('stall_share', 'max_transition_ratio', *CAPS):
+    for name in ('stall_ratio', 'max_transition_ratio', *CAPS):
         guard.unset(name)
     load = cluster.load('rep', rate=100, runtime=1200)
     try:

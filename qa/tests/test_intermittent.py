@@ -41,8 +41,8 @@ USUAL_RATE, HEAVY_RATE = 200.0, 8000.0
 MEASURED_SECONDS = 2 * (EPISODE_SECONDS + PAUSE_SECONDS)
 #: Minimum ratio of the p99 of reads with a slow OSD to that without: what is to be recovered.
 FAR = 3.0
-OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5',
-           'slow_osd_memory': '%g' % MEMORY_SECONDS, 'latency_alarm_factor': '1.5',
+OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_factor': '4', 'baseline_seconds': '5',
+           'chronic_period_seconds': '%g' % MEMORY_SECONDS, 'latency_alarm_factor': '1.5',
            'mitigation_seconds': '2'}
 
 

@@ -81,7 +81,7 @@ def scraped(release: str, cluster_factory: ClusterFactory,
         cluster.mon('config set', who='mgr', name='mgr/' + name, value=value)
     cluster.mon('mgr module enable', module='prometheus')
     # Slowdowns are shown early, and name no OSD: these tests are about something else.
-    guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_ratio': '100', **PATIENT_CLIENTS})
+    guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_factor': '100', **PATIENT_CLIENTS})
     cluster.pool_create('rbd', 32)
     cluster.pool_create(HOSTILE, 8)
     # Longer than all tests take; the end of the cluster is that of its clients.

@@ -82,7 +82,7 @@ def test_what_movement_has_not_caused_slows_no_campaign(
     cluster.wait_clean(60)
     guard = Guard(cluster, {})
     # The defaults, but for the target.
-    for option in ('campaign_interval', 'loop_interval', 'stall_share', 'max_transition_ratio',
+    for option in ('campaign_interval', 'loop_interval', 'stall_ratio', 'max_transition_ratio',
                    'max_backfills_source', 'max_backfills_primary', 'max_backfills_target',
                    'max_backfills_host'):
         guard.unset(option)

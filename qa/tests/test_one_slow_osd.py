@@ -15,7 +15,7 @@ CONF = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '1'}}
 #: Ceph's own pace, and perfguard's own judgement of latency. What two shared cores add to the
 #: latency of an OSD in memory is no slowness.
 OPTIONS = {'latency_floor_ms': '3', 'baseline_seconds': '10', 'loop_interval': '1',
-           'latency_alarm_factor': '100', 'target': 'crush', 'stall_share': '0.05',
+           'latency_alarm_factor': '100', 'target': 'crush', 'stall_ratio': '0.05',
            'max_backfills_source': '1', 'max_backfills_primary': '1', 'max_backfills_target': '1',
            'max_backfills_host': '2'}
 POOL = 'rep'

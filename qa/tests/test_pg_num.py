@@ -180,7 +180,7 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
 @pytest.mark.alone
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:
-    for name in ('stall_share', 'max_transition_ratio', 'max_backfills_source',
+    for name in ('stall_ratio', 'max_transition_ratio', 'max_backfills_source',
                  'max_backfills_primary', 'max_backfills_target', 'max_backfills_host'):
         guard.unset(name)
     load = guard.cluster.load('ec', rate=100, read_fraction=0.5, runtime=1200)

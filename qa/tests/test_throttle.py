@@ -15,7 +15,7 @@ ClusterFactory = Callable[..., Cluster]
 #: The mons' own default, so that there is something to shorten.
 CONF = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '2'}}
 OPTIONS = {'baseline_seconds': '5', 'latency_factor': '50', 'latency_alarm_factor': '100',
-           'max_pgs_in_flight': '8', 'stall_share': '0.003'}
+           'max_pgs_in_flight': '8', 'stall_ratio': '0.003'}
 POOL = 'rep'
 INTERVAL = 'paxos_propose_interval'
 
@@ -45,8 +45,8 @@ def stored(guard: Guard) -> Dict[str, str]:
 
 def test_invalid_options(guard: Guard) -> None:
     for option, value, usual, word in (
-            ('latency_targets', POOL + '=0', '', 'latency_targets'),
-            ('latency_targets', 'x=5', '', 'does not exist'),
+            ('latency_limits_ms', POOL + '=0', '', 'latency_limits_ms'),
+            ('latency_limits_ms', 'x=5', '', 'does not exist'),
             ('end_time', '25', '2400', 'end_time'),
             ('end_time', '0000', '2400', 'never opens'),
             ('latency_factor', '100', OPTIONS['latency_factor'], ''),
@@ -82,7 +82,7 @@ def test_it_yields_to_clients_halts_and_recovers(guard: Guard) -> None:
     load = cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600, objects=200)
     try:
         # A latency limit that cannot be met: any movement exceeds it.
-        guard.option('latency_targets', POOL + '=0.001')
+        guard.option('latency_limits_ms', POOL + '=0.001')
         # As operators do it, and not by setting the defaults.
         guard.unset('begin_time')
         guard.unset('end_time')
@@ -98,20 +98,20 @@ def test_it_yields_to_clients_halts_and_recovers(guard: Guard) -> None:
         assert status['phase'] == 'HOLDING' and status['released'] <= released + 2
         # An OSD that becomes slow in the middle of it, and well again.
         usual = max(row['write_ms'] for row in guard.get('pools')['pools'] if row['pool'] == POOL)
-        guard.option('latency_targets', '%s=%.1f' % (POOL, usual + 5.0))
+        guard.option('latency_limits_ms', '%s=%.1f' % (POOL, usual + 5.0))
         guard.wait_phase('RELEASING')
         with dispatch_delay(cluster, 1, 0.015):
             guard.wait_code('HALTED', timeout=60)
         guard.wait_phase('RELEASING', timeout=60)
 
-        guard.option('latency_targets', POOL + '=10000')
+        guard.option('latency_limits_ms', POOL + '=10000')
         guard.wait_phase('RELEASING')
         wait_fast_proposals(guard)
         guard.option('fast_peering', 'off')
         cluster.wait(lambda: INTERVAL not in stored(guard), 10, 'the default interval')
         guard.option('fast_peering', 'auto')
         wait_fast_proposals(guard)
-        guard.option('stall_share', '0.05')
+        guard.option('stall_ratio', '0.05')
         cluster.wait(lambda: 'norebalance' not in cluster.osd_dump()['flags_set'], 10,
                      'no norebalance')
         status = guard.wait_phase('DONE', timeout=240)

@@ -171,9 +171,9 @@ def provoke(asker: Asker, new: List[int]) -> None:
 
     load = cluster.load('rep', rate=100, runtime=300, objects=200)
     try:
-        guard.do('set', setting='latency_targets=rep=0.001')
+        guard.do('set', setting='latency_limits_ms=rep=0.001')
         asker.wait('HALTED', lambda: pinned(guard))
-        guard.do('set', setting='latency_targets=')
+        guard.do('set', setting='latency_limits_ms=')
     finally:
         load.stop()
     guard.wait_phase('RELEASING')

@@ -83,11 +83,11 @@ STOCK = 'stock'
 #: Options of perfguard that a method brings along. Fixed caps: PGs are pinned and released as with
 #: upmap-remapped and a balancer, so many at a time, regardless of client latency.
 PRESETS: Dict[str, Dict[str, str]] = {'fixed-caps': {
-    'latency_alarm_factor': '1000', 'latency_factor': '100', 'stall_share': '1',
+    'latency_alarm_factor': '1000', 'latency_factor': '100', 'stall_ratio': '1',
     'fast_peering': 'off', 'pace_copying': 'off'}}
 #: Latency against time: Ceph alone, at its own pace and slowed down, and perfguard with stricter
 #: and looser limits than its own.
 FRONTIER = (STOCK, 'stock:osd_recovery_sleep_hdd=0.03', 'stock:osd_recovery_sleep_hdd=0.1',
-            'perfguard:stall_share=0.001:latency_factor=1.25', 'perfguard',
-            'perfguard:stall_share=0.01:latency_factor=2.5',
-            'perfguard:stall_share=0.03:latency_factor=5:latency_alarm_factor=10')
+            'perfguard:stall_ratio=0.001:latency_factor=1.25', 'perfguard',
+            'perfguard:stall_ratio=0.01:latency_factor=2.5',
+            'perfguard:stall_ratio=0.03:latency_factor=5:latency_alarm_factor=10')

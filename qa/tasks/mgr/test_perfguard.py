@@ -45,7 +45,7 @@ class TestPerfguard(MgrTestCase):
         self.mgr_cluster.mon_manager.create_pool(self.POOL)
         self._load_module('perfguard')
         # A quiet test cluster: its clients have no latency to be judged.
-        self.mgr_cluster.set_module_conf('perfguard', 'stall_share', '1')
+        self.mgr_cluster.set_module_conf('perfguard', 'stall_ratio', '1')
         self.wait_until_true(self._answers, timeout=self.REPORT_SECONDS)
         self.wait_until_true(self._clean, timeout=self.REPORT_SECONDS)
 

@@ -203,8 +203,8 @@ class Code:
     TARGET_FULL = 'TARGET_FULL'
     #: PGs wait for targets that are down
     TARGET_DOWN = 'TARGET_DOWN'
-    #: releases are spread out (``stall_share``)
-    STALL_SHARE = 'STALL_SHARE'
+    #: releases are spread out (``stall_ratio``)
+    STALL_RATIO = 'STALL_RATIO'
     #: a release waits a few seconds for others, to share their OSDMap epochs
     BATCH = 'BATCH'
     #: the mons' ``paxos_propose_interval``, and what an OSDMap epoch costs

@@ -105,15 +105,15 @@ class Options:
         1800.0,
         'seconds without a release, an arrived PG or data that is copied after which '
         'PERFGUARD_STALLED is raised', min=10.0, max=7 * 86400.0)
-    slow_osd_ratio: float = _option(
-        1.5, 'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
+    slow_osd_factor: float = _option(
+        1.5, 'slowdown from which an OSD counts as slow, as a multiple of the latency of its peers',
         'Peers are OSDs of the same CRUSH root, device class and store, with or without a DB '
         'device (and of the same drive model, if enough OSDs have it), at the same load.', min=1.2,
         max=100.0)
     slow_osd_seconds: float = _option(
         60.0, 'seconds for which an OSD must be slow to be reported, or normal to be cleared',
         'Small slowdowns take longer to report.', min=5.0, max=3600.0)
-    slow_osd_memory: float = _option(
+    chronic_period_seconds: float = _option(
         43200.0, 'period in seconds over which slow time of an OSD is counted',
         'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at least '
         'three episodes, and cleared after twice this time without an episode.', min=60.0,
@@ -135,10 +135,10 @@ class Options:
         'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
         'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
         'campaigns use it; alarms do not.', min=5.0, max=86400.0)
-    latency_targets: str = _option(
+    latency_limits_ms: str = _option(
         '', 'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
         'Replaces latency_factor x baseline for these pools.')
-    stall_share: float = _option(
+    stall_ratio: float = _option(
         0.003, "maximum share of a pool's client operations that wait for released PGs to peer",
         min=0.00001, max=1.0)
     max_untrimmed_osdmaps: int = _option(
@@ -227,7 +227,7 @@ class Options:
         0, 'port on which perfguard serves metrics to Prometheus; 0: none',
         'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
         'mgr/perfguard/<id>/metrics_port.', min=0, max=65535)
-    history: int = _option(20, 'number of ended campaigns to keep', min=1, max=200)
+    campaign_history: int = _option(20, 'number of ended campaigns to keep', min=1, max=200)
     event_history: int = _option(500, 'number of events to keep', min=10, max=2000)
 
 

@@ -214,7 +214,7 @@ class Campaigns:
             return
         if not filed:
             self._context.cluster.progress_done(report.progress_id(campaign))
-            self.history.file(row, self._options().history)
+            self.history.file(row, self._options().campaign_history)
         if campaign.held:
             return
         if campaign.phase is Phase.DONE:

@@ -169,7 +169,7 @@ LONGEST_TURN_SECONDS = 30.0
 MOST_CODES = 24
 #: Reasons of a turn that has released all it could; the last of them is its limit.
 _LAST = frozenset({
-    Code.PEERING, Code.STALL_SHARE, Code.CAP_BACKFILLS, Code.BATCH, Code.NO_GOALS, Code.SETTINGS,
+    Code.PEERING, Code.STALL_RATIO, Code.CAP_BACKFILLS, Code.BATCH, Code.NO_GOALS, Code.SETTINGS,
     Code.UNCLEAN, Code.REPORTS, Code.CONFIRMING})
 #: Without any of these: reasons for which the remaining PGs are not candidates.
 _BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.PG_LIMIT, Code.BACKFILL_TOOFULL, Code.DEGRADED)

@@ -231,9 +231,9 @@ def release_more(draft: Draft) -> Draft:
                   if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
         return draft.because(
-            Code.STALL_SHARE, 'waiting a few seconds between releases, so that at most '
-            "%g %% of a pool's operations wait for released PGs (stall_share)"
-            % (100 * draft.options.stall_share))
+            Code.STALL_RATIO, 'waiting a few seconds between releases, so that at most '
+            "%g %% of a pool's operations wait for released PGs (stall_ratio)"
+            % (100 * draft.options.stall_ratio))
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
                    receives=receives(draft))
     fitting = _chosen(draft, affordable, load, caps)

@@ -190,7 +190,7 @@ def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
                         pools: Optional[Container[str]]) -> None:
     """Raise Refused for a setting that is invalid or contradicts other options. `options`: the
     module's own, which may have other problems."""
-    names_pools = request.option == 'latency_targets' and request.value
+    names_pools = request.option == 'latency_limits_ms' and request.value
     found = problems(overridden(options, _settings(campaign, request)),
                      pools if names_pools else None)
     found = [text for text in found if request.option in text]

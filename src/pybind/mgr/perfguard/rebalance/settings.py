@@ -7,7 +7,7 @@ from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Tupl
 
 from ..errors import Refused
 from ..options import OPTIONS, Options, invalid
-from ..watch.pools import BadTarget, latency_targets
+from ..watch.pools import BadLimit, latency_limits_ms
 from ..window import BadWindow, Window, window
 
 
@@ -27,7 +27,7 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
         found.append(str(error))
     try:
         found += unknown_pools(options, pools)
-    except BadTarget as error:
+    except BadLimit as error:
         found.append(str(error))
     if options.latency_alarm_factor < options.latency_factor:
         found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
@@ -36,9 +36,9 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
 
 
 def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str]:
-    """Texts on limits of pools that do not exist; raises BadTarget."""
-    return ['latency_targets: pool %r does not exist' % pool
-            for pool in latency_targets(options.latency_targets)
+    """Texts on limits of pools that do not exist; raises BadLimit."""
+    return ['latency_limits_ms: pool %r does not exist' % pool
+            for pool in latency_limits_ms(options.latency_limits_ms)
             if pools is not None and pool not in pools]
 
 
@@ -46,7 +46,7 @@ def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str
 
 #: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
 #: during the campaign, and the rest are not about campaigns.
-SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_targets', 'stall_share',
+SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_limits_ms', 'stall_ratio',
             'max_pins', 'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
             'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',
             'max_backfills_domain', 'max_transition_ratio', 'fast_peering', 'begin_time',

@@ -15,7 +15,7 @@ from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
 from ..tables import bytes_text, ms_text, plural
-from ..watch.pools import BadTarget, named_target
+from ..watch.pools import BadLimit, named_target
 from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
@@ -206,7 +206,8 @@ def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
 def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool:
     """Whether latency over its limit may become the new baseline.
 
-    Limits of latency_targets always hold, and a level that was raised recently is not raised again.
+    Limits of latency_limits_ms always hold, and a level that was raised recently is not raised
+    again.
     """
     over = [each for each in seen if each.pressure > 1.0]
     recent = pace.decided - pace.acquitted < NEW_BASELINE_SECONDS
@@ -306,11 +307,11 @@ def set_pace(draft: Draft) -> Draft:
                 pace.slow_reads, clients, unsteady(stalls, clients), path.osds, draft.now,
                 places_of(draft.seen.crush, _rules(draft.seen.osdmap))))
         pace = decide(pace, _judged_clients(draft, pace), unsteady(stalls, clients),
-                      mean_stall_ms(stalls, options.stall_share, fast),
+                      mean_stall_ms(stalls, options.stall_ratio, fast),
                       pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
             pace = replace(pace, used=len(campaign.in_flight))
-    stalls = credit(stalls, clients, draft.now, options.stall_share, fast,
+    stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
                     draft.seen.commit_seconds)
     draft = draft.set(pace=pace, stalls=stalls)
     if pace.halted == campaign.pace.halted:
@@ -461,7 +462,7 @@ def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
     pools = {pool.name for pool in osdmap.pools.values()} or None
     try:
         found = unknown_pools(options, pools)
-    except BadTarget:
+    except BadLimit:
         return []
     return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in found]
 

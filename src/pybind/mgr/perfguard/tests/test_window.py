@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.settings import problems
-from perfguard.watch.pools import BadTarget, latency_targets, named_target, target_ms
+from perfguard.watch.pools import BadLimit, latency_limits_ms, named_target, target_ms
 from perfguard.window import BadWindow, Window, is_open, opens_in, seconds_until_done, window
 
 HOUR, DAY = 3600.0, 86400.0
@@ -108,12 +108,12 @@ def test_what_is_no_window(begin: str, end: str) -> None:
 
 
 def test_targets() -> None:
-    assert latency_targets('') == {}
-    assert latency_targets('rbd=5, cephfs.data=20.5,a=b=1') == {
+    assert latency_limits_ms('') == {}
+    assert latency_limits_ms('rbd=5, cephfs.data=20.5,a=b=1') == {
         'rbd': 5.0, 'cephfs.data': 20.5, 'a=b': 1.0}
-    options = replace(DEFAULTS, latency_targets='rbd=5')
+    options = replace(DEFAULTS, latency_limits_ms='rbd=5')
     assert named_target(options, 'rbd') == 5.0 and named_target(options, 'other') is None
-    assert named_target(replace(options, latency_targets='x'), 'rbd') is None
+    assert named_target(replace(options, latency_limits_ms='x'), 'rbd') is None
     assert target_ms(2.0, None, options) == 3.0 and target_ms(2.0, 5.0, options) == 5.0
     assert target_ms(None, None, options) is None
 
@@ -121,13 +121,13 @@ def test_targets() -> None:
 @pytest.mark.parametrize('text', ['rbd', 'rbd=', 'rbd=0', 'rbd=-1', 'rbd=fast', '=5', 'rbd=nan',
                                   'rbd=inf', 'rbd=5;x'])
 def test_what_is_no_target(text: str) -> None:
-    with pytest.raises(BadTarget, match='latency_targets'):
-        latency_targets(text)
+    with pytest.raises(BadLimit, match='latency_limits_ms'):
+        latency_limits_ms(text)
 
 
 def test_problems_name_the_option() -> None:
     assert problems(DEFAULTS, {'rbd'}) == []
-    bad = replace(DEFAULTS, begin_time='0800', end_time='0800', latency_targets='rdb=5',
+    bad = replace(DEFAULTS, begin_time='0800', end_time='0800', latency_limits_ms='rdb=5',
                   latency_factor=4.0)
     found = problems(bad, {'rbd'})
     assert len(found) == 3

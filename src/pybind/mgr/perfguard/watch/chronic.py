@@ -5,7 +5,8 @@ The median of a minute (slow_osds.py) ignores spikes of seconds and has no memor
 the seconds in which an OSD was several times as slow as its peers at its load, as a share of the
 seconds with enough operations for a comparison. Time without operations does not count, so that a
 night without load neither hides nor clears a slow drive. The counts decay with a time constant (the
-option slow_osd_memory). The times below apply to its default, MEMORY_SECONDS, and scale with it.
+option chronic_period_seconds). The times below apply to its default, MEMORY_SECONDS, and scale with
+it.
 
 The constants were chosen with the traces of qa/bench (bench_slow_osd --chronic): all drives that
 are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy tail or compactions.

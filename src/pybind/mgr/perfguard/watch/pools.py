@@ -476,12 +476,12 @@ HDD_FLOOR_MS = 2.0
 FLASH_FLOOR_MS = 0.5
 
 
-class BadTarget(InvalidValue):
-    """latency_targets is invalid; the message names the reason."""
+class BadLimit(InvalidValue):
+    """latency_limits_ms is invalid; the message names the reason."""
 
 
-def latency_targets(text: str) -> Dict[str, float]:
-    """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadTarget."""
+def latency_limits_ms(text: str) -> Dict[str, float]:
+    """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadLimit."""
     targets: Dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(','))):
         pool, _, number = part.rpartition('=')
@@ -490,8 +490,8 @@ def latency_targets(text: str) -> Dict[str, float]:
         except ValueError:
             value = 0.0
         if not pool or not 0.0 < value < float('inf'):
-            raise BadTarget('latency_targets: %r is not <pool>=<milliseconds>, '
-                            'with milliseconds above 0' % part)
+            raise BadLimit('latency_limits_ms: %r is not <pool>=<milliseconds>, '
+                           'with milliseconds above 0' % part)
         targets[pool.strip()] = value
     return targets
 
@@ -499,8 +499,8 @@ def latency_targets(text: str) -> Dict[str, float]:
 def named_target(options: Options, pool: str) -> Optional[float]:
     """The limit in ms that the operator has set for a pool; None: none, or invalid."""
     try:
-        return latency_targets(options.latency_targets).get(pool)
-    except BadTarget:
+        return latency_limits_ms(options.latency_limits_ms).get(pool)
+    except BadLimit:
         return None
 
 

@@ -205,10 +205,10 @@ class WatchState:
                 not context.probing, self._settled(context),
                 {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity},
                 self._partners.known, context.probed.osds, self._counts_read),
-            SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
-                         memory_seconds=options.slow_osd_memory))
+            SlowSettings(options.slow_osd_factor, seconds=options.slow_osd_seconds,
+                         memory_seconds=options.chronic_period_seconds))
         self._partners.update(self.slow.slow_replicas, context.osdmap, context.placement)
-        self._slow_ratio = options.slow_osd_ratio
+        self._slow_ratio = options.slow_osd_factor
 
     def slow_osds(self) -> Dict[int, str]:
         """With chronically slow OSDs: an episode is often over before it is known to be

@@ -168,7 +168,7 @@ _WORDS = {
     Code.UNTRIMMED_CEILING: 'the mons kept too many OSDMaps (untrimmed_ceiling)',
     Code.LATENCY: 'client latency was above its limit',
     Code.HALTED: 'all movement was halted because of client latency',
-    Code.STALL_SHARE: 'it waited between releases (stall_share)',
+    Code.STALL_RATIO: 'it waited between releases (stall_ratio)',
     Code.PEERING: 'it waited for PGs to peer',
     Code.BATCH: 'it waited for more PGs to release in the same OSDMap epochs',
 }
@@ -186,7 +186,7 @@ class Gate:
     #: Targets that are too full or down.
     full: FrozenSet[int] = frozenset()
     down: FrozenSet[int] = frozenset()
-    #: Whether stall_share allows a release of the pool.
+    #: Whether stall_ratio allows a release of the pool.
     affordable: bool = True
     #: Why no more PGs may be in flight than now, if the throttle says so.
     pace: Optional[Reason] = None

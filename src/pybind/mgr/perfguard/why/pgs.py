@@ -98,8 +98,8 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
         found.append(passed_on(gate.pace, in_flight=len(campaign.in_flight)))
     found += [_capped(obstacle) for obstacle in gate.obstacles]
     if not gate.affordable:
-        found.append(Cause(Code.STALL_SHARE, 'the pool waits a few seconds between releases '
-                           '(stall_share)', {'option': 'stall_share'}))
+        found.append(Cause(Code.STALL_RATIO, 'the pool waits a few seconds between releases '
+                           '(stall_ratio)', {'option': 'stall_ratio'}))
     if case.move is not None and not case.move.known and campaign.in_flight:
         found.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
                            'is released alone', {'in_flight': len(campaign.in_flight)}))

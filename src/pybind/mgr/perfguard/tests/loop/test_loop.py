@@ -164,7 +164,7 @@ def test_abort_then_a_second_campaign_releases_what_is_left() -> None:
 
 
 def test_history_is_limited() -> None:
-    driver = Driver(options=replace(OPTIONS, history=2))
+    driver = Driver(options=replace(OPTIONS, campaign_history=2))
     for _ in range(3):
         driver.ask('prepare')
         driver.run_to('PREPARED')

@@ -21,7 +21,7 @@ def code_of(*codes: str, releasing: bool = True, in_flight: int = 0, allowed: in
     (code_of(releasing=False), Code.NO_LIMIT),
     (code_of(Code.LATENCY, in_flight=4), Code.LATENCY),
     (code_of(Code.LATENCY_OK, in_flight=8, allowed=8), Code.CAP_PGS),
-    (code_of(Code.LATENCY_OK, Code.FAST_PEERING, Code.STALL_SHARE), Code.STALL_SHARE),
+    (code_of(Code.LATENCY_OK, Code.FAST_PEERING, Code.STALL_RATIO), Code.STALL_RATIO),
     (code_of(Code.LATENCY_OK, Code.CAP_BACKFILLS, in_flight=2), Code.CAP_BACKFILLS),
     (code_of(Code.LATENCY_OK, Code.TARGET_DOWN, in_flight=2), Code.TARGET_DOWN),
     (code_of(Code.LATENCY_OK, in_flight=2), Code.NO_LIMIT),

@@ -69,7 +69,7 @@ def test_a_setting_that_contradicts_another_option_is_refused() -> None:
 
 
 def limit_of_no_pool(driver: Driver) -> None:
-    driver.options = replace(driver.options, latency_targets='gone=5')
+    driver.options = replace(driver.options, latency_limits_ms='gone=5')
 
 
 @pytest.mark.parametrize('setting', ['max_pgs_in_flight=1', 'begin_time=0100', 'end_time=2400'])
@@ -100,8 +100,8 @@ def test_a_campaign_goes_on_without_the_limit_of_a_pool_that_was_deleted() -> No
     limit_of_no_pool(driver)
     driver.run(3)
     assert driver.phase == 'RELEASING' and driver.status['limits'][-1] == {
-        'code': 'BAD_OPTIONS', 'text': "latency_targets: pool 'gone' does not exist; this limit is "
-        'ignored'}
+        'code': 'BAD_OPTIONS',
+        'text': "latency_limits_ms: pool 'gone' does not exist; this limit is ignored"}
     assert driver.loop.rebalance.campaign is not None
     assert 'BAD_OPTIONS' not in driver.loop.rebalance.campaign.limits.seconds
     driver.ask('pause')
@@ -115,7 +115,7 @@ def test_a_campaign_goes_on_without_the_limit_of_a_pool_that_was_deleted() -> No
 
 def test_a_limit_that_is_no_number_still_holds_a_campaign() -> None:
     driver = releasing()
-    driver.options = replace(driver.options, latency_targets='rep=x')
+    driver.options = replace(driver.options, latency_limits_ms='rep=x')
     driver.run_to('HOLDING')
     assert 'BAD_OPTIONS' in codes(driver.status)
 
@@ -128,13 +128,13 @@ def test_nothing_begins_or_starts_with_the_limit_of_a_pool_that_does_not_exist()
         driver.ask('start')
     driver.ask('pin')
     with pytest.raises(Refused, match="'gone' does not exist"):
-        driver.ask('set', option='latency_targets', value='gone=7')
+        driver.ask('set', option='latency_limits_ms', value='gone=7')
     driver.run_to('PINNED')
-    driver.ask('set', option='latency_targets', value='rep=7')
+    driver.ask('set', option='latency_limits_ms', value='rep=7')
     driver.turn()
     driver.ask('start')
     driver.run(2)
-    driver.ask('set', option='latency_targets', value='')
+    driver.ask('set', option='latency_limits_ms', value='')
     driver.run_to('DONE')
     with pytest.raises(Refused, match="'gone' does not exist"):
         driver.ask('prepare')

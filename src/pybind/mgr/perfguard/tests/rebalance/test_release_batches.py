@@ -61,7 +61,7 @@ def batches(machine: Machine) -> List[Tuple[float, int]]:
 def test_releases_that_are_spread_out_go_in_batches() -> None:
     """The budget of stalls lets half a PG of each pool go in a second."""
     machine = expanding(FakeCluster(pgs=60, backfill_seconds=2.0),
-                        replace(wide(), stall_share=0.004), busy=True)
+                        replace(wide(), stall_ratio=0.004), busy=True)
     found = batches(machine)
     numbers = [number for _, number in found]
     # The budget is empty at first, and the last batch is what is left.
@@ -85,7 +85,7 @@ def test_batches_are_larger_and_rarer_where_the_mons_take_long(
 
 def test_releases_wait_longer_for_slow_mons_and_take_no_longer_in_all() -> None:
     def run(commit_seconds: float, busy: bool = True) -> List[Tuple[float, int]]:
-        options = replace(wide(), stall_share=0.004, max_transition_ratio=1.0)
+        options = replace(wide(), stall_ratio=0.004, max_transition_ratio=1.0)
         machine = expanding(FakeCluster(pgs=120, backfill_seconds=2.0), options, busy)
         observe = machine.observe
         setattr(machine, 'observe', lambda: replace(observe(), commit_seconds=commit_seconds))

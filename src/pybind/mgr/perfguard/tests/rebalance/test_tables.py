@@ -37,8 +37,8 @@ def test_rebalance_status_shows_what_is_there(moving: Driver) -> None:
 
 
 def test_rebalance_status_names_the_greatest_limits(moving: Driver) -> None:
-    shares = {'PEERING': 0.08, 'LATENCY': 0.5, 'BATCH': 0.02, 'CAP_PGS': 0.3, 'STALL_SHARE': 0.1}
-    assert ('time by limit  LATENCY 50 %, CAP_PGS 30 %, STALL_SHARE 10 %, PEERING 8 %, other 2 %'
+    shares = {'PEERING': 0.08, 'LATENCY': 0.5, 'BATCH': 0.02, 'CAP_PGS': 0.3, 'STALL_RATIO': 0.1}
+    assert ('time by limit  LATENCY 50 %, CAP_PGS 30 %, STALL_RATIO 10 %, PEERING 8 %, other 2 %'
             in changed(moving, limit_shares=shares))
     assert 'time by limit  LATENCY 100 %\n' in changed(
         moving, limit_shares={'LATENCY': 0.995, 'BATCH': 0.005})

@@ -220,7 +220,7 @@ def test_a_halt_counts_its_own_readings() -> None:
 
 
 def test_a_limit_that_the_operator_set_is_never_raised() -> None:
-    options = replace(OPTIONS, latency_targets='rbd=%g' % TARGET)
+    options = replace(OPTIONS, latency_limits_ms='rbd=%g' % TARGET)
     pace = Pace(pgs=1.0, halted=True)
     for now in range(1, 3 * NEW_BASELINE_READINGS):
         pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, options,

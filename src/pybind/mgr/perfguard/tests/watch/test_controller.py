@@ -220,7 +220,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
 def test_a_finding_about_an_osd_without_primaries_ends_with_a_reason() -> None:
     """Without reads, a store such as memstore shows no evidence for it or against it."""
     driver = chronic()
-    driver.options = replace(driver.options, slow_osd_memory=3600.0)
+    driver.options = replace(driver.options, chronic_period_seconds=3600.0)
     driver.osds.idle, driver.osds.affinity = [7], {7: 0.0}
     for _ in range(119):
         driver.turn(60.0)

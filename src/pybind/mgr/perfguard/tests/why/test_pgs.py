@@ -74,7 +74,7 @@ CASES = [
     (gated(full=frozenset({8})), Code.TARGET_FULL),
     (gated(pace=Reason(Code.LATENCY, 'write latency')), Code.LATENCY),
     (gated(obstacles=(CAP,)), Code.CAP_BACKFILLS),
-    (gated(affordable=False), Code.STALL_SHARE),
+    (gated(affordable=False), Code.STALL_RATIO),
     (pinned(Phase.RELEASING, Code.LATENCY_OK, Code.PEERING), Code.PEERING),
     (pinned(Phase.RELEASING, Code.LATENCY_OK), Code.NEXT),
     (replace(moving(), place=Placement(HERE, HERE), remapped=False, pin=PIN,
@@ -142,7 +142,7 @@ def test_causes_add_up() -> None:
                   reservations=holds(0, local=BUSY))
     assert codes(case) == [Code.FOREIGN_FLAG, Code.LOCAL_RESERVATION]
     assert codes(gated(stops=(Reason(Code.SLOW_OPS, 'slow'),), obstacles=(CAP,),
-                       affordable=False)) == [Code.SLOW_OPS, Code.CAP_BACKFILLS, Code.STALL_SHARE]
+                       affordable=False)) == [Code.SLOW_OPS, Code.CAP_BACKFILLS, Code.STALL_RATIO]
 
 
 def test_norebalance_does_not_stop_what_is_degraded() -> None:
