@@ -27,7 +27,7 @@ SECONDS = float(os.environ.get('PERFGUARD_SOAK', '1200'))
 #: Printed, so that a run can be repeated.
 SEED = int(os.environ.get('PERFGUARD_SEED', time.time_ns() % 1000000))
 #: So little that the store reaches its bounds within minutes.
-HISTORY = {'campaign_history': '10', 'probe_history': '10', 'event_history': '100'}
+HISTORY = {'campaign_history': '10', 'probe_history': '10'}
 #: Stories that continue beside a fault; a probe aborts, and the others change pools.
 DISTURBED = ('expand', 'by hand', 'drain', 'undrain', 'rollback', 'abort', 'plan')
 CALM_STORIES = (*DISTURBED, 'crushmap', 'replace', 'pg_num', 'rule', 'probe', 'OSD probe')

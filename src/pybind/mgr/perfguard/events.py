@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 #: The events, and those since that document was last written. Only the latter is written often: the
 #: mgr keeps its last 10,000 debug messages in memory, and each write makes three of its size.
 DOCUMENT, RECENT = 'events', 'events_recent'
+#: Events that are kept.
+MOST_EVENTS = 500
 #: Events in RECENT at most.
 MOST_RECENT = 30
 #: Seconds between two writes of the log; a crash loses at most the events of this time.
@@ -49,22 +51,22 @@ class EventLog:
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 
-    def note(self, event: Event, now: float, keep: int) -> None:
-        """Add an event, of which the last `keep` are kept. Events of one kind take at most half of
-        the log if there are others: a campaign may hold and release PGs for days.
+    def note(self, event: Event, now: float) -> None:
+        """Add an event. Events of one kind take at most half of the log if there are others: a
+        campaign may hold and release PGs for days.
         """
         self._last_id += 1
         self._events.append({'time': round(now, 3), 'kind': event.kind, 'what': event.what,
                              'why': event.why, 'id': self._last_id})
-        while len(self._events) > keep:
-            del self._events[self._least(keep)]
+        while len(self._events) > MOST_EVENTS:
+            del self._events[self._least()]
         log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
 
-    def _least(self, keep: int) -> int:
+    def _least(self) -> int:
         """Index of the event to drop."""
         kinds = [event['kind'] for event in self._events]
         (most, number), = Counter(kinds).most_common(1)
-        return kinds.index(most) if 2 * number > keep else 0
+        return kinds.index(most) if 2 * number > MOST_EVENTS else 0
 
     def save(self) -> None:
         if self._saved_id == self._last_id:

@@ -209,17 +209,8 @@ class Options:
         'runtime.', min=1 << 20, max=1 << 50)
     probe_max_seconds: int = _option(
         3600, 'maximum duration of a probe in seconds', min=10, max=86400)
-    probe_engine: str = _option(
-        'auto', 'I/O engine of probes',
-        'native: the compiled core. python: works everywhere, but is slower at high queue depths. '
-        'auto: the compiled core if it was built.', enum_allowed=['auto', 'native', 'python'])
     probe_history: int = _option(
         200, 'number of probes to keep; baselines are kept in addition', min=1, max=10000)
-    probe_days: int = _option(
-        365, 'days after which a probe that is not a baseline is removed',
-        'None is removed within a day after the mgr became active, or after its clock was set back '
-        'or ahead.',
-        min=1, max=3650)
     metrics_addr: str = _option(
         '::', 'address on which perfguard serves metrics to Prometheus',
         'An IP address; :: stands for all addresses, even without IPv6.')
@@ -228,7 +219,6 @@ class Options:
         'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
         'mgr/perfguard/<id>/metrics_port.', min=0, max=65535)
     campaign_history: int = _option(20, 'number of ended campaigns to keep', min=1, max=200)
-    event_history: int = _option(500, 'number of events to keep', min=10, max=2000)
 
 
 _TYPES = {bool: 'bool', int: 'uint', float: 'float', str: 'str'}

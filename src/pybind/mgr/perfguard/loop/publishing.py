@@ -42,7 +42,7 @@ class Publishing:
 
     def note(self, event: Event) -> None:
         now = self._clock()
-        self.events.note(event, now, self._options().event_history)
+        self.events.note(event, now)
         if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare events, which matter most to operators.
             self.events.save_soon()

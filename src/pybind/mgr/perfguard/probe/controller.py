@@ -2,7 +2,6 @@
 """Carries out orders and schedules of probes, one run at a time, and keeps the records of runs."""
 import errno
 import logging
-import math
 import zlib
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,11 +21,11 @@ from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
 from .archive import Archive
 from .expectations import Layout, layout_of
-from .limits import AffectedClients, Loaded, Steady, limit_seconds
+from .limits import AffectedClients, Loaded, limit_seconds
 from .osd_bench import BENCH, StoreRun
 from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                    ignores_clients, order_of_words, reasons, words_of_order)
-from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Retention,
+from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING,
                       RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
                       setting_of)
 from .report import ActiveProbe, Caches, Probed, unknown
@@ -51,9 +50,6 @@ EFFECT_PERIODS = 3.0
 #: Seconds for which client operations are read without those of probes, from each turn in which a
 #: probe uses a pool of clients.
 WITHOUT_PROBES_SECONDS = 15.0
-#: Seconds for which the clock must not have been set back or ahead before records are removed for
-#: their age: a wrong clock must not remove the history.
-STEADY_SECONDS = 86400.0
 #: Seconds of cleaning up after which a health warning names the obstacle: a sweep takes 20.
 LEFT_SECONDS = 60.0
 
@@ -115,7 +111,6 @@ class Probing:
         self._clients = AffectedClients()
         self._attempts = Attempts()
         self._scheduled = ScheduledOrder()
-        self._steady = Steady()
         #: Epoch and CRUSH version of the following: the place of each OSD, the OSDs of each pool.
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
@@ -316,8 +311,7 @@ class Probing:
                                      given.pool is None, image=given.image)
             self._keep(resources)
             plan = RunPlan(given.steps(), given.naming(run), given.target.osds,
-                           limit_seconds(given.budget), options.probe_engine,
-                           given.target.replicas, given.pg_num)
+                           limit_seconds(given.budget), given.target.replicas, given.pg_num)
             self._run = self._probe_run(resources, plan, now)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'requested by %s' % given.order.trigger))
@@ -437,7 +431,7 @@ class Probing:
         if run is not None:
             self._follow(run, seen, view, moving, options.campaign_interval)
         self._note_loaded(run, seen)
-        self._drop_outlived(options, seen.now)
+        self._drop_outlived(options)
         self._publish(seen)
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
@@ -530,12 +524,8 @@ class Probing:
         self._record = None
         self._store.remove(JOURNAL)
 
-    def _drop_outlived(self, options: Options, now: float) -> None:
-        retention = Retention(options.probe_history, options.probe_days)
-        interval = max(options.loop_interval, options.campaign_interval)
-        if self._steady.at(now, interval) < STEADY_SECONDS:
-            retention = retention._replace(days=math.inf)
-        for run in self._history.outlived(retention, self._settings.now.baselines.ids, now):
+    def _drop_outlived(self, options: Options) -> None:
+        for run in self._history.outlived(options.probe_history, self._settings.now.baselines.ids):
             if not self._may_write():
                 return
             self._remove(run)

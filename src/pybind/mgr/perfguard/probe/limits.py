@@ -49,20 +49,6 @@ class Elapsed:
         return self._seconds
 
 
-class Steady:
-    """Seconds since the clock was last set back or ahead, or since the first turn."""
-
-    def __init__(self) -> None:
-        self._last, self._seconds = 0.0, 0.0
-
-    def at(self, now: float, interval: float) -> float:
-        """`interval`: of the loop, in seconds."""
-        passed = now - self._last
-        self._seconds = self._seconds + passed if 0.0 <= passed <= _longest_turn(interval) else 0.0
-        self._last = now
-        return self._seconds
-
-
 def _longest_turn(interval: float) -> float:
     return max(LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS * interval)
 

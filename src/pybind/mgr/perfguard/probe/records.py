@@ -4,7 +4,7 @@ records of imported runs."""
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence,
                     Tuple)
 
 from ..cluster.types import ConfigEntry, Json
@@ -28,7 +28,6 @@ MIN_POINTS = 6
 RUN_POINTS = 6000
 #: Maximum number of messages and conditions of a record; the last ones are kept.
 MAX_TEXTS = 50
-DAY_SECONDS = 86400.0
 
 
 @dataclass(frozen=True)
@@ -138,13 +137,9 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
 
 # ---- Which runs are kept
 
-class Retention(NamedTuple):
-    """Limits on the ended runs that are kept; baselines are always kept."""
-    runs: int
-    days: float
-    #: Of all runs together. A step takes about 1.2 kB of the mons' key/value store, and of the
-    #: memory of the mgr.
-    steps: int = 6000
+#: Steps of all runs that are kept. A step takes about 1.2 kB of the mons' key/value store, and of
+#: the memory of the mgr.
+MOST_STEPS = 6000
 
 
 class RunHistory:
@@ -166,9 +161,8 @@ class RunHistory:
         """The oldest first."""
         return [self._records[run_id] for run_id in sorted(self._records)]
 
-    def outlived(self, retention: Retention, baselines: AbstractSet[int],
-                 now: float) -> List[int]:
-        """Runs to be removed, the oldest first."""
+    def outlived(self, keep: int, baselines: AbstractSet[int]) -> List[int]:
+        """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
         over: List[int] = []
         runs, steps = 0, sum(len(each.steps) for each in self._records.values()
                              if each.id in baselines or each.state not in ENDED)
@@ -176,9 +170,8 @@ class RunHistory:
             if record.id in baselines or record.state not in ENDED:
                 continue
             runs, steps = runs + 1, steps + len(record.steps)
-            old = record.ended < now - retention.days * DAY_SECONDS
             # The newest one is always kept.
-            if runs > 1 and (runs > retention.runs or steps > retention.steps or old):
+            if runs > 1 and (runs > keep or steps > MOST_STEPS):
                 over.append(record.id)
         return over[::-1]
 

@@ -61,7 +61,6 @@ class RunPlan:
     osds: Tuple[int, ...]
     #: Of the worker.
     limit_seconds: float
-    engine: str
     replicas: int
     pg_num: int
 
@@ -306,7 +305,6 @@ class ProbeRun:
             made.pool, made.prefix, made.entity, self._manager.key, hosts, mode, conf,
             steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
             silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval), seed=made.run,
-            engine=self._plan.engine if self._plan is not None else 'auto',
             naming=naming, cursor=self._sweeps.cursor)
 
     def _follow(self, now: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals
-from perfguard.probe.limits import LONGEST_TURN_SECONDS, Elapsed, Steady
+from perfguard.probe.limits import LONGEST_TURN_SECONDS, Elapsed
 from perfguard.probe.osd_bench import BENCH_SECONDS, StoreRun
 from perfguard.probe.plan import RunOrder
 
@@ -117,10 +117,3 @@ def test_elapsed_time() -> None:
     assert [elapsed.at(now, 1.0) for now in (101.0, 103.0, 3.0, 4.0)] == [1.0, 3.0, 3.0, 4.0]
     assert elapsed.at(3604.0, 1.0) == 4.0 + LONGEST_TURN_SECONDS
     assert elapsed.at(3664.0, 60.0) == 64.0 + LONGEST_TURN_SECONDS
-
-
-def test_seconds_of_a_steady_clock() -> None:
-    steady = Steady()
-    assert [steady.at(now, 5.0) for now in (100.0, 104.0, 110.0, 109.0, 110.0, 126.0, 127.0)] == [
-        0.0, 4.0, 10.0, 0.0, 1.0, 0.0, 1.0]
-    assert steady.at(227.0, 50.0) == 101.0

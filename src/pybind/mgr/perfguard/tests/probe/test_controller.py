@@ -12,7 +12,7 @@ import pytest
 from perfguard.cluster.inventory import installed_version
 from perfguard.cluster.types import ANSWER_SECONDS
 from perfguard.errors import Refused
-from perfguard.probe import controller, plan, tables
+from perfguard.probe import plan, tables
 from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.settings import AGAIN_SECONDS, CHECK
@@ -523,33 +523,6 @@ def test_only_so_many_runs_are_kept() -> None:
     driver.restart()
     driver.turn()
     assert list(driver.listed) == [1, 4, 5]
-
-
-def test_only_so_long(monkeypatch: Any) -> None:
-    monkeypatch.setattr(controller, 'STEADY_SECONDS', 600.0)
-    driver = ProbeDriver(options=replace(OPTIONS, probe_days=1, loop_interval=60.0))
-    ran(driver)
-    ran(driver)
-    go_to(driver, driver.cluster.now + 2 * DAY)
-    assert list(driver.listed) == [1, 2]  # the clock may have been set ahead
-    for _ in range(11):
-        driver.turn(60.0)
-    assert list(driver.listed) == [2]  # the newest stays
-
-
-def test_a_clock_that_is_set_far_ahead_removes_nothing(monkeypatch: Any) -> None:
-    monkeypatch.setattr(controller, 'STEADY_SECONDS', 600.0)
-    driver = ProbeDriver(options=replace(OPTIONS, probe_days=1, loop_interval=60.0))
-    ran(driver)
-    ran(driver)
-    for jump in (9000 * DAY, -9000 * DAY):
-        driver.cluster.ahead += jump
-        for _ in range(9):
-            driver.turn(60.0)
-    driver.restart()
-    driver.cluster.ahead += 9000 * DAY
-    driver.turn()
-    assert list(driver.listed) == [1, 2]
 
 
 def test_settings_that_cannot_be_read_hide_no_journal() -> None:

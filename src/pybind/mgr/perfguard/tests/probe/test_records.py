@@ -7,13 +7,13 @@ from typing import Dict
 
 import pytest
 
-from perfguard.probe.records import (MAX_POINTS, MAX_TEXTS, RunHistory, Retention, RunRecord,
+from perfguard.probe import records
+from perfguard.probe.records import (MAX_POINTS, MAX_TEXTS, RunHistory, RunRecord,
                                      record_from_json, record_to_json, slimmed, thinned)
 from perfguard.probe.types import PERCENTILES, Counted, Second, Target
 
 from ..fakes.probe_records import IOPS, LATENCY, LINEAR, noisy, run, step
 
-DAY = 86400.0
 JOBS = [replace(job, rw=rw) for job in (LATENCY, IOPS, LINEAR) for rw in ('randread', 'randwrite')]
 #: The values of fio, as the worker reports them.
 ALL_PERCENTILES: Dict[str, int] = {'%f' % each: int(1e9 / 7) for each in PERCENTILES}
@@ -110,30 +110,26 @@ def of(*records: RunRecord) -> RunHistory:
 
 def test_the_newest_runs_are_kept() -> None:
     history = of(*(ended(number, 100.0) for number in range(1, 8)))
-    assert history.outlived(Retention(3, 30, 1000), frozenset(), 200.0) == [1, 2, 3, 4]
+    assert history.outlived(3, frozenset()) == [1, 2, 3, 4]
     # 2 is a baseline and counts as none of the three.
-    assert history.outlived(Retention(3, 30, 1000), {2, 7}, 200.0) == [1, 3]
+    assert history.outlived(3, {2, 7}) == [1, 3]
     assert kept(history) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_old_runs_go_but_the_last() -> None:
-    history = of(*(ended(number, number * DAY) for number in range(1, 8)))
-    assert history.outlived(Retention(100, 3.5, 1000), frozenset(), 8 * DAY) == [1, 2, 3, 4]
-    assert history.outlived(Retention(100, 3.5, 1000), {1}, 800 * DAY) == [2, 3, 4, 5, 6]
-
-
-def test_steps_are_bounded_in_all() -> None:
+def test_steps_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, 'MOST_STEPS', 35)
     history = of(*(ended(number, 0.0, steps=10) for number in range(1, 8)))
-    assert history.outlived(Retention(100, 30, 35), frozenset(), 1.0) == [1, 2, 3, 4]
-    assert history.outlived(Retention(100, 30, 35), {1, 2}, 1.0) == [3, 4, 5, 6]
+    assert history.outlived(100, frozenset()) == [1, 2, 3, 4]
+    assert history.outlived(100, {1, 2}) == [3, 4, 5, 6]
     # However large it is, the last one stays.
-    assert history.outlived(Retention(100, 30, 5), frozenset(), 1.0) == [1, 2, 3, 4, 5, 6]
+    monkeypatch.setattr(records, 'MOST_STEPS', 5)
+    assert history.outlived(100, frozenset()) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_is_under_way_is_never_removed() -> None:
     history = of(ended(1, 0.0, state='running'), ended(2, 0.0, state='preparing'), ended(3, 0.0),
                  ended(4, 0.0))
-    assert history.outlived(Retention(1, 1, 5), frozenset(), 90 * DAY) == [3]
+    assert history.outlived(1, frozenset()) == [3]
 
 
 def test_a_record_that_is_removed_is_gone() -> None:
