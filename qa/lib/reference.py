@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 from perfguard.advise.report import Severity
 from perfguard.advise.rules import RULES
 from perfguard.metrics.catalogue import CATALOGUE, HEALTH_CHECKS, MEASURED, OSD, POOL
-from perfguard.options import OPTIONS
+from perfguard.options import LEVELS, OPTIONS
 from perfguard.probe.jobs import SUPPORTED
 from perfguard.rebalance.states import STATES
 from perfguard.tests.fakes import mgr_module
@@ -81,9 +81,11 @@ def _meaning(spec: Mapping[str, Any]) -> str:
 
 
 def options() -> str:
-    return table(('option', 'default', 'meaning'), [
-        ('``%s``' % spec['name'], _literal(spec['default']),
-         _escaped(_meaning(spec))) for spec in OPTIONS])
+    return '\n'.join('%s\n%s\n\n%s' % (title, '~' * len(title), table(
+        ('option', 'default', 'meaning'), [
+            ('``%s``' % spec['name'], _literal(spec['default']), _escaped(_meaning(spec)))
+            for spec in OPTIONS if spec['level'] == level]))
+        for level, title in zip(LEVELS, ('Basic options', 'Advanced options', 'Dev options')))
 
 
 def _escaped(text: str) -> str:

@@ -18,8 +18,13 @@ def ceph(guard: Guard, *argv: str) -> Tuple[int, str, str]:
 
 
 def test_options_are_documented_and_bounded(guard: Guard) -> None:
-    retval, out, _ = ceph(guard, 'config', 'help', 'mgr/perfguard/pin_batch')
-    assert retval == 0 and 'Minimum: 1' in out and 'pinned in one batch' in out
+    for option, level in (('max_pgs_in_flight', 'basic'), ('max_pins', 'advanced'),
+                          ('pin_batch', 'dev')):
+        retval, out, _ = ceph(guard, 'config', 'help', 'mgr/perfguard/' + option)
+        # ceph-mgr of Pacific does not read the level.
+        known = guard.cluster.release.name != 'pacific'
+        assert retval == 0 and '(uint, %s)' % (level if known else 'advanced') in out, out
+    assert 'Minimum: 1' in out and 'pinned in one batch' in out
     for option, value in (('pin_batch', '0'), ('pin_batch', 'abc'), ('target', 'nonsense'),
                           ('campaign_interval', '0.001'), ('max_backfills_host', '0'),
                           ('max_transition_ratio', '2')):

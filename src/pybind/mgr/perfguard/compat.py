@@ -3,7 +3,7 @@
 from typing import Any, Callable, List, Optional, Tuple
 
 import mgr_module
-from mgr_module import NotifyType
+from mgr_module import NotifyType, Option
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -33,6 +33,13 @@ else:
 def notify_types(*names: str) -> List[NotifyType]:
     """The notifications among `names` that this release knows."""
     return [NotifyType(name) for name in names if name in {t.value for t in NotifyType}]
+
+
+def module_option(level: int, **spec: Any) -> Option:
+    """Pacific's class does not take the level, and its ceph-mgr ignores it."""
+    option = Option(**spec)
+    option['level'] = level
+    return option
 
 
 #: Names of the counter of commit latency; a store with neither does not report it.

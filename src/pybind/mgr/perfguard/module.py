@@ -6,12 +6,12 @@ import threading
 import time
 from typing import Any, Callable, List
 
-from mgr_module import MgrModule, MgrStandbyModule, Option
+from mgr_module import MgrModule, MgrStandbyModule
 
 from . import tables
 from .cli import Commands
 from .cluster.mgr import MgrCluster
-from .compat import CLICommand, notify_types
+from .compat import CLICommand, module_option, notify_types
 from .errors import PerfguardError, Tracebacks
 from .loop.loop import Loop
 from .metrics.endpoint import Endpoint, place_of
@@ -29,7 +29,7 @@ LOOK_SECONDS = 5.0
 
 class Module(Commands, MgrModule):
     CLICommand = CLICommand
-    MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
+    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
     NOTIFY_TYPES = notify_types('osd_map', 'clog')
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -150,7 +150,7 @@ def _answered(name: str, format_: str, answer: Any) -> None:
 # ---- A standby mgr: it serves an empty page to Prometheus
 
 class StandbyModule(MgrStandbyModule):
-    MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
+    MODULE_OPTIONS = [module_option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

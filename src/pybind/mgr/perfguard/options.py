@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The module's options: one frozen object for the code, and the table for Ceph made of it."""
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .cluster.inventory import VERSION_OPTION
@@ -9,139 +10,165 @@ from .cluster.types import ConfigEntry
 #: An option in the form of Ceph's MODULE_OPTIONS.
 OptionSpec = Dict[str, Any]
 
+#: Levels of options, as in mgr_module.OptionLevel.
+BASIC, ADVANCED, DEV = LEVELS = range(3)
 
-def _option(default: Any, desc: str, long_desc: str = '', **limits: Any) -> Any:
+
+def _option(level: int, default: Any, desc: str, long_desc: str = '', **limits: Any) -> Any:
     more = {'long_desc': long_desc} if long_desc else {}
-    return field(default=default, metadata={'desc': desc, **more, **limits})
+    return field(default=default, metadata={'level': level, 'desc': desc, **more, **limits})
+
+
+_basic, _advanced, _dev = (partial(_option, level) for level in LEVELS)
 
 
 @dataclass(frozen=True)
 class Options:
     """The options' values."""
-    loop_interval: float = _option(
-        5.0, 'loop interval in seconds while no campaign is active', min=1.0, max=60.0)
-    campaign_interval: float = _option(
-        1.0, 'loop interval in seconds while a campaign is active', min=0.2, max=60.0)
-    target: str = _option(
+    # ---- what operators set
+
+    target: str = _basic(
         'balanced', 'end state of a campaign',
         'balanced: each OSD holds its share, by weight, of the PGs of each pool that the campaign '
         'touched, to within target_deviation, and as little data as possible moves; upmaps remain '
         'where the balance needs them. crush: every pin is released, and PGs end where CRUSH and '
         'the upmaps from before the campaign place them.',
         enum_allowed=['balanced', 'crush'])
-    target_deviation: float = _option(
+    max_pgs_in_flight: int = _basic(
+        0, 'maximum number of PGs in flight',
+        '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
+        'least 32.', min=0, max=100000)
+    latency_factor: float = _basic(
+        1.5, "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0)
+    latency_limits_ms: str = _basic(
+        '', 'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
+        'Replaces latency_factor x baseline for these pools.')
+    latency_alarm_factor: float = _basic(
+        3.0,
+        "client latency from which PERFGUARD_LATENCY is raised, as a multiple of the pool's "
+        'baseline', 'At hours at which high latency recurs, it is a multiple of that latency '
+        'after three days or two weeks.', min=1.1, max=1000.0)
+    begin_time: str = _basic(
+        '0000', 'time of day from which PGs may be released, HHMM',
+        'Local time of the mgr. PGs in flight at end_time continue to move.')
+    end_time: str = _basic('2400', 'time of day from which no PG is released, HHMM')
+    begin_weekday: int = _basic(
+        0, 'weekday from which PGs may be released; 0 is Sunday', min=0, max=6)
+    end_weekday: int = _basic(
+        0,
+        'weekday from which no PG is released; if equal to begin_weekday: PGs may be released '
+        'every day', min=0, max=6)
+    pace_copying: str = _basic(
+        'off', 'slow the copying of released PGs on the OSDs themselves',
+        'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, _hybrid, '
+        '_hdd) for 0.01 to 0.1 s while PGs are released: longer while releases slow clients down, '
+        'shorter while they do not. With mclock, osd_mclock_profile is high_client_ops. auto: '
+        'unless the option is set in the section osd or global of the configuration database. on: '
+        'also where it is set, if that copies faster. off: unchanged.',
+        enum_allowed=['auto', 'on', 'off'])
+    hold_scrubs: bool = _basic(
+        False, 'start no scrubs while PGs are released',
+        'Sets osd_max_scrubs of the OSDs to 0 while PGs are released. Scrubs in progress end as '
+        'usual. Outside the release window, during a pause and after the campaign, the option is '
+        'given back and the OSDs catch up.')
+    auto_expand: bool = _basic(
+        False, 'automatically pin and release the PGs that an unannounced CRUSH change remaps',
+        'Such changes are new hosts, new weights, moved buckets and edited rules. PGs that are '
+        'remapped because OSDs are down or out are left to recovery, and another crush_rule or '
+        'pgp_num of a pool is not noticed: use "rule" and "pg_num".')
+    mitigation_mode: str = _basic(
+        'observe', 'what perfguard changes in the cluster while data movement slows clients down',
+        'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
+        'back PGs that wait for backfill, then slow recovery; undo all of it when the cause has '
+        'cleared. act also maps degraded PGs away from full OSDs, by upmaps. Releases stop in '
+        'every mode.', enum_allowed=['off', 'observe', 'act'])
+    mitigation_affinity: bool = _basic(
+        False, 'set the primary affinity of a slow OSD to 0 until it is normal again',
+        'Also applies to chronically slow OSDs. Requires mitigation_mode act.')
+    metrics_port: int = _basic(
+        0, 'port on which perfguard serves metrics to Prometheus; 0: none',
+        'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
+        'mgr/perfguard/<id>/metrics_port.', min=0, max=65535)
+
+    # ---- what operators usually leave alone
+
+    target_deviation: float = _advanced(
         1.0, 'PGs of a pool by which an OSD may differ from its share at the end of a campaign',
         'Takes effect with target=balanced. Shards that CRUSH moves are balanced to within one PG '
         'in any case; other shards move only between OSDs that differ by more. With the '
         "upmap_max_deviation of Ceph's balancer (5 by default) less data moves, new OSDs remain "
         'several PGs below their share, and the balancer still finds nothing to do. '
         'max_extra_movement limits the movement.', min=1.0, max=1000.0)
-    pin_batch: int = _option(
-        512, 'number of PGs that are pinned in one batch of commands',
-        'The next batch waits until the PGs of the previous batch have peered.', min=1, max=10000)
-    max_pins: int = _option(
+    max_pins: int = _advanced(
         0, 'maximum number of PGs that a campaign keeps pinned at a time',
         'The leading mon checks all upmaps for each OSDMap epoch. 0: as many pins as take its '
         'threads about 0.3 s with all other upmaps, and at least 0.05 s: 31,000 with 1,000 OSDs, '
         '6,800 with 5,000, without other upmaps and with pools of size 3. Changes of weights with '
         'more pins come in tranches; other changes need --force, or "campaign accept '
         'PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
-    max_transition_ratio: float = _option(
-        0.05,
-        'share of PGs that may be peering or activating before perfguard delays further pins and '
-        'releases', min=0.0, max=1.0)
-    max_pgs_in_flight: int = _option(
-        0, 'maximum number of PGs in flight',
-        '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
-        'least 32.', min=0, max=100000)
-    max_bytes_in_flight: int = _option(
+    max_bytes_in_flight: int = _advanced(
         0, 'maximum number of bytes in flight',
         '0: 128 GiB for each PG that may be in flight, at least 4 TiB. One PG may always move, '
         'regardless of its size.', min=0, max=1 << 60)
-    max_backfills_source: int = _option(
+    max_backfills_source: int = _advanced(
         2, 'maximum number of PGs in flight that move away from one OSD', min=1, max=1000)
-    max_backfills_primary: int = _option(
+    max_backfills_primary: int = _advanced(
         2, 'maximum number of PGs in flight whose primary is the same OSD', min=1, max=1000)
-    max_backfills_target: int = _option(
+    max_backfills_target: int = _advanced(
         2, 'maximum number of PGs in flight that move to one OSD', min=1, max=1000)
-    max_backfills_host: int = _option(
+    max_backfills_host: int = _advanced(
         8, 'maximum number of PGs in flight that move to or away from one host', min=1, max=10000)
-    max_backfills_domain: int = _option(
+    max_backfills_domain: int = _advanced(
         16, 'maximum number of PGs in flight that move to or away from one failure domain',
         "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000)
-    max_extra_movement: float = _option(
+    max_extra_movement: float = _advanced(
         1.0,
         'maximum number of shards that move only for the balance, as a ratio to the shards that '
         'CRUSH moves',
         'Takes effect with target=balanced on a cluster that was not balanced before: the balance '
         'then improves where it is worst, but is not complete. --dry-run shows the result.',
         min=0.0, max=1000.0)
-    max_unpinnable_ratio: float = _option(
+    max_unpinnable_ratio: float = _advanced(
         0.05, "maximum share of a campaign's PGs that may be unpinnable when releases begin",
         'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
         'cleared. Above this share, norebalance stays set until "campaign start" accepts that, '
         'and changes of CRUSH need --force. Up to max_backfills_target unpinnable PGs are always '
         'accepted.', min=0.0, max=1.0)
-    readback_timeout: float = _option(
-        20.0,
-        'seconds after which an upmap that the OSDMap does not show counts as refused by the mons',
-        min=2.0, max=600.0)
-    auto_expand: bool = _option(
-        False, 'automatically pin and release the PGs that an unannounced CRUSH change remaps',
-        'Such changes are new hosts, new weights, moved buckets and edited rules. PGs that are '
-        'remapped because OSDs are down or out are left to recovery, and another crush_rule or '
-        'pgp_num of a pool is not noticed: use "rule" and "pg_num".')
-    auto_expand_settle: float = _option(
+    auto_expand_settle: float = _advanced(
         60.0,
         'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
         'auto_expand releases PGs',
         'The OSDs of a new host come up one by one; otherwise the first one would receive the PGs '
         'of all of them.', min=0.0, max=3600.0)
-    auto_expand_ratio: float = _option(
+    auto_expand_ratio: float = _advanced(
         0.01,
         'minimum share of PGs that an unannounced CRUSH change must remap for auto_expand to act',
         min=0.0, max=1.0)
-    stalled_after: float = _option(
+    stalled_after: float = _advanced(
         1800.0,
         'seconds without a release, an arrived PG or data that is copied after which '
         'PERFGUARD_STALLED is raised', min=10.0, max=7 * 86400.0)
-    slow_osd_factor: float = _option(
+    slow_osd_factor: float = _advanced(
         1.5, 'slowdown from which an OSD counts as slow, as a multiple of the latency of its peers',
         'Peers are OSDs of the same CRUSH root, device class and store, with or without a DB '
         'device (and of the same drive model, if enough OSDs have it), at the same load.', min=1.2,
         max=100.0)
-    slow_osd_seconds: float = _option(
+    slow_osd_seconds: float = _advanced(
         60.0, 'seconds for which an OSD must be slow to be reported, or normal to be cleared',
         'Small slowdowns take longer to report.', min=5.0, max=3600.0)
-    chronic_period_seconds: float = _option(
+    chronic_period_seconds: float = _advanced(
         43200.0, 'period in seconds over which slow time of an OSD is counted',
         'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at least '
         'three episodes, and cleared after twice this time without an episode.', min=60.0,
         max=7 * 86400.0)
-    latency_factor: float = _option(
-        1.5, "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0)
-    latency_floor_ms: float = _option(
+    latency_floor_ms: float = _advanced(
         0.0, 'minimum difference of the latency limit from the baseline in ms',
         'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or more, '
         '0.5 ms for all others, but at most the baseline itself.', min=0.0, max=1000.0)
-    latency_alarm_factor: float = _option(
-        3.0,
-        "client latency from which PERFGUARD_LATENCY is raised, as a multiple of the pool's "
-        'baseline', 'At hours at which high latency recurs, it is a multiple of that latency '
-        'after three days or two weeks.', min=1.1, max=1000.0)
-    baseline_seconds: float = _option(
-        600.0, "seconds of quiet per point of a pool's baseline",
-        'The baseline is the latency that is not exceeded in a quarter of the points of a week. '
-        'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
-        'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
-        'campaigns use it; alarms do not.', min=5.0, max=86400.0)
-    latency_limits_ms: str = _option(
-        '', 'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
-        'Replaces latency_factor x baseline for these pools.')
-    stall_ratio: float = _option(
+    stall_ratio: float = _advanced(
         0.003, "maximum share of a pool's client operations that wait for released PGs to peer",
         min=0.00001, max=1.0)
-    max_untrimmed_osdmaps: int = _option(
+    max_untrimmed_osdmaps: int = _advanced(
         2000,
         'OSDMap epochs that the mons may keep; above this, releases wait until they have trimmed '
         'them; 0: no limit',
@@ -151,7 +178,7 @@ class Options:
         'ago; untrimmed_ceiling still applies. After 10 minutes of a pause, PGs in flight are '
         "pinned back. Must exceed the mons' mon_min_osdmap_epochs (500).",
         min=0, max=1000000)
-    untrimmed_ceiling: int = _option(
+    untrimmed_ceiling: int = _advanced(
         0, 'OSDMap epochs that the mons may keep until no PG is released, even if PGs outside the '
         'campaign keep the mons from trimming',
         '0: as many as take about 10 GiB on each mon and each OSD, at least 1,500 and at most '
@@ -159,66 +186,54 @@ class Options:
         'PG: 0.5 MB with 1,000 OSDs, so 20,000 epochs; 2.5 MB with 5,000 OSDs and 10,000 upmaps, '
         'so 4,300. "campaign accept UNTRIMMED_CEILING" waives it for one campaign.',
         min=0, max=1000000)
-    fast_peering: str = _option(
+    fast_peering: str = _advanced(
         'auto', "shorten the mons' paxos_propose_interval while PGs are released",
         'A released PG waits for this interval several times while it peers, and so do its '
         'clients. auto: between 0.02 s (up to 1,000 PGs and 4 MiB that all OSDs together store '
         'per OSDMap epoch) and 0.25 s (up to 25,000 PGs and 512 MiB), unchanged on larger '
         'clusters. on: 0.25 s on larger clusters as well. off: unchanged.',
         enum_allowed=['auto', 'on', 'off'])
-    pace_copying: str = _option(
-        'off', 'slow the copying of released PGs on the OSDs themselves',
-        'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, _hybrid, '
-        '_hdd) for 0.01 to 0.1 s while PGs are released: longer while releases slow clients down, '
-        'shorter while they do not. With mclock, osd_mclock_profile is high_client_ops. auto: '
-        'unless the option is set in the section osd or global of the configuration database. on: '
-        'also where it is set, if that copies faster. off: unchanged.',
-        enum_allowed=['auto', 'on', 'off'])
-    hold_scrubs: bool = _option(
-        False, 'start no scrubs while PGs are released',
-        'Sets osd_max_scrubs of the OSDs to 0 while PGs are released. Scrubs in progress end as '
-        'usual. Outside the release window, during a pause and after the campaign, the option is '
-        'given back and the OSDs catch up.')
-    begin_time: str = _option(
-        '0000', 'time of day from which PGs may be released, HHMM',
-        'Local time of the mgr. PGs in flight at end_time continue to move.')
-    end_time: str = _option('2400', 'time of day from which no PG is released, HHMM')
-    begin_weekday: int = _option(
-        0, 'weekday from which PGs may be released; 0 is Sunday', min=0, max=6)
-    end_weekday: int = _option(
-        0,
-        'weekday from which no PG is released; if equal to begin_weekday: PGs may be released '
-        'every day', min=0, max=6)
-    mitigation_mode: str = _option(
-        'observe', 'what perfguard changes in the cluster while data movement slows clients down',
-        'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
-        'back PGs that wait for backfill, then slow recovery; undo all of it when the cause has '
-        'cleared. act also maps degraded PGs away from full OSDs, by upmaps. Releases stop in '
-        'every mode.', enum_allowed=['off', 'observe', 'act'])
-    mitigation_seconds: float = _option(
+    mitigation_seconds: float = _advanced(
         30.0, 'seconds for which the cause must last before the next mitigation is taken',
         'When the cause has been absent for twice as long, the mitigations are undone one at a '
         'time.', min=1.0, max=3600.0)
-    mitigation_affinity: bool = _option(
-        False, 'set the primary affinity of a slow OSD to 0 until it is normal again',
-        'Also applies to chronically slow OSDs. Requires mitigation_mode act.')
-    probe_max_bytes: int = _option(
+    probe_max_bytes: int = _advanced(
         64 << 30,
         'maximum number of bytes that a probe writes before it measures, counting all replicas',
         'Measured writes are not included: they overwrite these bytes and are limited by the '
         'runtime.', min=1 << 20, max=1 << 50)
-    probe_max_seconds: int = _option(
+    probe_max_seconds: int = _advanced(
         3600, 'maximum duration of a probe in seconds', min=10, max=86400)
-    probe_history: int = _option(
+    probe_history: int = _advanced(
         200, 'number of probes to keep; baselines are kept in addition', min=1, max=10000)
-    metrics_addr: str = _option(
+    metrics_addr: str = _advanced(
         '::', 'address on which perfguard serves metrics to Prometheus',
         'An IP address; :: stands for all addresses, even without IPv6.')
-    metrics_port: int = _option(
-        0, 'port on which perfguard serves metrics to Prometheus; 0: none',
-        'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
-        'mgr/perfguard/<id>/metrics_port.', min=0, max=65535)
-    campaign_history: int = _option(20, 'number of ended campaigns to keep', min=1, max=200)
+    campaign_history: int = _advanced(20, 'number of ended campaigns to keep', min=1, max=200)
+
+    # ---- what developers set
+
+    loop_interval: float = _dev(
+        5.0, 'loop interval in seconds while no campaign is active', min=1.0, max=60.0)
+    campaign_interval: float = _dev(
+        1.0, 'loop interval in seconds while a campaign is active', min=0.2, max=60.0)
+    pin_batch: int = _dev(
+        512, 'number of PGs that are pinned in one batch of commands',
+        'The next batch waits until the PGs of the previous batch have peered.', min=1, max=10000)
+    max_transition_ratio: float = _dev(
+        0.05,
+        'share of PGs that may be peering or activating before perfguard delays further pins and '
+        'releases', min=0.0, max=1.0)
+    readback_timeout: float = _dev(
+        20.0,
+        'seconds after which an upmap that the OSDMap does not show counts as refused by the mons',
+        min=2.0, max=600.0)
+    baseline_seconds: float = _dev(
+        600.0, "seconds of quiet per point of a pool's baseline",
+        'The baseline is the latency that is not exceeded in a quarter of the points of a week. '
+        'Quiet means that all PGs are active+clean and no operation is slow. Before its first '
+        'point a pool has a provisional baseline, from 20 s of quiet with operations on: '
+        'campaigns use it; alarms do not.', min=5.0, max=86400.0)
 
 
 _TYPES = {bool: 'bool', int: 'uint', float: 'float', str: 'str'}
@@ -255,7 +270,7 @@ def read_options(get: Callable[[str], Any]) -> Options:
 def installed_version(version: str) -> OptionSpec:
     """The MgrMap has the default of each option for each mgr, standbys included."""
     return {'name': VERSION_OPTION, 'type': 'str', 'default': version, 'runtime': True,
-            'desc': 'version of perfguard on the host of the mgr; cannot be set'}
+            'level': DEV, 'desc': 'version of perfguard on the host of the mgr; cannot be set'}
 
 
 #: Seconds between two comparisons with the configuration database; at least, if a comparison is

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
-from perfguard.options import DEFAULTS, OPTIONS, LiveOptions, Options, read_options
+from perfguard.options import BASIC, DEFAULTS, OPTIONS, LiveOptions, Options, read_options
 
 TYPES = {'float': float, 'uint': int, 'size': int, 'str': str, 'bool': bool}
 BY_NAME = pytest.mark.parametrize('spec', OPTIONS, ids=[spec['name'] for spec in OPTIONS])
@@ -29,6 +29,12 @@ def test_described_and_bounded(spec: Dict[str, Any]) -> None:
         assert spec['min'] <= spec['default'] <= spec.get('max', float('inf'))
         # Bytes have no natural upper bound.
         assert 'max' in spec or 'bytes' in spec['name']
+
+
+def test_operators_have_few_options_to_look_at() -> None:
+    """The table of a level stands for what an operator sets, may set, and leaves to developers."""
+    assert [spec['level'] for spec in OPTIONS] == sorted(spec['level'] for spec in OPTIONS)
+    assert sum(spec['level'] == BASIC for spec in OPTIONS) <= 15
 
 
 @BY_NAME
