@@ -294,8 +294,8 @@ def test_all_actions_are_tried() -> None:
                                 and not route.path.startswith('/preview')])
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
-            '/probe/{run}', '/probe/{run}/curve', '/probe/{run}/scale', '/probe/compare', '/why',
-            '/campaigns/{campaign}', '/plan/{plan}', '/campaign/export'}
+            '/probe/{run}', '/probe/compare', '/why', '/campaigns/{campaign}', '/plan/{plan}',
+            '/campaign/export'}
 
 
 def test_missing(api: RestApi) -> None:

@@ -100,16 +100,6 @@ class ProbeCommands(Handlers):
         """Compare two probes: faster, slower, no difference, or cannot tell"""
         return self.loop.probed().compared(before, after)
 
-    @reads('perfguard probe curve', probe_tables.curve)
-    def probe_curve(self, run: int) -> Json:
-        """Show latency against throughput, and the knee, for a probe with several queue depths"""
-        return self.loop.probed().curve_json(run)
-
-    @reads('perfguard probe scale', probe_tables.scale)
-    def probe_scale(self, run: int) -> Json:
-        """Show how throughput scales with the number of OSDs, for a probe with --scale"""
-        return self.loop.probed().scale_json(run)
-
     @writes('perfguard probe baseline set', probe_tables.message)
     def probe_baseline_set(self, run: int) -> Json:
         """Make a probe the baseline of later probes with the same jobs and OSDs or pool"""

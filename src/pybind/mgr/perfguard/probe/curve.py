@@ -14,7 +14,6 @@ share: hosts, network, the OSDs of their replicas, or the client.
 """
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..errors import InvalidValue
 from ..watch.peers import median
 from .jobs import doubled, scale_counts
 from .records import RunRecord
@@ -28,10 +27,6 @@ LAST_SHARE = 0.1
 RISING = 0.05
 #: Ratio of the highest to the lowest repetition from which a curve is uncertain.
 UNCERTAIN = 1.5
-
-
-class NoCurve(InvalidValue):
-    """The run has too few queue depths; the message is one line."""
 
 
 class Measure(NamedTuple):
@@ -82,18 +77,14 @@ class Curve(NamedTuple):
 
 
 def curves(record: RunRecord) -> Tuple[Curve, ...]:
-    """Curves by job, direction and OSD with enough depths; raises NoCurve if there are none."""
+    """Curves by job, direction and OSD with enough depths."""
     families: Dict[Key, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
         if not key.part and not key.job.rate_iops and all(each.latency_ns for each in repetitions):
             family = key._replace(job=key.job._replace(iodepth=0))
             families.setdefault(family, []).append(_point(key, repetitions))
-    found = tuple(_curve(family, sorted(points)) for family, points in families.items()
-                  if len(points) >= LEAST_DEPTHS)
-    if not found:
-        raise NoCurve('probe %d has no job at %d or more queue depths: run "probe run curve", or a '
-                      'job file whose jobs differ in iodepth only' % (record.id, LEAST_DEPTHS))
-    return found
+    return tuple(_curve(family, sorted(points)) for family, points in families.items()
+                 if len(points) >= LEAST_DEPTHS)
 
 
 def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
@@ -156,10 +147,6 @@ SCALE = 'scale'
 LINEAR = 0.8
 
 
-class NoScaling(InvalidValue):
-    """The run was made without --scale, or too little of it is complete; one line."""
-
-
 class ScalePoint(NamedTuple):
     #: Number of OSDs at the same time, and of their hosts; None: not by host.
     osds: int
@@ -182,10 +169,9 @@ class Scaling(NamedTuple):
 
 
 def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
-    """By direction; raises NoScaling if fewer than two numbers of OSDs were measured."""
+    """Of a run with --scale, by direction, once two numbers of OSDs were measured."""
     if record.target.kind != SCALE:
-        raise NoScaling('probe %d did not measure growing numbers of OSDs: run "probe run '
-                        '--scale --osd all"' % record.id)
+        return ()
     families: Dict[Key, Dict[int, List[List[Repetition]]]] = {}
     for key, repetitions in measured(record.done).items():
         family = families.setdefault(key._replace(osd=None, part=''), {})
@@ -195,9 +181,7 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
         if record.target.hosts else {}
     found = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
                                         if len(rows) == osds}) for key, family in families.items())
-    if not found or any(len(each.points) < 2 for each in found):
-        raise NoScaling('probe %d has too few results' % record.id)
-    return found
+    return tuple(each for each in found if len(each.points) > 1)
 
 
 def _scaling(key: Key, hosts: Mapping[int, int],

@@ -278,7 +278,7 @@ PROFILES: Mapping[str, Sequence[Words]] = {
     'throughput': _linear({**_THROUGHPUT, **_LONG}),
     'quick': (*_random({**_LATENCY, **_QUICK}), *_random({**_IOPS, **_QUICK}),
               *_linear({**_THROUGHPUT, **_QUICK, 'nrfiles': '16'})),
-    # For "probe curve".
+    # For the curve of "probe show".
     'curve': tuple({'rw': 'randwrite', **_CURVE, 'iodepth': str(depth)} for depth in _DEPTHS),
 }
 DEFAULT_PROFILE = 'quick'

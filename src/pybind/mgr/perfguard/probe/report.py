@@ -9,7 +9,7 @@ from ..cluster.types import Json, OsdPlace
 from ..errors import Refused
 from .compare import (Interference, NothingInCommon, Rank, RunComparison, compare, interference,
                       interference_findings, outlier_text, rank)
-from .curve import NoCurve, NoScaling, curves, scalings
+from .curve import Curve, Scaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
@@ -136,6 +136,8 @@ class Probed:
                 'expected': expected, 'osds': [each._asdict() for each in ranks],
                 'interference': [each._asdict() for each in apart],
                 'findings': self._findings(record, ranks, apart),
+                'curves': [_curve_json(each) for each in curves(record)],
+                'scalings': [_scaling_json(each) for each in scalings(record)],
                 'counted': [each._asdict() for each in record.counted],
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
@@ -182,35 +184,6 @@ class Probed:
                      **{name: each._asdict() for name, each in line.estimates.items()}}
                     for line in found.lines]}
 
-    def curve_json(self, run: int) -> Json:
-        """Latency against throughput, of a run that measured at several queue depths."""
-        try:
-            found = curves(self.known(run))
-        except NoCurve as error:
-            raise Refused(errno.EINVAL, str(error)) from error
-        return {'id': run, 'curves': [
-            {'label': each.label, 'direction': each.direction, 'osd': each.osd,
-             'points': [{'depth': point.depth, 'iops': point.iops._asdict(),
-                         'latency_ns': point.latency_ns._asdict(),
-                         'p99_ns': point.p99_ns._asdict(),
-                         'client_limited': point.client_limited} for point in each.points],
-             'knee_depth': each.knee.depth, 'peak_depth': each.peak.depth,
-             'last_tenth': None if each.price is None else {
-                 **each.price._asdict(), 'times': each.price.times},
-             'notes': list(each.notes)} for each in found]}
-
-    def scale_json(self, run: int) -> Json:
-        """Throughput of 1, 2, 4 ... OSDs, of a run with --scale."""
-        try:
-            found = scalings(self.known(run))
-        except NoScaling as error:
-            raise Refused(errno.EINVAL, str(error)) from error
-        return {'id': run, 'scalings': [
-            {'label': each.label, 'direction': each.direction,
-             'points': [{**point._asdict(), 'iops': point.iops._asdict(),
-                         'latency_ns': point.latency_ns._asdict()} for point in each.points],
-             'notes': list(each.notes)} for each in found]}
-
     def baselines_json(self) -> Json:
         return {'baselines': [
             {**self._summary(self.known(run)), 'slower': [
@@ -251,6 +224,27 @@ class Probed:
         """What each pool is expected to serve to all clients, and for how many it suffices."""
         return {'pools': [{**_described(name, layout), **_capacity(layout)}
                           for name, layout in sorted(self.layouts.items())]}
+
+
+def _curve_json(curve: Curve) -> Json:
+    """Latency against throughput, of a run that measured at several queue depths."""
+    return {'label': curve.label, 'direction': curve.direction, 'osd': curve.osd,
+            'points': [{'depth': point.depth, 'iops': point.iops._asdict(),
+                        'latency_ns': point.latency_ns._asdict(),
+                        'p99_ns': point.p99_ns._asdict(),
+                        'client_limited': point.client_limited} for point in curve.points],
+            'knee_depth': curve.knee.depth, 'peak_depth': curve.peak.depth,
+            'last_tenth': None if curve.price is None else {
+                **curve.price._asdict(), 'times': curve.price.times},
+            'notes': list(curve.notes)}
+
+
+def _scaling_json(scaling: Scaling) -> Json:
+    """Throughput of 1, 2, 4 ... OSDs, of a run with --scale."""
+    return {'label': scaling.label, 'direction': scaling.direction,
+            'points': [{**point._asdict(), 'iops': point.iops._asdict(),
+                        'latency_ns': point.latency_ns._asdict()} for point in scaling.points],
+            'notes': list(scaling.notes)}
 
 
 def _described(name: str, layout: Layout) -> Json:

@@ -150,6 +150,10 @@ def details(data: Json) -> str:
                         for each in data['expected'])]
     if data['osds']:
         lines += ['', _ranks(data)]
+    for one in data['curves']:
+        lines += ['', _curve(one)]
+    for one in data['scalings']:
+        lines += ['', _scale(one)]
     if data['conditions']:
         lines += ['', 'disturbed by: ' + ', '.join(data['conditions'])]
     if data['findings']:
@@ -178,10 +182,6 @@ def comparison(data: Json) -> str:
         *('- ' + note for note in data['notes'])])
 
 
-def curve(data: Json) -> str:
-    return '\n\n'.join(_curve(each) for each in data['curves'])
-
-
 def _curve(one: Json) -> str:
     marks = {one['peak_depth']: 'peak', one['knee_depth']: 'knee'}
     rows = [(point['depth'], *_measure(point['iops'], _rate), *_measure(point['latency_ns'], _ms),
@@ -199,10 +199,6 @@ def _curve(one: Json) -> str:
                          _rate(price['from_iops']), _rate(price['to_iops']), price['times'],
                          _ms(price['from_latency_ns']), _ms(price['to_latency_ns'])))
     return '\n'.join([*lines, *('- ' + note for note in one['notes'])])
-
-
-def scale(data: Json) -> str:
-    return '\n\n'.join(_scale(each) for each in data['scalings'])
 
 
 def _scale(one: Json) -> str:

@@ -278,8 +278,6 @@ ROUTES: Tuple[Route, ...] = (
          Field('before', INTEGER, 'ID of the earlier probe', required=True),
          Field('after', INTEGER, 'ID of the later probe', required=True)),
     _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
-    _get('/probe/{run}/curve', 'probe_curve', 'Latency against throughput of a probe', _RUN),
-    _get('/probe/{run}/scale', 'probe_scale', 'Throughput by number of OSDs of a probe', _RUN),
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN,
           Field('force', BOOLEAN, 'Give up its clean-up, and list what remains')),
     _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),

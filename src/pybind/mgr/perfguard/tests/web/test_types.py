@@ -127,11 +127,10 @@ def test_curves_and_scaling_have_what_the_page_reads() -> None:
                                                    test_curve.ideal(depth))
                                 for depth in test_curve.DEPTHS])
     numbers = test_scaling.record(lambda count: 1000.0)
-    for kind, found in (('CurveAnswer', Probed(records=(depths,)).curve_json(depths.id)),
-                        ('ScaleAnswer', Probed(records=(numbers,)).scale_json(numbers.id))):
-        check(kind, json.loads(json.dumps(found)), kind, checked)
-    assert checked == {'CurveAnswer', 'Curve', 'CurvePoint', 'Measure', 'Price', 'ScaleAnswer',
-                       'Scaling', 'ScalePoint'}
+    for measured in (depths, numbers):
+        check('ProbeDetails', json.loads(json.dumps(
+            Probed(records=(measured,)).details(measured.id))), 'details', checked)
+    assert checked >= {'Curve', 'CurvePoint', 'Measure', 'Price', 'Scaling', 'ScalePoint'}
 
 
 def test_phases() -> None:

@@ -300,6 +300,10 @@ export interface ProbeDetails extends ProbeSummary {
     findings: string[];
     conditions: string[];
     messages: string[];
+    /** By job, direction and OSD, of a probe at several queue depths. */
+    curves: Curve[];
+    /** By direction, of a probe of growing numbers of OSDs. */
+    scalings: Scaling[];
 }
 
 /** Of the repetitions. */
@@ -336,11 +340,6 @@ export interface Curve {
     notes: string[];
 }
 
-export interface CurveAnswer {
-    id: number;
-    curves: Curve[];
-}
-
 export interface ScalePoint {
     osds: number;
     hosts: number | null;
@@ -355,11 +354,6 @@ export interface Scaling {
     direction: string;
     points: ScalePoint[];
     notes: string[];
-}
-
-export interface ScaleAnswer {
-    id: number;
-    scalings: Scaling[];
 }
 
 export interface Estimate {

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { barsOf, barText, endOf } from '../src/probes/bars';
-import { curveXy, hasCurve, hasScaling, scalingXy, share } from '../src/probes/curves';
+import { curveXy, scalingXy, share } from '../src/probes/curves';
 import { bodyOf, growing, listedOf, rowsOf } from '../src/probes/results';
 import { whenText } from '../src/probes/schedules';
 import {
-    comparison, CURVE, curves, details, PROBES, SCALE, scalings, SCHEDULES,
+    comparison, CURVES, details, PROBES, SCALINGS, SCHEDULES,
 } from './fake/data';
 
 test('streams of a job are one row: speeds add up, the highest percentile counts', () => {
@@ -73,26 +73,8 @@ test('the window of a schedule is shown in words', () => {
         '0000 to 2400, Saturday to Saturday, every 7 days']);
 });
 
-test('a probe has a curve once it has ended with four queue depths of the same job', () => {
-    const probe = details(CURVE)!;
-    assert.deepEqual([1, SCALE, CURVE].map((id) => hasCurve(details(id)!)), [false, false, true]);
-    assert.equal(hasCurve({ ...probe, state: 'running' }), false);
-    assert.equal(hasCurve({ ...probe, jobs: probe.jobs.slice(0, 3) }), false);
-    const other = probe.jobs.map((job, place) => ({
-        ...job, 'job options': { ...job['job options'], bs: `${place}k` },
-    }));
-    assert.equal(hasCurve({ ...probe, jobs: other }), false);
-});
-
-test('a probe of growing numbers of OSDs is known by its parts', () => {
-    assert.deepEqual([1, SCALE, CURVE].map((id) => hasScaling(details(id)!)), [false, true, false]);
-    const probe = details(SCALE)!;
-    const parts = probe.jobs.map((job, place) => ({ ...job, part: place ? 'alone' : 'together' }));
-    assert.equal(hasScaling({ ...probe, jobs: parts }), false);
-});
-
 test('a curve names its knee and the price of the last tenth', () => {
-    const xy = curveXy(curves(CURVE).curves[0]!);
+    const xy = curveXy(CURVES[0]!);
     assert.equal(xy.text, 'Knee at depth 4: 10,000 operations per second at 0.40 ms. The last 10 % '
         + 'of the throughput raise latency 2.50 times, from 1.36 ms to 3.40 ms.');
     assert.deepEqual(xy.points.map((point) => point.marked),
@@ -110,7 +92,7 @@ test('a curve names its knee and the price of the last tenth', () => {
 });
 
 test('throughput by OSDs is compared with a line through the first point', () => {
-    const xy = scalingXy(scalings(SCALE).scalings[0]!);
+    const xy = scalingXy(SCALINGS[0]!);
     assert.deepEqual(xy.reference, [[1, 800], [4, 3200]]);
     assert.deepEqual(xy.x.ticks, [1, 2, 4]);
     assert.equal(xy.text, '4 OSDs: 2,592 operations per second, 81.0 % of linear (dashed).');

@@ -2,8 +2,7 @@
 // Points and axes of two charts: latency against throughput, and throughput by number of OSDs.
 import { logRange } from '../charts/lines';
 import { msText, numberText, percentText, plural } from '../format';
-import type { Curve, FioJob, Measure, ProbeDetails, Scaling } from '../types';
-import { hasEnded } from './results';
+import type { Curve, Measure, Scaling } from '../types';
 
 export interface XyPoint {
     x: Measure;
@@ -33,32 +32,7 @@ export interface Xy {
     reference: [number, number][];
 }
 
-/** As in probe/curve.py. */
-const LEAST_DEPTHS = 4;
 const MOST_TICKS = 6;
-
-/** Whether jobs differ only in their names and queue depths, of which there are enough. */
-export function hasCurve(details: ProbeDetails): boolean {
-    const depths = new Map<string, Set<string>>();
-    for (const job of details.jobs) {
-        const { iodepth = '1', name: _, ...rest } = job['job options'];
-        const key = JSON.stringify([Object.entries(rest).sort(), job.osd]);
-        depths.set(key, (depths.get(key) ?? new Set()).add(iodepth));
-    }
-    return hasEnded(details) && !details.jobs.some(isPart)
-        && [...depths.values()].some((each) => each.size >= LEAST_DEPTHS);
-}
-
-/** Whether growing numbers of OSDs were measured. */
-export function hasScaling(details: ProbeDetails): boolean {
-    const numbers = new Set(details.jobs.map((job) => job.part));
-    return hasEnded(details) && numbers.size >= 2
-        && [...numbers].every((part) => /^\d+$/.test(part));
-}
-
-function isPart(job: FioJob): boolean {
-    return job.part !== '';
-}
 
 /** Mean latency against throughput, with the knee. */
 export function curveXy(curve: Curve): Xy {

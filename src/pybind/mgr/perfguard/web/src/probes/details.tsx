@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useEffect, useRef } from 'preact/hooks';
 import { bytesText, countText, NONE, numberText } from '../format';
-import type { Store } from '../store';
 import type { ProbeDetails } from '../types';
 import { Charts } from './measured';
 import { hasEnded, rowsOf, type ResultRow } from './results';
@@ -9,8 +8,7 @@ import { hasEnded, rowsOf, type ResultRow } from './results';
 const MOST_ROWS = 200;
 
 /** What one probe has measured. */
-export function Details({ store, details, onClose }: {
-    store: Store;
+export function Details({ details, onClose }: {
     details: ProbeDetails;
     onClose: () => void;
 }) {
@@ -28,7 +26,7 @@ export function Details({ store, details, onClose }: {
                 <button type="button" class="button small right" onClick={onClose}>Close</button>
             </div>
             <Texts details={details} />
-            <Charts store={store} details={details} />
+            <Charts details={details} />
             {rows.length === 0 ? <p class="muted">No measurements{hasEnded(details) ? '' : ' yet'}.</p> : (
                 <div class="scroll" role="region" aria-label="Results" tabIndex={0}>
                     <table>

@@ -53,7 +53,7 @@ export function Probes({ store, overview, osds }: Props) {
                 <Compared comparison={comparison.value} onClose={comparison.close} />
             )}
             {details.value && (
-                <Details store={store} details={details.value} onClose={details.close} />
+                <Details details={details.value} onClose={details.close} />
             )}
             <ProbeList store={store} probes={overview.probe.probes} running={status.probe} may={may}
                 marked={marked} onMark={mark} onShow={(id, button) => void show(id, button)} />

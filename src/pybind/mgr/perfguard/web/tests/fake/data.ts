@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // A made-up cluster in the middle of an expansion, with hostile names where it is to be a test.
 import type {
-    Campaign, Comparison, CurveAnswer, Event, Measure, Osd, Overview, Phase, Pool,
-    ProbeDetails, ProbeSummary, ScaleAnswer, Schedule, Status, Table, Value,
+    Campaign, Comparison, Curve, Event, Measure, Osd, Overview, Phase, Pool,
+    ProbeDetails, ProbeSummary, Scaling, Schedule, Status, Table, Value,
 } from '../../src/types';
 
 export const HOSTILE = '<img src=x onerror=alert(1)>';
@@ -282,7 +282,7 @@ export function details(id: number): ProbeDetails | null {
         osd: null, part: '', stream: 's', errors: 0, first_error: '',
         'job options': { name: 'w', rw: 'randwrite', bs: '4k', iodepth: '1' },
     };
-    const jobs = id === CURVE ? curves(id).curves[0]!.points.map((point) => ({
+    const jobs = id === CURVE ? CURVES[0]!.points.map((point) => ({
         ...job, jobname: `depth-${point.depth}`, read: nothing,
         'job options': {
             ...job['job options'], name: `depth-${point.depth}`, iodepth: String(point.depth),
@@ -295,6 +295,7 @@ export function details(id: number): ProbeDetails | null {
     return summary ? {
         ...summary, findings: id === 2 ? ['slower than probe 1: randwrite 0.71 times'] : [],
         conditions: ['deep scrub of 2 PGs'], messages: [],
+        curves: id === CURVE ? CURVES : [], scalings: id === SCALE ? SCALINGS : [],
         jobs: jobs ?? [
             { ...job, jobname: 'randwrite-4k-1', read: nothing, write: direction(820, 4096, 1.2) },
             { ...job, jobname: 'randread-4k-1', write: nothing, read: direction(2210, 4096, 0.4) },
@@ -308,7 +309,7 @@ function measure(median: number): Measure {
 }
 
 /** An M/M/1 queue that serves 20,000 operations per second. */
-export function curves(id: number): CurveAnswer {
+function curves(): Curve[] {
     const points = [1, 2, 4, 8, 16, 32, 64].map((depth) => {
         const iops = 20000 * depth / (depth + 4);
         return {
@@ -317,25 +318,25 @@ export function curves(id: number): CurveAnswer {
         };
     });
     const to = points[6]!.latency_ns.median;
-    return { id, curves: [{
+    return [{
         label: 'randwrite 4096 write', direction: 'write', osd: null, points, knee_depth: 4,
         peak_depth: 64, notes: ['throughput still rises at depth 64: the cluster can do more'],
         last_tenth: {
             from_iops: 0.9 * points[6]!.iops.median, to_iops: points[6]!.iops.median,
             from_latency_ns: 0.4 * to, to_latency_ns: to, times: 2.5,
         },
-    }] };
+    }];
 }
 
-export function scalings(id: number): ScaleAnswer {
-    return { id, scalings: [{
-        label: 'randwrite 4096 write', direction: 'write', notes: [],
-        points: [1, 2, 4].map((osds, doublings) => ({
-            osds, hosts: null, iops: measure(800 * osds * 0.9 ** doublings),
-            latency_ns: measure(1.2e6), linear: 0.9 ** doublings, client_limited: false,
-        })),
-    }] };
-}
+export const CURVES = curves();
+
+export const SCALINGS: Scaling[] = [{
+    label: 'randwrite 4096 write', direction: 'write', notes: [],
+    points: [1, 2, 4].map((osds, doublings) => ({
+        osds, hosts: null, iops: measure(800 * osds * 0.9 ** doublings),
+        latency_ns: measure(1.2e6), linear: 0.9 ** doublings, client_limited: false,
+    })),
+}];
 
 export function comparison(before: number, after: number): Comparison {
     const estimate = (a: number, ratio: number, verdict: string) => ({

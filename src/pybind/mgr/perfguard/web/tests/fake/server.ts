@@ -12,7 +12,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Phase } from '../../src/types';
 import {
-    comparison, curves, details, HOSTILE, osds, overview, scalings, type Scenario,
+    comparison, details, HOSTILE, osds, overview, type Scenario,
 } from './data';
 
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -129,7 +129,7 @@ function api(scenario: Faked, request: IncomingMessage,
 
 function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSearchParams,
     now: number): void {
-    const probe = /^probe\/(\d+)(\/curve|\/scale)?$/.exec(path);
+    const probe = /^probe\/(\d+)$/.exec(path);
     if (path === 'overview') {
         // Decoded twice, as by the dashboard.
         const pools = decodeURIComponent(query.get('pools') ?? '').split(',').filter(Boolean).map(Number);
@@ -152,9 +152,7 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
     } else if (path === 'probe/compare') {
         send(answer, 200, comparison(Number(query.get('before')), Number(query.get('after'))));
     } else if (probe && details(Number(probe[1]))) {
-        const id = Number(probe[1]);
-        send(answer, 200, probe[2] === '/curve' ? curves(id)
-            : probe[2] === '/scale' ? scalings(id) : details(id));
+        send(answer, 200, details(Number(probe[1])));
     } else {
         refuse(answer, 404, `there is no ${path}`);
     }
