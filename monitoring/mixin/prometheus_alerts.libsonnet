@@ -233,7 +233,7 @@
           '{{ if eq $value 1.0 }}1 OSD has{{ else }}{{ $value }} OSDs have{{ end }} held no data '
           + 'for a day',
           'New OSDs wait for "ceph perfguard expand". Drained ones can be removed: "ceph perfguard '
-          + 'drain ls" names the next step of each.',
+          + 'osds --drained" names the next step of each.',
         ),
 
         alert(

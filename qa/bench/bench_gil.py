@@ -141,10 +141,9 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     'mitigation revert': {'rung': 1},
     'probe run': {'profile': 'quick', 'osd': '3', 'pool': 'rep', 'dry_run': True},
     'preview probe': {'profile': 'quick', 'osd': '3', 'pool': 'rep'},
-    'probe compare': {'before': 1, 'after': 2}, 'probe schedule add': {'schedule': 'x'},
-    'probe schedule rm': {'schedule': 'x'},
+    'probe compare': {'before': 1, 'after': 2}, 'probe schedule': {'schedule': 'x'},
     **{'probe ' + verb: {'run': 1} for verb in (
-        'show', 'cancel', 'rm', 'baseline set', 'baseline rm')}}
+        'show', 'cancel', 'rm', 'baseline')}}
 #: Commands that end or change what the others are measured with come last.
 LAST = ('campaign pause', 'campaign resume', 'campaign abort', 'campaign finish', 'shutdown')
 

@@ -208,7 +208,7 @@ def replace_devices(guard: Guard, osds: List[int], failover: bool = False) -> No
     cluster, hosts = guard.cluster, guard.cluster.osd_hosts()
 
     def phases() -> Set[str]:
-        return {row['phase'] for row in guard.get('drain ls')['drains']}
+        return {row['phase'] for row in guard.get('osds', drained=True)['drains']}
 
     cluster.wait(lambda: phases() == {'EMPTY'}, 60, 'empty OSDs')
     assert all(safe_to_destroy(cluster, osd) for osd in osds)

@@ -35,6 +35,9 @@ Row = Tuple[str, ...]
 
 #: Optional arguments that operators give without their names, unlike other optional ones.
 UNNAMED = {'change', 'what', 'duration', 'pg_num', 'count', 'profile', 'run', 'campaign'}
+#: Second spellings of commands.
+ALIASES = {'perfguard campaign': 'perfguard campaign status',
+           'perfguard pg-num': 'perfguard pg_num'}
 #: Labels that the manual abbreviates.
 LABELS = {POOL: '*pool*', OSD: '*osd*', MEASURED: '*measured*'}
 
@@ -117,7 +120,13 @@ def commands() -> str:
         import perfguard.cli  # noqa: F401
     return table(('command', 'access', 'meaning'), [
         (_written(prefix, inspect.signature(handler)), permission, _help(handler))
-        for prefix, (permission, handler) in sorted(mgr_module.COMMANDS.items())])
+        for prefix, (permission, handler) in sorted(described().items())])
+
+
+def described() -> Dict[str, Tuple[str, Callable[..., Any]]]:
+    """Prefix -> access and handler of each command."""
+    return {prefix: command for prefix, command in mgr_module.COMMANDS.items()
+            if prefix not in ALIASES}
 
 
 def _written(prefix: str, signature: inspect.Signature) -> str:

@@ -348,7 +348,7 @@ def replace(operator: Operator) -> None:
     host = cluster.osd_hosts()[osd]
 
     def phases() -> List[str]:
-        return [row['phase'] for row in operator.guard.get('drain ls')['drains']]
+        return [row['phase'] for row in operator.guard.get('osds', drained=True)['drains']]
 
     operator.begin('replace', what=['osd.%d' % osd])
     operator.wait_done()

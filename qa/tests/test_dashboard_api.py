@@ -28,11 +28,10 @@ FORM_TYPES = ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form
 READS = {
     '/status': 'status', '/events?count=5': 'events', '/osds': 'osds', '/pools': 'pools',
     '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/advice/expect': 'advise expect',
-    '/advice/capacity': 'advise capacity', '/history?what=osd.1': 'history',
+    '/history?what=osd.1': 'history',
     '/history?what=p&week=true': 'history',
     '/mitigation': 'mitigation ls', '/campaign': 'campaign status',
-    '/plan': 'plan ls', '/campaigns': 'campaign ls', '/drain': 'drain ls',
-    '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
+    '/plan': 'plan ls', '/campaigns': 'campaign ls', '/probe': 'probe ls'}
 
 #: Each would do something, or find the campaign or the probe missing.
 ACTIONS = (
@@ -57,7 +56,6 @@ ACTIONS = (
     Request('POST', '/probe', SHORT), Request('POST', '/probe/1/cancel', {}),
     Request('POST', '/probe/import', {'results': 'nonsense'}),
     Request('DELETE', '/probe/1'), Request('POST', '/baseline', {'run': 1}),
-    Request('DELETE', '/baseline/1'), Request('DELETE', '/schedule/nightly'),
     Request('POST', '/schedule', {'schedule': 'nightly', 'profile': 'quick'}))
 
 #: What does not exist, and the words that say so.
@@ -73,8 +71,8 @@ MISSING = (
     (Request('POST', '/plan/nosuch/approve', {}), 'nosuch'),
     (Request('POST', '/mitigation/99/revert', {}), '99'),
     (Request('POST', '/baseline', {'run': 99}), 'probe 99 does not exist'),
-    (Request('DELETE', '/baseline/99'), '99'),
-    (Request('DELETE', '/schedule/nosuch'), 'nosuch'),
+    (Request('POST', '/baseline', {'run': 99, 'rm': True}), '99'),
+    (Request('POST', '/schedule', {'schedule': 'nosuch', 'rm': True}), 'nosuch'),
     (Request('GET', '/history?what=osd.99'), 'osd.99'),
     (Request('GET', '/why?what=osd.99'), 'osd.99'),
     (Request('POST', '/probe', {'pool': 'nosuch', **SHORT}), "'nosuch'"),
@@ -137,8 +135,7 @@ def what_is_done(guard: Guard) -> Tuple[Any, ...]:
     kept = [key for key in guard.store_keys()
             if not key.startswith(('events/', 'events_recent/', 'history/'))]
     return (guard.foreign(), guard.upmaps(), kept, guard.status()['phase'],
-            guard.get('probe ls')['probes'], guard.get('probe schedule ls')['schedules'],
-            guard.cluster.mon('osd tree')['nodes'])
+            guard.get('probe ls'), guard.cluster.mon('osd tree')['nodes'])
 
 
 # ---- what is answered
@@ -233,9 +230,9 @@ def test_probes_over_the_api(api: RestApi) -> None:
     assert shown['state'] == 'done' and shown['jobs']
     assert api.get(f'/probe/compare?before={runs[0]}&after={runs[1]}')['verdict']
     api.done('POST', '/baseline', {'run': runs[0]})
-    assert [row['id'] for row in api.get('/baseline')['baselines']] == [runs[0]]
-    api.done('DELETE', f'/baseline/{runs[0]}')
-    assert api.get('/baseline')['baselines'] == []
+    assert [row['id'] for row in api.get('/probe')['baselines']] == [runs[0]]
+    api.done('POST', '/baseline', {'run': runs[0], 'rm': True})
+    assert api.get('/probe')['baselines'] == []
     api.refused(Request('POST', f'/probe/{runs[0]}/cancel', {}), 400, 'is not active')
     assert len(api.get('/events')['events']) > len(api.get('/events?count=1')['events']) == 1
     for run in runs:
@@ -245,10 +242,10 @@ def test_probes_over_the_api(api: RestApi) -> None:
     days = [(time.gmtime().tm_wday + ahead) % 7 for ahead in (4, 5)]
     api.done('POST', '/schedule', {'schedule': 'nightly', 'profile': 'quick', 'every_days': 2,
                                    'begin_weekday': days[0], 'end_weekday': days[1]})
-    for listed in (api.get('/schedule'), api.get('/overview')):
+    for listed in (api.get('/probe'), api.get('/overview')):
         assert [row['name'] for row in listed['schedules']] == ['nightly']
-    api.done('DELETE', '/schedule/nightly')
-    assert api.get('/schedule')['schedules'] == []
+    api.done('POST', '/schedule', {'schedule': 'nightly', 'rm': True})
+    assert api.get('/probe')['schedules'] == []
 
 
 def probe(api: RestApi) -> int:

@@ -215,7 +215,7 @@ def test_an_osd_is_replaced(scene: Scene) -> None:
     cluster, guard = scene.cluster, scene.guard
     change(scene, 'replace', 'osd.5', 'osd.5: wait until the campaign has emptied it')
     last, host = guard.status()['id'], cluster.osd_hosts()[5]
-    cluster.wait(lambda: [row for row in guard.get('drain ls')['drains']
+    cluster.wait(lambda: [row for row in guard.get('osds', drained=True)['drains']
                           if row['osd'] == 5 and row['pgs'] == 0], 60, 'an empty OSD')
     cluster.remove_osds([5], destroy=True)
     cluster.add_osds(1, hosts=[host], ids=[5], in_crush=False)

@@ -161,7 +161,7 @@ def test_a_nearly_full_cluster_is_drained_and_no_osd_is_nearfull(
     assert watch.full == set() and held[-1] < NEARFULL and max(off) < MOST_OFF
     assert crush_weights(cluster)[7] == 0.0 and targets_of_balancer(cluster).isdisjoint({7})
     cluster.wait(lambda: [(row['osd'], row['phase'], row['replace'], row['pgs']) for row in
-                          guard.get('drain ls')['drains']] == [(7, 'EMPTY', False, 0)],
+                          guard.get('osds', drained=True)['drains']] == [(7, 'EMPTY', False, 0)],
                  30, 'osd.7 reported empty')
     assert guard.get('held')['held'] == [] and not guard.tracebacks()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Figures that operators take away: of advise expect and capacity, and an exported history."""
+"""Figures that operators take away: of advise expect, and an exported history."""
 import subprocess
 import sys
 from pathlib import Path
@@ -33,15 +33,15 @@ def probes(release: str, cluster_factory: ClusterFactory) -> Probes:
     return Probes(Guard(cluster))
 
 
-def by_pool(probes: Probes, command: str) -> Dict[str, Any]:
-    return {row['pool']: row for row in probes.guard.get(command)['pools']}
+def by_pool(probes: Probes, key: str) -> Dict[str, Any]:
+    return {row['pool']: row for row in probes.guard.get('advise expect')[key]}
 
 
 def test_a_probe_stands_beside_what_is_expected(probes: Probes) -> None:
     run = probes.measure(pool='rep', rw='randread', iodepth='1', repeat='1', **SHORT)
     iops = run['jobs'][0]['read']['iops']
     rows = {(row['direction'], row['bs'], row['iodepth']): row
-            for row in by_pool(probes, 'advise expect')['rep']['expected']}
+            for row in by_pool(probes, 'pools')['rep']['expected']}
     row = rows.pop(('read', 4096, 1))
     print('%s: %.0f IOPS, expected %.0f to %.0f: %s' % (
         probes.cluster.release.name, iops, row['low'], row['high'], row['verdict']))
@@ -59,7 +59,7 @@ def ranged(factor: float) -> Any:
 def test_capacities_follow_the_size_of_the_cluster(probes: Probes) -> None:
     """Of 3 replicas, and of an erasure code of 2+1, on disks of 1 TiB."""
     cluster = probes.cluster
-    rows = by_pool(probes, 'advise capacity')
+    rows = by_pool(probes, 'capacity')
     rep, ec = rows['rep'], rows['ec']
     assert sum(crush_weights(cluster).values()) == OSDS
     assert (rep['device_class'], rep['osds'], rep['copies'], ec['copies']) == (
@@ -72,7 +72,7 @@ def test_capacities_follow_the_size_of_the_cluster(probes: Probes) -> None:
     assert rep['linux_vms'] == ranged(OSDS / 3 / LINUX_WRITES)
     cluster.mon('osd crush reweight', name='osd.0', weight=2.0)
     try:
-        cluster.wait(lambda: by_pool(probes, 'advise capacity')['rep']['usable_tib']
+        cluster.wait(lambda: by_pool(probes, 'capacity')['rep']['usable_tib']
                      == pytest.approx((OSDS + 1) / 3), 30, 'the new size')
     finally:
         cluster.mon('osd crush reweight', name='osd.0', weight=1.0)

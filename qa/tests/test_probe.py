@@ -134,7 +134,7 @@ def test_bad_input(probes: Probes) -> None:
         probes.refused('probe run', code, text, **args)
         assert (probes.cluster.epoch(), users(probes.cluster)) == (epoch, known), args
     assert probes.ids() == []
-    for command in ('show', 'cancel', 'rm', 'baseline set', 'baseline rm'):
+    for command in ('show', 'cancel', 'rm', 'baseline'):
         probes.refused('probe ' + command, errno.ENOENT, '77', run=77)
     probes.refused('probe compare', errno.ENOENT, 'probe 77', before=77, after=78)
 
@@ -377,7 +377,7 @@ def test_cancel_and_rm(probes: Probes) -> None:
     found = probes.wait_state(run, 'cancelled')
     assert found['messages'] == ['by command']
     probes.refused('probe cancel', errno.EINVAL, 'is not active', run=run)
-    probes.refused('probe baseline set', errno.EINVAL, 'cancelled', run=run)
+    probes.refused('probe baseline', errno.EINVAL, 'cancelled', run=run)
     assert probes.guard.get('probe rm', run=run)['message'] == 'forgotten'
     assert run not in probes.ids()
     probes.refused('probe show', errno.ENOENT, 'probe %d does not exist' % run, run=run)
@@ -397,8 +397,8 @@ def test_compare_and_baseline(probes: Probes) -> None:
     other = probes.measure(pool='rep', rw='randread', **SHORT)['id']
     probes.refused('probe compare', errno.EINVAL, 'no job in common', before=first, after=other)
 
-    guard.get('probe baseline set', run=first)
-    assert [row['id'] for row in guard.get('probe baseline ls')['baselines']] == [first]
+    guard.get('probe baseline', run=first)
+    assert [row['id'] for row in guard.get('probe ls')['baselines']] == [first]
     probes.refused('probe rm', errno.EBUSY, 'baseline', run=first)
     with slow_osds(cluster):
         slow = probes.measure(**job)['id']
@@ -406,14 +406,14 @@ def test_compare_and_baseline(probes: Probes) -> None:
     assert 'pool:rep' in guard.checks()[REGRESSION]['summary']['message']
     assert probes.row(slow)['verdict'] == 'slower than its baseline'
     assert guard.get('probe compare', before=first, after=slow)['verdict'] == 'slower'
-    assert 'probe %d is slower' % slow in probes.plain('probe baseline ls')
+    assert 'probe %d is slower' % slow in probes.plain('probe ls')
     # One that is as fast again ends it; the machine may be busy with something else for a while.
     cluster.wait(lambda: probes.measure(**job) and not guard.get(
-        'probe baseline ls')['baselines'][0]['slower'], 60, 'a probe as fast as the baseline')
+        'probe ls')['baselines'][0]['slower'], 60, 'a probe as fast as the baseline')
     guard.wait_check(REGRESSION, False, 20)
-    guard.get('probe baseline rm', run=first)
-    assert guard.get('probe baseline ls')['baselines'] == []
-    probes.refused('probe baseline rm', errno.ENOENT, 'is not a baseline', run=first)
+    guard.get('probe baseline', run=first, rm=True)
+    assert guard.get('probe ls')['baselines'] == []
+    probes.refused('probe baseline', errno.ENOENT, 'is not a baseline', run=first, rm=True)
 
 
 @contextlib.contextmanager
@@ -428,11 +428,11 @@ def test_schedule_and_failover(release: str, probes: Probes) -> None:
     """It begins automatically, once in its window, and so it does with the next mgr."""
     guard = probes.guard
     before = probes.ids()
-    probes.refused('probe schedule add', errno.EINVAL, '2500', schedule='nightly',
+    probes.refused('probe schedule', errno.EINVAL, '2500', schedule='nightly',
                    begin_time='2500')
-    probes.refused('probe schedule add', errno.EINVAL, 'osd.99', schedule='nightly', osd='99')
-    probes.refused('probe schedule rm', errno.ENOENT, 'nightly', schedule='nightly')
-    guard.get('probe schedule add', schedule='nightly', store=True, osd='0')
+    probes.refused('probe schedule', errno.EINVAL, 'osd.99', schedule='nightly', osd='99')
+    probes.refused('probe schedule', errno.ENOENT, 'nightly', schedule='nightly', rm=True)
+    guard.get('probe schedule', schedule='nightly', store=True, osd='0')
     started = probes.cluster.wait(lambda: [each for each in probes.ids() if each not in before],
                                   20, 'the scheduled probe to begin')
     found = probes.wait_state(started[0], 'done')
@@ -443,11 +443,11 @@ def test_schedule_and_failover(release: str, probes: Probes) -> None:
     guard.wait_ready()
     assert guard.get('probe ls') == listed
     assert probes.details(started[0])['jobs'] == found['jobs']
-    row, = guard.get('probe schedule ls')['schedules']
+    row, = guard.get('probe ls')['schedules']
     assert row['name'] == 'nightly' and row['refused'] == ''
-    assert 'nightly' in probes.plain('probe schedule ls')
-    guard.get('probe schedule rm', schedule='nightly')
-    assert guard.get('probe schedule ls')['schedules'] == []
+    assert 'nightly' in probes.plain('probe ls')
+    guard.get('probe schedule', schedule='nightly', rm=True)
+    assert guard.get('probe ls')['schedules'] == []
     assert probes.ids() == [row['id'] for row in listed['probes']]
 
 

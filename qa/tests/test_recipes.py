@@ -122,7 +122,7 @@ def test_replace_a_drive_that_still_works(guard: Guard) -> None:
     follow(guard, 'replace a drive that still works', {
         'Replace the drive': lambda: create_and_wait(guard, 7)})
     assert 7 in holders(guard.cluster) and crush_weights(guard.cluster)[7] == 1.0
-    guard.cluster.wait(lambda: guard.get('drain ls')['drains'] == [], 60, 'no drains')
+    guard.cluster.wait(lambda: guard.get('osds', drained=True)['drains'] == [], 60, 'no drains')
     assert_over(guard)
 
 
@@ -134,7 +134,7 @@ def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
             'Replace the drive': lambda: create_and_wait(guard, 7)})
     guard.cluster.wait_clean(120)
     assert 7 in holders(guard.cluster)
-    guard.cluster.wait(lambda: guard.get('drain ls')['drains'] == [], 60, 'no drains')
+    guard.cluster.wait(lambda: guard.get('osds', drained=True)['drains'] == [], 60, 'no drains')
     assert_over(guard)
 
 

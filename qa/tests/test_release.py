@@ -28,8 +28,7 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle',
 FORMATS = ('plain', 'json', 'json-pretty')
 #: Commands that show something without an argument; there may be more.
 SHOWN = {'status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
-         'campaign status', 'preview', 'campaign ls', 'probe ls', 'probe baseline ls',
-         'probe schedule ls'}
+         'campaign status', 'preview', 'campaign ls', 'probe ls'}
 #: What cannot be done, and the errno.
 REFUSED: Tuple[Tuple[str, Dict[str, Any], int], ...] = (
     ('status', {'format': 'yaml'}, 22), ('events', {'count': 0}, 22),
@@ -149,14 +148,14 @@ def test_a_probe_is_remembered_by_the_next_mgr(site: Site) -> None:
     site.cluster.wait_clean(60)
     before = probes.traces()
     run = int(probes.measure(pool='p', rw='randwrite', **SHORT)['id'])
-    site.guard.get('probe baseline set', run=run)
+    site.guard.get('probe baseline', run=run)
     site.cluster.wait(lambda: probes.row(run)['baseline'], 20, 'the baseline to be listed')
     found = probes.details(run)
     listed = site.guard.get('probe ls')
     site.fail_mgr()
     assert site.guard.get('probe ls') == listed
     assert probes.details(run) == found and probes.ids() == [run]
-    assert [row['id'] for row in site.guard.get('probe baseline ls')['baselines']] == [run]
+    assert [row['id'] for row in site.guard.get('probe ls')['baselines']] == [run]
     assert probes.traces() == before
 
 

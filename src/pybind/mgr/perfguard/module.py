@@ -114,9 +114,9 @@ class Module(Commands, MgrModule):
 # ---- "ceph mgr self-test module perfguard": it changes nothing
 
 #: Handlers whose only argument is the format.
-READS = ('status', 'advise', 'advise_expect', 'advise_capacity', 'held', 'events', 'osds', 'pools',
-         'laggy', 'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
-         'probe_ls', 'probe_baseline_ls', 'probe_schedule_ls')
+READS = ('status', 'advise', 'advise_expect', 'held', 'events', 'osds', 'pools', 'laggy',
+         'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
+         'probe_ls')
 
 
 class SelfTestFailed(PerfguardError):

@@ -18,7 +18,8 @@ from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds
 from .changes import order_of
-from .shell import CommandResult, Handlers, line, patiently, reads, show, writes
+from .shell import (CommandResult, Handlers, code_of, line, patiently, reads, show, spelled,
+                    writes)
 
 
 def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
@@ -96,7 +97,8 @@ class CampaignCommands(Handlers):
     @writes('perfguard campaign set', accepted)
     def campaign_set(self, setting: str) -> Json:
         """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
-        option, value = assignment(setting)
+        name, equals, value = setting.partition('=')
+        option, value = assignment(spelled(name) + equals + value)
         return self._ask(Request('set', option=option, value=value),
                          '%s is %s for this campaign' % (option, value) if value else
                          'this campaign uses the module option %s again' % option)
@@ -104,6 +106,7 @@ class CampaignCommands(Handlers):
     @writes('perfguard campaign accept', accepted)
     def campaign_accept(self, code: str) -> Json:
         """Ignore a stop condition until the campaign ends"""
+        code = code_of(code)
         return self._ask(Request('accept', code=code),
                          '%s no longer stops releases of this campaign' % code)
 
@@ -139,7 +142,7 @@ class CampaignCommands(Handlers):
                   weight: Optional[str] = None, prior_version: Optional[int] = None,
                   inbuf: Optional[str] = None, force: bool = False) -> Json:
         """Save a preview of expand, drain, undrain, replace, rule, pg_num or crushmap (-i)"""
-        if change not in CHANGES:
+        if spelled(change) not in CHANGES:
             raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                           % (change, ', '.join(CHANGES)))
         order = order_of(change, what or (), weight, prior_version, inbuf, force)

@@ -7,10 +7,10 @@ from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
 from ..rebalance.orders import Order, expansion, words
-from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
+from ..rebalance.replacing import CANCEL, REPLACE
 from ..rebalance.report import plan_json
 from ..tables import accepted
-from .shell import CommandResult, Handlers, Plain, reads, show, writes
+from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 
 #: Changes -> the text for people on their effects.
 CHANGES: Dict[str, Plain] = {
@@ -26,6 +26,7 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              prior_version: Optional[int] = None, inbuf: Optional[str] = None,
              force: bool = False, dry_run: bool = False) -> Order:
     """The order for a change by its name. Raises Refused."""
+    change = spelled(change)
     if change not in CHANGES:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
                       % (change, ', '.join(CHANGES)))
@@ -86,11 +87,6 @@ class ChangeCommands(Handlers):
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
         return self._change('drain', what, dry_run=dry_run, force=force)
 
-    @reads('perfguard drain ls', tables.drains)
-    def drain_ls(self) -> Json:
-        """List drained OSDs and those whose devices are replaced, and the next step of each"""
-        return self.loop.ask(Order(DRAINS, dry_run=True))
-
     @writes('perfguard undrain', CHANGES['undrain'])
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
@@ -111,6 +107,7 @@ class ChangeCommands(Handlers):
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
         return self._change('rule', (pool, rule), dry_run=dry_run, force=force)
 
+    @writes('perfguard pg-num')
     @writes('perfguard pg_num', CHANGES['pg_num'])
     def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
                force: bool = False) -> Json:
@@ -147,7 +144,7 @@ class ChangeCommands(Handlers):
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True)
-        return show(self._order(order), format, CHANGES[change])
+        return show(self._order(order), format, CHANGES[order.verb])
 
     def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:
         return self._order(order_of(change, what, **more))

@@ -8,7 +8,8 @@ from typing import Any, Callable, Mapping, Optional
 from ..cluster.types import Json
 from ..errors import Refused
 from ..probe import tables as probe_tables
-from ..probe.plan import DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder
+from ..probe.plan import (DroppedSchedule, ImportedRun, NewSchedule, RunId, RunOrder,
+                          words_of_order)
 from .shell import Handlers, reads, writes
 
 #: Arguments of a probe that are fio's words.
@@ -75,10 +76,10 @@ class ProbeCommands(Handlers):
             raise Refused(errno.EINVAL, 'no results: give a file with -i <file>')
         return self.loop.ask(ImportedRun(inbuf))
 
-    @reads('perfguard probe ls', probe_tables.runs)
+    @reads('perfguard probe ls', probe_tables.probes)
     def probe_ls(self) -> Json:
-        """List probes, newest last"""
-        return self.loop.probed().listing()
+        """List probes, newest last; then baselines, and scheduled probes"""
+        return self.loop.probed().everything()
 
     @reads('perfguard probe show', probe_tables.details)
     def probe_show(self, run: Optional[int] = None) -> Json:
@@ -100,32 +101,22 @@ class ProbeCommands(Handlers):
         """Compare two probes: faster, slower, no difference, or cannot tell"""
         return self.loop.probed().compared(before, after)
 
-    @writes('perfguard probe baseline set', probe_tables.message)
-    def probe_baseline_set(self, run: int) -> Json:
-        """Make a probe the baseline of later probes with the same jobs and OSDs or pool"""
-        return self.loop.ask(RunId('probe baseline set', run))
+    @writes('perfguard probe baseline', probe_tables.message)
+    def probe_baseline(self, run: int, rm: bool = False) -> Json:
+        """Compare later probes with the same jobs and OSDs or pool with this one; --rm ends that"""
+        return self.loop.ask(RunId('probe baseline --rm' if rm else 'probe baseline', run))
 
-    @reads('perfguard probe baseline ls', probe_tables.baselines)
-    def probe_baseline_ls(self) -> Json:
-        """List the baselines of probes"""
-        return self.loop.probed().baselines_json()
-
-    @writes('perfguard probe baseline rm', probe_tables.message)
-    def probe_baseline_rm(self, run: int) -> Json:
-        """Remove a baseline; the probe itself is kept"""
-        return self.loop.ask(RunId('probe baseline rm', run))
-
-    @writes('perfguard probe schedule add', probe_tables.message)
-    def probe_schedule_add(self, schedule: str, profile: Optional[str] = None,
-                           pool: Optional[str] = None, osd: Optional[str] = None,
-                           host: Optional[str] = None, device_class: Optional[str] = None,
-                           begin_time: Optional[str] = None, end_time: Optional[str] = None,
-                           begin_weekday: Optional[str] = None, end_weekday: Optional[str] = None,
-                           every_days: Optional[str] = None, repeat: Optional[str] = None,
-                           replicas: Optional[str] = None, store: bool = False,
-                           during_campaign: bool = False,
-                           yes_i_really_mean_it: bool = False) -> Json:
-        """Run a probe once in each time window (begin_time to end_time, HHMM) on some weekdays"""
+    @writes('perfguard probe schedule', probe_tables.message)
+    def probe_schedule(self, schedule: str, profile: Optional[str] = None,
+                       pool: Optional[str] = None, osd: Optional[str] = None,
+                       host: Optional[str] = None, device_class: Optional[str] = None,
+                       begin_time: Optional[str] = None, end_time: Optional[str] = None,
+                       begin_weekday: Optional[str] = None, end_weekday: Optional[str] = None,
+                       every_days: Optional[str] = None, repeat: Optional[str] = None,
+                       replicas: Optional[str] = None, store: bool = False,
+                       during_campaign: bool = False, rm: bool = False,
+                       yes_i_really_mean_it: bool = False) -> Json:
+        """Run a probe once in each time window (HHMM) on some weekdays; --rm removes a schedule"""
         window = {'begin_time': begin_time, 'end_time': end_time, 'begin_weekday': begin_weekday,
                   'end_weekday': end_weekday, 'every_days': every_days}
         run = RunOrder(profile=profile, pool=pool, osd=osd, host=host, device_class=device_class,
@@ -133,14 +124,8 @@ class ProbeCommands(Handlers):
                        during_campaign=during_campaign, consent=yes_i_really_mean_it,
                        trigger=schedule)
         given = {key: text for key, text in window.items() if text is not None}
-        return self.loop.ask(NewSchedule(schedule, run, given))
-
-    @reads('perfguard probe schedule ls', probe_tables.schedules)
-    def probe_schedule_ls(self) -> Json:
-        """List scheduled probes and when they are due"""
-        return self.loop.probed().schedules_json()
-
-    @writes('perfguard probe schedule rm', probe_tables.message)
-    def probe_schedule_rm(self, schedule: str) -> Json:
-        """Remove a scheduled probe"""
+        if not rm:
+            return self.loop.ask(NewSchedule(schedule, run, given))
+        if given or words_of_order(run):
+            raise Refused(errno.EINVAL, '--rm takes the name of a schedule and nothing else')
         return self.loop.ask(DroppedSchedule(schedule))

@@ -91,6 +91,16 @@ def line(text: str) -> str:
         else found[:MOST_ERROR - 3] + '...'
 
 
+def spelled(word: str) -> str:
+    """The name of a change or an option, which may also be spelled with hyphens."""
+    return word.replace('-', '_')
+
+
+def code_of(word: str) -> str:
+    """The code of a reason or a finding, in any spelling."""
+    return spelled(word).upper()
+
+
 def show(data: Dict[str, Any], format: Optional[str], plain: Plain) -> CommandResult:
     return 0, tables.render(data, format or 'plain', plain), ''
 

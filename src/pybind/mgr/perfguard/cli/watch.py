@@ -12,11 +12,14 @@ from ..holds import to_json as held_to_json
 from ..mitigation.report import listing_json
 from ..mitigation.types import Revert
 from ..probe import tables as probe_tables
+from ..rebalance.orders import Order
+from ..rebalance.replacing import DRAINS
+from ..rebalance.tables import drains
 from ..requests import ShutdownOrder
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from ..why.causes import parsed
-from .shell import CommandResult, Handlers, reads, show, writes
+from .shell import CommandResult, Handlers, code_of, reads, show, writes
 
 #: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.
 MOST_EXPORTED = 50000
@@ -35,11 +38,14 @@ class WatchCommands(Handlers):
             raise Refused(errno.EINVAL, 'count must be at least 1, not %d' % count)
         return {'events': list(self.loop.published.events[-count:])}
 
-    @reads('perfguard osds', tables.osds)
-    def osds(self) -> Json:
-        """Show the latency of each OSD and its slowdown against its peers"""
+    @reads('perfguard osds')
+    def osds(self, drained: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Show the slowdown of each OSD, or the next step of those --drained or being replaced"""
+        if drained:
+            return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, drains)
         published = self._ready()
-        return {'osds': osds_json(published.watched.osds, published.rebalanced.plan)}
+        return show({'osds': osds_json(published.watched.osds, published.rebalanced.plan)}, format,
+                    tables.osds)
 
     @reads('perfguard pools', tables.pools)
     def pools(self) -> Json:
@@ -63,23 +69,18 @@ class WatchCommands(Handlers):
 
     @reads('perfguard advise expect', probe_tables.expected)
     def advise_expect(self) -> Json:
-        """Show what each pool is expected to achieve for one client, next to the last probes"""
+        """Show what each pool is expected to achieve for one client, and to serve to all of them"""
         return self.loop.probed().expected_json()
-
-    @reads('perfguard advise capacity', probe_tables.capacity)
-    def advise_capacity(self) -> Json:
-        """Show the operations and virtual machines that each pool is expected to serve"""
-        return self.loop.probed().capacity_json()
 
     @writes('perfguard advise mute', advice.plain)
     def advise_mute(self, code: str) -> Json:
         """Hide the findings of one code"""
-        return self.loop.ask(AdviseOrder('advise mute', code))
+        return self.loop.ask(AdviseOrder('advise mute', code_of(code)))
 
     @writes('perfguard advise unmute', advice.plain)
     def advise_unmute(self, code: str) -> Json:
         """Show the findings of one code again"""
-        return self.loop.ask(AdviseOrder('advise unmute', code))
+        return self.loop.ask(AdviseOrder('advise unmute', code_of(code)))
 
     @reads('perfguard why', tables.why)
     def why(self, what: str) -> Json:

@@ -198,7 +198,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the normal variation.',
         '``probe compare`` shows the difference. The check clears when a later probe is not '
-        'slower, with its pool, or with ``probe baseline rm``.'),
+        'slower, with its pool, or with ``probe baseline <id> --rm``.'),
     HealthCheck(
         'PERFGUARD_PROBE_LEFT',
         'A probe has ended, but its clean-up cannot complete. The detail names the remaining '

@@ -231,13 +231,13 @@ class Probing:
             return self._drop_schedule(order.key)
         if order.verb == 'probe cancel --force' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}
-        if order.verb == 'probe baseline rm':
+        if order.verb == 'probe baseline --rm':
             self._settings.drop_baseline(order.run)
             return {'id': order.run, 'message': 'baseline removed'}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
             'probe cancel --force': lambda record: self._abandon(record, seen.now),
-            'probe baseline set': self._set_baseline}
+            'probe baseline': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
     def _is_placed(self, waiting: WaitingProbe, given: ProbeDraft, view: View) -> bool:
@@ -382,8 +382,8 @@ class Probing:
             raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)'
                           % record.id)
         if record.id in self._settings.now.baselines.ids:
-            raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline rm" first)'
-                          % record.id)
+            raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline %d --rm" first)'
+                          % (record.id, record.id))
         self._remove(record.id)
         return 'forgotten'
 

@@ -75,8 +75,8 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class RunId:
-    """An order for one run: "probe cancel", "probe cancel --force", "probe rm",
-    "probe baseline set" or "probe baseline rm"."""
+    """An order for one run: "probe cancel", "probe cancel --force", "probe rm", "probe baseline" or
+    "probe baseline --rm"."""
     verb: str
     run: int
     job: ClassVar[str] = 'probe'
@@ -92,19 +92,19 @@ class ImportedRun:
 
 @dataclass(frozen=True)
 class DroppedSchedule:
-    """The name of "schedule rm"."""
+    """The name of "schedule --rm"."""
     key: str
-    verb: ClassVar[str] = 'probe schedule rm'
+    verb: ClassVar[str] = 'probe schedule --rm'
     job: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
 class NewSchedule:
-    """The arguments of "schedule add"; `run` is begun when the schedule is due."""
+    """The arguments of "schedule"; `run` is begun when the schedule is due."""
     key: str
     run: RunOrder
     window: Mapping[str, str]
-    verb: ClassVar[str] = 'probe schedule add'
+    verb: ClassVar[str] = 'probe schedule'
     job: ClassVar[str] = 'probe'
 
 

@@ -116,6 +116,9 @@ class Probed:
         return {'probes': [self._summary(record) for number, record in enumerate(records)
                            if number >= first or record.id in self.baselines.ids]}
 
+    def everything(self) -> Json:
+        return {**self.listing(), **self.baselines_json(), **self.schedules_json()}
+
     def _summary(self, record: RunRecord) -> Json:
         return {'id': record.id, 'state': record.state, 'profile': record.profile,
                 'target': record.target.key, 'created': record.created,
@@ -198,10 +201,13 @@ class Probed:
     # ---- What the cluster is expected to achieve
 
     def expected_json(self) -> Json:
-        """What one client is expected to achieve with each pool, next to the last probes."""
+        """What one client is expected to achieve with each pool, next to the last probes; and
+        what each pool is expected to serve to all clients, and for how many it suffices."""
         return {'pools': [{**_described(name, layout), 'expected': [
             self._expected_row(name, each) for each in expected_of(layout)]}
-            for name, layout in self._subjects()]}
+            for name, layout in self._subjects()],
+            'capacity': [{**_described(name, layout), **_capacity(layout)}
+                         for name, layout in sorted(self.layouts.items())]}
 
     def _subjects(self) -> List[Tuple[str, Layout]]:
         """Pools, and '' for the pool that probes of the cluster create."""
@@ -219,11 +225,6 @@ class Probed:
                 'low': bounds.low, 'high': bounds.high,
                 'probe': last[0] if last else None, 'measured': last[1] if last else None,
                 'verdict': judged(last[1], bounds) if last else None}
-
-    def capacity_json(self) -> Json:
-        """What each pool is expected to serve to all clients, and for how many it suffices."""
-        return {'pools': [{**_described(name, layout), **_capacity(layout)}
-                          for name, layout in sorted(self.layouts.items())]}
 
 
 def _curve_json(curve: Curve) -> Json:

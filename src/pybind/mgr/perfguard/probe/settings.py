@@ -310,7 +310,7 @@ class StoredSettings:
         self.check()
         kept = tuple(each for each in self.now.schedules if each.name != name)
         if len(kept) == len(self.now.schedules):
-            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe schedule ls")'
+            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")'
                           % name)
         self._set(schedules=kept, begun={each: when for each, when in self.now.begun.items()
                                          if each != name})
@@ -334,7 +334,7 @@ class StoredSettings:
         """Also of a baseline whose record is unreadable."""
         self.check()
         if run not in self.now.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe baseline ls")'
+            raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")'
                           % run)
         kept = tuple(each for each in self.now.regressions if each.baseline != run)
         self._set(baselines=self.now.baselines.without(run), regressions=kept)

@@ -220,33 +220,37 @@ def _rate(iops: float) -> str:
     return '%.0f' % iops if iops >= 100 else '%.3g' % iops
 
 
+def probes(data: Json) -> str:
+    return '\n\n'.join((runs(data), baselines(data), schedules(data)))
+
+
 def baselines(data: Json) -> str:
     if not data['baselines']:
-        return 'no baselines (add one with "probe baseline set <id>")'
+        return 'no baselines (add one with "probe baseline <id>")'
     rows = [(each['id'], each['target'], each['profile'],
              '; '.join('probe %d is slower: %s' % (slow['probe'], slow['why'][0])
                        for slow in each['slower'])) for each in data['baselines']]
-    return table(('probe', 'target', 'profile', 'remarks'), rows,
+    return table(('baseline', 'target', 'profile', 'remarks'), rows,
                  left=('target', 'profile', 'remarks'))
 
 
 def schedules(data: Json) -> str:
     if not data['schedules']:
-        return 'no schedules (add one with "probe schedule add <name>")'
+        return 'no schedules (add one with "probe schedule <name>")'
     rows = [(each['name'], each['begin_time'], each['end_time'], each['begin_weekday'],
              each['end_weekday'], each['every_days'],
              ' '.join('%s=%s' % word for word in sorted(each['probe'].items())), each['refused'])
             for each in data['schedules']]
-    return table(('name', 'from', 'to', 'from day', 'to day', 'every', 'probe', 'remarks'), rows,
-                 left=('name', 'probe', 'remarks'))
+    return table(('schedule', 'from', 'to', 'from day', 'to day', 'every', 'probe', 'remarks'),
+                 rows, left=('schedule', 'probe', 'remarks'))
 
 
 def expected(data: Json) -> str:
-    """As Probed.expected_json: one line for each relevant job."""
+    """As Probed.expected_json: one line for each relevant job, and one for each pool."""
     rows = [_expected_row(pool, row) for pool in data['pools'] for row in pool['expected']]
     lines = [table(('pool', 'class', 'OSDs', 'copies', 'job', 'expected', 'measured', 'probe',
                     'verdict'), rows, left=('pool', 'class', 'job', 'verdict'))] if rows else []
-    return '\n'.join([*lines, *_without_figures(data)])
+    return '\n'.join([*lines, *_capacity(data['capacity']), *_without_figures(data['pools'])])
 
 
 def _expected_row(pool: Json, row: Json) -> List[str]:
@@ -269,24 +273,23 @@ def _whole(bounds: Json) -> str:
     return '{:,d} to {:,d}'.format(int(bounds['low']), int(bounds['high']))
 
 
-def _without_figures(data: Json) -> List[str]:
+def _without_figures(pools: Sequence[Json]) -> List[str]:
     found: Dict[str, List[str]] = {}
-    for pool in data['pools']:
-        if not pool.get('expected', pool.get('read_iops')):
+    for pool in pools:
+        if not pool['expected']:
             found.setdefault(pool['device_class'] or '(mixed or none)', []).append(
                 pool['pool'] or '(cluster)')
     return ['no published values for device class %s: %s' % (name, ', '.join(pools))
             for name, pools in sorted(found.items())]
 
 
-def capacity(data: Json) -> str:
-    """As Probed.capacity_json."""
+def _capacity(pools: Sequence[Json]) -> List[str]:
     rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
              '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
              _range(pool['write_iops_per_tib']), _whole(pool['linux_vms']),
-             _whole(pool['windows_vms'])) for pool in data['pools'] if pool['read_iops']]
-    lines = [table(('pool', 'class', 'OSDs', 'copies', 'usable TiB', '4k reads/s', '4k writes/s',
-                    'writes/s per TiB', 'Linux VMs', 'Windows VMs'), rows, left=('pool', 'class')),
-             'Pools that share OSDs share their operations. A TiB is a CRUSH weight of 1.'
-             ] if rows else []
-    return '\n'.join([*lines, *_without_figures(data)])
+             _whole(pool['windows_vms'])) for pool in pools if pool['read_iops']]
+    columns = ('pool', 'class', 'OSDs', 'copies', 'usable TiB', '4k reads/s', '4k writes/s',
+               'writes/s per TiB', 'Linux VMs', 'Windows VMs')
+    return ['', table(columns, rows, left=('pool', 'class')),
+            'Pools that share OSDs share their operations. A TiB is a CRUSH weight of 1.', ''
+            ] if rows else []

@@ -212,7 +212,7 @@ def _undrain(order: Order, inventory: OrderFacts) -> WeightChange:
     named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
-        raise Refused(errno.ENOENT, 'not drained by perfguard: %s (see "drain ls")'
+        raise Refused(errno.ENOENT, 'not drained by perfguard: %s (see "osds --drained")'
                       % ', '.join(order.names))
     for osd in osds:
         _must_serve(osd, inventory)

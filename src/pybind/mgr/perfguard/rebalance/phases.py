@@ -719,7 +719,8 @@ def _left_tiny(draft: Draft) -> str:
     """Text on OSDs that keep a tiny weight: the mons would drop the upmaps that keep PGs on them if
     they got weight 0, and these PGs would move at once."""
     osds = tiny_osds(draft)
-    return '; CRUSH weight %s remains for %s: see "drain ls"' % (TINY_WEIGHT, osds_text(osds)) \
+    return '; CRUSH weight %s remains for %s: see "osds --drained"' % (
+        TINY_WEIGHT, osds_text(osds)) \
         if osds else ''
 
 

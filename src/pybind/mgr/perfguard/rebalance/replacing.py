@@ -30,7 +30,7 @@ from .retry import Retry
 from .types import Phase
 
 #: Verbs of orders.
-REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'
+REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'osds --drained'
 #: The next step of an OSD whose drain an order begins.
 EMPTIED = 'wait until the campaign has emptied it'
 #: The document in the store: OSD -> its record.
@@ -217,7 +217,7 @@ def to_replace(order: Order, known: Iterable[int], facts: ReplaceFacts) -> List[
     orders = facts.orders
     osds = sorted(named_osds(order.names, orders, hosts=True) - set(known))
     if not osds:
-        raise Refused(errno.EALREADY, 'already being replaced: %s (see "drain ls")'
+        raise Refused(errno.EALREADY, 'already being replaced: %s (see "osds --drained")'
                       % ', '.join(order.names))
     for osd in osds:
         if facts.weight(osd) <= DRAINED_WEIGHT and osd not in orders.drained:

@@ -175,7 +175,8 @@ ROUTES: Tuple[Route, ...] = (
     _get('/status', 'status', 'Show the state of the cluster and of perfguard, with reasons'),
     _get('/events', 'events', 'List what perfguard detected and did, newest last',
          Field('count', INTEGER, 'Number of events, 20 by default')),
-    _get('/osds', 'osds', 'Show the latency of each OSD and its slowdown against its peers'),
+    _get('/osds', 'osds', 'Show the latency of each OSD and its slowdown against its peers',
+         Field('drained', BOOLEAN, 'Show drained OSDs and those whose devices are replaced')),
     _get('/pools', 'pools', 'Show the client latency of each pool and its baseline'),
     _get('/laggy', 'laggy', 'Show laggy PGs and the suspect OSDs'),
     _get('/history', 'history', 'Show latency over the last hour or week',
@@ -185,8 +186,8 @@ ROUTES: Tuple[Route, ...] = (
     _get('/held', 'held', 'List every borrowed setting and how to restore it'),
     _get('/advice', 'advise', 'List settings and devices that cost performance',
          Field('refresh', BOOLEAN, 'Examine the cluster now')),
-    _get('/advice/expect', 'advise_expect', 'Show what each pool is expected to achieve'),
-    _get('/advice/capacity', 'advise_capacity', 'Show what each pool is expected to serve'),
+    _get('/advice/expect', 'advise_expect',
+         'Show what each pool is expected to achieve and to serve'),
     _post('/advice/{code}/mute', 'advise_mute', 'Hide the findings of one code',
           Field('code', STRING, 'Code of the finding', required=True)),
     _post('/advice/{code}/unmute', 'advise_unmute', 'Show the findings of one code again',
@@ -228,7 +229,6 @@ ROUTES: Tuple[Route, ...] = (
           Field('what', WORDS, 'Only these OSDs, hosts or racks'),
           Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _FORCE),
     _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
-    _get('/drain', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
     _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _FORCE),
     _post('/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under the same '
@@ -268,7 +268,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,
           *_JOBS, permission=READ),
 
-    _get('/probe', 'probe_ls', 'List probes, newest last'),
+    _get('/probe', 'probe_ls', 'List probes, baselines and schedules'),
     _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO, *_JOBS, _DRY_RUN,
           permission=CREATE),
     _post('/probe/import', 'probe_import', 'Import results of perfguard-probe',
@@ -281,18 +281,14 @@ ROUTES: Tuple[Route, ...] = (
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN,
           Field('force', BOOLEAN, 'Give up its clean-up, and list what remains')),
     _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),
-    _get('/baseline', 'probe_baseline_ls', 'List the baselines of probes'),
-    _post('/baseline', 'probe_baseline_set', 'Make a probe a baseline', _RUN,
-          permission=CREATE),
-    _delete('/baseline/{run}', 'probe_baseline_rm', 'Remove a baseline; '
-            'the probe itself is kept', _RUN),
-    _get('/schedule', 'probe_schedule_ls', 'List scheduled probes and when they are due'),
-    _post('/schedule', 'probe_schedule_add', 'Run a probe once in each time window', _SCHEDULE,
+    _post('/baseline', 'probe_baseline', 'Make a probe a baseline', _RUN,
+          Field('rm', BOOLEAN, 'Remove the baseline instead; the probe itself is kept')),
+    _post('/schedule', 'probe_schedule', 'Run a probe once in each time window', _SCHEDULE,
           *_WHERE, *(Field(name, TEXT, about) for name, about in (
               ('begin_time', 'HHMM'), ('end_time', 'HHMM'),
               ('begin_weekday', 'Weekday, 0 is Sunday'), ('end_weekday', 'Weekday, 0 is Sunday'),
-              ('every_days', 'Days between two probes'))), permission=CREATE),
-    _delete('/schedule/{schedule}', 'probe_schedule_rm', 'Remove a scheduled probe', _SCHEDULE))
+              ('every_days', 'Days between two probes'))),
+          Field('rm', BOOLEAN, 'Remove the schedule instead')))
 
 #: The request of the page, which is not a command.
 OVERVIEW_FIELDS = (

@@ -175,7 +175,7 @@ def probing() -> Driver:
 
 def probed() -> Driver:
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     driver.give(NewSchedule('nightly', RunOrder(profile='quick', pool='rep', trigger='nightly'),
                             {'begin_time': '0200', 'end_time': '0400'}))
     return driver

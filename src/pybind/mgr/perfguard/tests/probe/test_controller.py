@@ -64,8 +64,8 @@ def code(driver: ProbeDriver, order: Any) -> int:
 
 # ---- orders
 
-@pytest.mark.parametrize('verb', ['probe cancel', 'probe rm', 'probe baseline set',
-                                  'probe baseline rm'])
+@pytest.mark.parametrize('verb', ['probe cancel', 'probe rm', 'probe baseline',
+                                  'probe baseline --rm'])
 def test_orders_about_a_run_that_is_not_known(verb: str) -> None:
     assert code(ProbeDriver(), RunId(verb, 7)) == errno.ENOENT
 
@@ -78,7 +78,7 @@ def test_orders_that_would_disturb_a_run_are_refused() -> None:
     assert refusal(driver, IN_POOL).args[0] == (
         'probe 1 is active: wait until it has ended, or stop it with "probe cancel 1"')
     assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
-    assert code(driver, RunId('probe baseline set', 1)) == errno.EINVAL
+    assert code(driver, RunId('probe baseline', 1)) == errno.EINVAL
     assert driver.give(replace(IN_POOL, dry_run=True))['dry_run']
     status = driver.loop.status()
     assert status['probe']['id'] == 1 and 'measurement 1 of 1' in status['probe']['text']
@@ -393,7 +393,7 @@ REPEATED = replace(IN_POOL, repeat='5')
 
 def test_a_regression_through_failovers(speed: Dict[str, int]) -> None:
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     ran(driver, REPEATED)
     assert CHECK not in driver.cluster.checks
     speed['iops'] = 300
@@ -414,7 +414,7 @@ def test_a_regression_through_failovers(speed: Dict[str, int]) -> None:
 
 def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -> None:
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     run = int(driver.give(REPEATED)['id'])
     driver.run_until(lambda: driver.state(run) == 'running', 120)
@@ -438,7 +438,7 @@ def test_a_comparison_that_fails_does_not_prevent_the_next(
 
     monkeypatch.setattr(settings, 'regression', computed)
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
     assert CHECK not in driver.cluster.checks
@@ -447,11 +447,11 @@ def test_a_comparison_that_fails_does_not_prevent_the_next(
     assert CHECK in driver.cluster.checks
 
 
-@pytest.mark.parametrize('order', [RunId('probe baseline rm', 1), RunId('probe rm', 2),
-                                   RunId('probe baseline set', 2)])
+@pytest.mark.parametrize('order', [RunId('probe baseline --rm', 1), RunId('probe rm', 2),
+                                   RunId('probe baseline', 2)])
 def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> None:
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
     assert CHECK in driver.cluster.checks
@@ -463,7 +463,7 @@ def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> Non
 def test_a_regression_ends_with_the_record_that_shows_it(speed: Dict[str, int]) -> None:
     """Later probes may have other jobs, or another mgr host, and clear nothing."""
     driver = ProbeDriver(options=replace(OPTIONS, probe_history=2))
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
     other = replace(IN_POOL, words={**WORDS, 'bs': '8k'})
@@ -478,7 +478,7 @@ def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """No later probe can be compared."""
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
     assert CHECK in driver.cluster.checks
@@ -502,20 +502,20 @@ def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
 
 def test_a_baseline_whose_record_is_lost() -> None:
     driver = ProbeDriver()
-    driver.give(RunId('probe baseline set', ran(driver)))
+    driver.give(RunId('probe baseline', ran(driver)))
     Store(driver.kv).remove('probe/1')
     driver.restart()
     driver.turn()
     ran(driver)
-    assert driver.give(RunId('probe baseline rm', 1))['message'] == 'baseline removed'
-    assert code(driver, RunId('probe baseline rm', 1)) == errno.ENOENT
+    assert driver.give(RunId('probe baseline --rm', 1))['message'] == 'baseline removed'
+    assert code(driver, RunId('probe baseline --rm', 1)) == errno.ENOENT
 
 
 # ---- what is kept
 
 def test_only_so_many_runs_are_kept() -> None:
     driver = ProbeDriver(options=replace(OPTIONS, probe_history=2))
-    driver.give(RunId('probe baseline set', ran(driver)))
+    driver.give(RunId('probe baseline', ran(driver)))
     for _ in range(4):
         ran(driver)
     driver.turn()
@@ -602,7 +602,7 @@ def test_stores_are_ranked_and_compared_with_each_other_and_with_baselines() -> 
     found = driver.loop.probed().details(first)
     assert [row['osd'] for row in found['osds'] if row['outlier']] == [1, 1]
     assert {len(job['repetitions']) for job in found['jobs']} == {5}
-    driver.give(RunId('probe baseline set', first))
+    driver.give(RunId('probe baseline', first))
     second = ran_long(driver, STORE)
     assert driver.loop.probed().compared(first, second)['verdict'] == 'no difference'
     cluster.slow = 2

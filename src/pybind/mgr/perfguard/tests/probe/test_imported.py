@@ -118,7 +118,7 @@ def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: Prob
         return int(found['id'])
 
     base = give(1000, 100.0)
-    driver.give(RunId('probe baseline set', base))
+    driver.give(RunId('probe baseline', base))
     give(100, 200.0, 'kvm8')
     assert 'PERFGUARD_PROBE_REGRESSION' not in driver.cluster.checks
     give(100, 300.0)

@@ -215,10 +215,8 @@ def test_what_is_expected_beside_what_was_measured() -> None:
     disks = replace(probed, layouts={'disks': Layout(6, 3, device_class='hdd', tib=8.0)})
     assert tables.expected(json.loads(json.dumps(disks.expected_json()))).count(' MB/s ') == 2
 
-    found = json.loads(json.dumps(probed.capacity_json()))
-    odd, rbd = found['pools']
+    odd, rbd = found['capacity']
     assert odd['read_iops'] is None and odd['linux_vms'] is None
     assert rbd['write_iops']['low'] == pytest.approx(8 * 10000 / 3)
     assert rbd['write_iops_per_tib']['low'] == pytest.approx(10000)
-    text = tables.capacity(found)
-    assert 'rbd' in text and 'odd' in text.splitlines()[-1]
+    assert 'writes/s per TiB' in text and 'odd' in text.splitlines()[-1]

@@ -143,7 +143,7 @@ def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
                             'runtime': '1'}, pool='rep')
     driver.give(order)
     driver.finish()
-    driver.give(RunId('probe baseline set', 1))
+    driver.give(RunId('probe baseline', 1))
     setting = driver.loop.probed().known(1).setting
     assert {'version': setting['Ceph release'] == '18.2.7',
             'drive': setting.get('drives') == 'bluestore on WDC_A',

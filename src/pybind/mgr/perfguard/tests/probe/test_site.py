@@ -95,7 +95,7 @@ def test_what_is_left_is_told() -> None:
              during_campaign=True)])
 def test_a_schedule_keeps_an_order(order: RunOrder) -> None:
     assert order_of_words(words_of_order(order), 'command') == order
-    assert NewSchedule('x', order, {}).verb == 'probe schedule add'
+    assert NewSchedule('x', order, {}).verb == 'probe schedule'
 
 
 @pytest.mark.parametrize('order, kind', [

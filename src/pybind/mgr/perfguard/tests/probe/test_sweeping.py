@@ -220,11 +220,11 @@ def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> No
 def test_schedules_and_baselines_of_another_version_stay(how: str) -> None:
     driver = begun(behaviour='good')
     driver.finish()
-    driver.give(RunId('probe baseline set', 1))
+    driver.give(RunId('probe baseline', 1))
     before = changed_by_a_newer_version(driver, SETTINGS, how)
     driver.restart()
     driver.turn()
-    for order in (RunId('probe baseline set', 1), RunId('probe baseline rm', 1),
+    for order in (RunId('probe baseline', 1), RunId('probe baseline --rm', 1),
                   NewSchedule('nightly', IN_POOL, {}), DroppedSchedule('nightly')):
         with pytest.raises(Refused, match='unreadable'):
             driver.give(order)

@@ -57,7 +57,7 @@ def weigh(driver: Driver, osd: int, to: float) -> None:
 
 
 def next_steps(driver: Driver) -> Mapping[int, str]:
-    return {row['osd']: row['next'] for row in driver.order('drain ls')['drains']}
+    return {row['osd']: row['next'] for row in driver.order('osds --drained')['drains']}
 
 
 def closing(driver: Driver) -> bool:
@@ -322,7 +322,7 @@ def test_a_drain_that_is_finished_early_keeps_the_weight_under_its_upmaps() -> N
     assert weight(driver, 3) == 0.0001
     assert [event['why'] for event in driver.loop.published.events
             if event['what'] == 'campaign 1: DONE'][0].endswith(
-                '; CRUSH weight 0.0001 remains for osd.3: see "drain ls"')
+                '; CRUSH weight 0.0001 remains for osd.3: see "osds --drained"')
     driver.order('adopt')
     driver.run_to('DONE', 600)
     assert not any(3 in pg.up for pg in cluster.pg.values()) and cluster.clean()

@@ -111,13 +111,11 @@ function Progress({ running }: { running: RunningProbe }) {
 function Baseline({ store, probe, may }: { store: Store; probe: ProbeSummary; may: May }) {
     const { busy, error, run } = useTask();
     const { id } = probe;
-    const allowed = probe.baseline ? may.delete : may.create;
-    if (!allowed || (!probe.baseline && probe.state !== 'done')) {
+    if (!may.update || (!probe.baseline && probe.state !== 'done')) {
         return probe.baseline ? <span class="tag">baseline</span> : null;
     }
     const turn = () => run(async () => {
-        await (probe.baseline ? store.api.remove(`baseline/${id}`)
-            : store.api.post('baseline', { run: id }));
+        await store.api.post('baseline', { run: id, rm: probe.baseline });
         store.refresh();
     });
     return (

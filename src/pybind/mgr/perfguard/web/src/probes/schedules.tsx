@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useRef } from 'preact/hooks';
-import { pathOf } from '../api';
 import { useKept } from '../kept';
 import { Action } from '../parts/action';
 import { Failure } from '../parts/dialog';
@@ -37,16 +36,16 @@ export function Schedules({ store, schedules, may, pools, osds }: Props) {
                         </div>
                         <Action label={'Remove\u2026'} about={`schedule ${each.name}`}
                             kind="small" test={`schedule-remove-${each.name}`}
-                            offered={may.delete} onKeep={keep(each, 'remove')}
+                            offered={may.update} onKeep={keep(each, 'remove')}
                             title={`Remove the schedule ${each.name}?`} yes="Remove"
                             onDone={() => store.refresh()}
-                            act={() => store.api.remove(pathOf('schedule', each.name))}>
+                            act={() => store.api.post('schedule', { schedule: each.name, rm: true })}>
                             <p>No more of these probes begin. The results of earlier ones are kept.</p>
                         </Action>
                     </li>
                 ))}
             </ul>
-            {may.create && <NewSchedule store={store} pools={pools} osds={osds} />}
+            {may.update && <NewSchedule store={store} pools={pools} osds={osds} />}
         </div>
     );
 }
