@@ -2,7 +2,7 @@
 """The module as Ceph and an operator meet it, through the ceph command of each release."""
 import re
 import subprocess
-from typing import Tuple
+from typing import Any, Tuple
 
 import pytest
 
@@ -76,6 +76,32 @@ def test_prepare_by_hand_and_abort(guard: Guard) -> None:
     guard.cluster.wait(lambda: [
         line for line in guard.log_lines('"perfguard campaign abort"')
         if "entity='client.admin'" in line], 20, 'the entry of the abort in the audit log')
+
+
+def test_a_health_check_is_switched_off_before_it_is_raised(guard: Guard) -> None:
+    """By Ceph's own means, so that no option of the module is needed."""
+    code = 'PERFGUARD_HELD_PINS'
+
+    def check() -> Any:
+        return guard.cluster.mon('health')['checks'].get(code)
+
+    assert ceph(guard, 'health', 'mute', code, '--sticky')[0] == 0
+    try:
+        assert ceph(guard, 'perfguard', 'campaign', 'prepare', '--force')[0] == 0
+        guard.wait_phase('PREPARED')
+        assert ceph(guard, 'osd', 'crush', 'reweight', 'osd.0', '0.5')[0] == 0
+        assert ceph(guard, 'perfguard', 'campaign', 'pin')[0] == 0
+        guard.wait_phase('PINNED')
+        assert ceph(guard, 'perfguard', 'campaign', 'abort')[0] == 0
+        guard.wait_phase('ABORTED')
+        guard.cluster.wait(check, 30, code)
+        assert check()['muted']
+        assert ceph(guard, 'perfguard', 'campaign', 'rollback')[0] == 0
+        guard.cluster.wait(lambda: not check(), 60, 'the end of ' + code)
+        guard.wait_phase('DONE')
+        assert code in [mute['code'] for mute in guard.cluster.mon('health')['mutes']]
+    finally:
+        ceph(guard, 'health', 'unmute', code)
 
 
 def test_disable_and_enable(guard: Guard) -> None:
