@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The references in the manual that are generated: from the tables of the code, and the alerts.
+"""The references in the manual that are generated: from the tables of the code.
 
     python3 -m qa.lib.reference          rewrites them
 
@@ -9,13 +9,14 @@ import inspect
 import re
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from perfguard.advise.report import Severity
 from perfguard.advise.rules import RULES
 from perfguard.metrics.catalogue import CATALOGUE, HEALTH_CHECKS, MEASURED, OSD, POOL
-from perfguard.options import LEVELS, OPTIONS
+from perfguard.options import ADVANCED, BASIC, DEV, OPTIONS
 from perfguard.probe.jobs import SUPPORTED
 from perfguard.rebalance.states import STATES
 from perfguard.tests.fakes import mgr_module
@@ -26,7 +27,6 @@ MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard'
 #: The notes for reviewers, which have the table of phases.
 NOTES = CHECKOUT / 'doc' / 'dev' / 'perfguard.rst'
 ERRORS = CHECKOUT / 'src' / 'pybind' / 'mgr' / 'perfguard' / 'errors.py'
-ALERTS = CHECKOUT / 'monitoring' / 'perfguard_alerts.yml'
 BLOCK = re.compile(r'(\.\. BEGIN generated: (\w+)\n)(.*?)(\.\. END generated\n)', re.DOTALL)
 #: Columns of the manual's source.
 WIDTH = 100
@@ -83,12 +83,10 @@ def _meaning(spec: Mapping[str, Any]) -> str:
     return '%s (%s)' % (text, ', '.join(choices)) if choices else text
 
 
-def options() -> str:
-    return '\n'.join('%s\n%s\n\n%s' % (title, '~' * len(title), table(
-        ('option', 'default', 'meaning'), [
-            ('``%s``' % spec['name'], _literal(spec['default']), _escaped(_meaning(spec)))
-            for spec in OPTIONS if spec['level'] == level]))
-        for level, title in zip(LEVELS, ('Basic options', 'Advanced options', 'Dev options')))
+def _options(level: int) -> str:
+    return table(('option', 'default', 'meaning'), [
+        ('``%s``' % spec['name'], _literal(spec['default']), _escaped(_meaning(spec)))
+        for spec in OPTIONS if spec['level'] == level])
 
 
 def _escaped(text: str) -> str:
@@ -196,25 +194,10 @@ def health() -> str:
         paragraph(check.meaning), paragraph(check.action)) for check in HEALTH_CHECKS) + '\n'
 
 
-def alert_rules(text: str) -> Dict[str, str]:
-    """Alert -> the text of its rule."""
-    parts = re.split(r'^ +- alert: (\w+)$', text, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2]))
-
-
-def alerts() -> str:
-    rows = []
-    for name, rule in alert_rules(ALERTS.read_text()).items():
-        lasting = re.search(r'^ {8}for: (\w+)$', rule, re.MULTILINE)
-        severity = re.search(r'severity: (\w+)', rule)
-        assert severity is not None, name
-        rows.append(('``%s``' % name, severity.group(1), lasting.group(1) if lasting else '0m'))
-    return table(('alert', 'severity', 'condition lasts'), rows)
-
-
 TABLES: Dict[str, Callable[[], str]] = {
-    'phases': phases, 'commands': commands, 'options': options, 'reasons': reasons,
-    'metrics': metrics, 'advice': advice, 'health': health, 'alerts': alerts}
+    'phases': phases, 'commands': commands, 'basic_options': partial(_options, BASIC),
+    'advanced_options': partial(_options, ADVANCED), 'dev_options': partial(_options, DEV),
+    'reasons': reasons, 'metrics': metrics, 'advice': advice, 'health': health}
 
 
 def current(page: str) -> str:

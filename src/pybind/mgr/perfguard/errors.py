@@ -199,7 +199,7 @@ class Code:
     FEW_OPS = 'FEW_OPS'
     #: an OSD, host or domain of each PG is at its limit (``max_backfills_*``)
     CAP_BACKFILLS = 'CAP_BACKFILLS'
-    #: PGs wait for targets that are nearly full, or fuller
+    #: PGs wait for targets that are nearly full
     TARGET_FULL = 'TARGET_FULL'
     #: PGs wait for targets that are down
     TARGET_DOWN = 'TARGET_DOWN'

@@ -139,16 +139,13 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'likely causes.',
         'Check the drive (SMART, firmware, queue), the load of the host, and the memory of the '
         'OSD. ``ceph perfguard why osd.<id>`` lists the evidence. The check clears within two '
-        'minutes after the OSD is as fast as its peers, or as they were before they became slow '
-        'as well.'),
+        'minutes after the OSD is as fast as its peers.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
         'of the time, its beginning, the number of episodes, and the slowdown in them.',
-        'Replace the drive, or find the cause of the episodes; ``ceph health mute '
-        'PERFGUARD_OSD_CHRONIC`` silences the check meanwhile. While it is muted, a primary '
-        'affinity that ``mitigation_affinity`` has lowered for it is given back. The check clears '
-        'after a day without an episode.'),
+        'Replace the drive, or find the cause of the episodes. The check clears after a day '
+        'without an episode.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
         'The client latency of a pool is much higher than its baseline. The detail says whether '
@@ -166,12 +163,11 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_UNPINNABLE',
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '
-        '``norebalance`` is cleared, except those that stay in place because CRUSH finds too few '
-        'OSDs for them. If the share of the others exceeds ``max_unpinnable_ratio``, perfguard '
-        'keeps the flag set. Degraded PGs do not count: they are pinned after their recovery.',
+        '``norebalance`` is cleared, except those for which CRUSH finds too few OSDs. If the share '
+        'of the others exceeds ``max_unpinnable_ratio``, perfguard keeps the flag set.',
         'Either revert the CRUSH change and run ``campaign abort``, or accept with ``campaign '
-        'start`` that these PGs all move at once. For PGs that stay in place, add OSDs or failure '
-        'domains, or let CRUSH try more often (the tunable ``choose_total_tries``, or the step '
+        'start`` that these PGs all move at once. If CRUSH finds too few OSDs, add OSDs or failure '
+        'domains, or let it try more often (the tunable ``choose_total_tries``, or the step '
         '``set_choose_tries`` of an erasure-coded rule); releases do not wait for that.'),
     HealthCheck(
         'PERFGUARD_HELD_PINS',
@@ -184,9 +180,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_EVACUATION',
         'For a minute or more, ``norebalance`` of a campaign has kept PGs on OSDs that are to be '
         'emptied: OSDs that are out, were reweighted, or have CRUSH weight 0. Their drives may be '
-        'failing. The campaign is paused or not pinned yet, or too many other PGs cannot be '
-        'pinned. The detail names the OSDs and their PGs.',
-        'Run the command that the detail names, which clears the flag. The check clears with it.'),
+        'failing. The detail names the OSDs and their PGs.',
+        'Run the command that the detail names, which clears the flag.'),
     HealthCheck(
         'PERFGUARD_INTERRUPTED',
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '
@@ -208,14 +203,12 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_LOOP_FAILED',
         'The loop failed three or more times in a row: the data that perfguard shows is out of '
-        'date, and perfguard neither releases nor stops anything. Or only the watch failed: a '
-        'campaign continues, and the health checks about PGs, pools and OSDs are those of the '
-        'last successful iteration. The check is also raised while the journal belongs to another '
-        'mgr, and while the stored state was written by a newer version of perfguard; then the '
-        'mgr sends no command and refuses requests.',
+        'date, and perfguard neither releases nor stops anything. Or only the watch failed, and a '
+        'campaign continues. Or the journal belongs to another mgr, or was written by a newer '
+        'version of perfguard; then the mgr sends no command.',
         'The detail names the last error; the log of the active mgr contains the traceback. '
-        '``ceph mgr fail`` activates another mgr. The check clears when the loop succeeds again. '
-        'After a downgrade, activate an mgr with the newer version.'),
+        '``ceph mgr fail`` activates another mgr. After a downgrade, activate an mgr with the '
+        'newer version.'),
     HealthCheck(
         'PERFGUARD_STANDBY_MGR',
         'Standby mgrs do not have perfguard, cannot run it, or have another version, or the files '
