@@ -3,7 +3,6 @@
 import http.client
 import json
 import ssl
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
@@ -11,16 +10,14 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import pytest
 
 from qa.cephadm import Rig
+from qa.cephadm.admin import Admin, build_archive
 from qa.cephadm.bootstrap import add_osd
-from qa.cephadm.cache import ADMIN_HOST, DASHBOARD_PASSWORD, HOSTS, address
+from qa.cephadm.cache import DASHBOARD_PASSWORD, HOSTS, address
 from qa.cluster.dashboard import ACCEPT
 from qa.lib.guard import FAST_OPTIONS
 
 pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
               pytest.mark.timeout(1800)]
-CHECKOUT = Path(__file__).resolve().parents[2]
-PGS = 64
-OBJECTS = 300
 
 
 @pytest.fixture
@@ -31,60 +28,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         yield rig
     finally:
         rig.purge()
-
-
-@pytest.fixture(scope='module')
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp('archive')
-    subprocess.run([str(CHECKOUT / 'packaging/build.sh'), 'tar', str(out)], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
-    found, = out.iterdir()
-    return found
-
-
-class Admin:
-    """The administrator, on a host with the keyring."""
-
-    def __init__(self, rig: Rig, archive: Path) -> None:
-        self.rig = rig
-        # The root of the host is visible to the keeper only.
-        subprocess.run(rig.host_argv(ADMIN_HOST, 'tar', '-C', '/root', '-xz'), check=True,
-                       stdin=open(archive, 'rb'), timeout=60)
-        self.folder = f'/root/{archive.name[:-len(".tar.gz")]}'
-
-    def installer(self, *options: str, check: bool = True) -> str:
-        return self.rig.admin('sh', '-c', f'cd {self.folder} && ./install-cephadm "$@" 2>&1', 'sh',
-                              *options, check=check)
-
-    def spec(self) -> Any:
-        return self.rig.json('orch', 'ls', 'mgr', '--export')
-
-    def perfguard(self, *words: str) -> Optional[Any]:
-        """The answer to a command; None while no mgr answers."""
-        out = self.rig.ceph('perfguard', *words, '--format', 'json', check=False)
-        return json.loads(out) if out.strip() else None
-
-    def wait_phase(self, *phases: str, seconds: float) -> Any:
-        def there() -> Optional[Any]:
-            status = self.perfguard('campaign', 'status')
-            return status if status and status['phase'] in phases else None
-
-        return self.rig.wait(there, seconds, f'phase {"/".join(phases)}')
-
-    def wait_moving(self) -> Any:
-        def moving() -> Optional[Any]:
-            status = self.perfguard('campaign', 'status')
-            return status if status and status['released'] and status['pinned'] else None
-
-        return self.rig.wait(moving, 120, 'PGs to be released')
-
-
-def fill(rig: Rig) -> None:
-    """A pool whose PGs have something to copy."""
-    rig.ceph('osd', 'pool', 'create', 'rep', str(PGS), '--autoscale-mode=off')
-    rig.ceph('osd', 'pool', 'application', 'enable', 'rep', 'test')
-    rig.client('rados', '-p', 'rep', 'bench', '20', 'write', '--no-cleanup', '-b', '65536',
-               '--max-objects', str(OBJECTS))
 
 
 def ask(rig: Rig, method: str, path: str, body: Any = None, token: str = ''
@@ -123,13 +66,13 @@ def through_the_dashboard(rig: Rig) -> None:
     assert status == 200 and b'page.js' in body, (status, body)
 
 
-def test_install_expand_fail_over_and_remove(rig: Rig, archive: Path) -> None:
+def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     begin = time.monotonic()
 
     def lap(text: str) -> None:
         print(f'{time.monotonic() - begin:6.1f} s  {text}')
 
-    admin = Admin(rig, archive)
+    admin = Admin(rig, build_archive(tmp_path / 'archive'))
     spec = admin.spec()
     assert 'would do: apply' in admin.installer('--copy', '--dry-run')
     assert admin.spec() == spec
@@ -140,11 +83,9 @@ def test_install_expand_fail_over_and_remove(rig: Rig, archive: Path) -> None:
     assert 'apply' not in admin.installer('--copy')
     assert rig.json('orch', 'ls', 'mgr', '--export')[0]['placement'] == spec[0]['placement']
 
-    options = {**FAST_OPTIONS, 'auto_expand': 'false'}
-    rig.ceph('config', 'assimilate-conf', '-i', '-', given='[osd]\nosd_crush_initial_weight = 0\n'
-             '[mgr]\n' + ''.join(f'mgr/perfguard/{name} = {value}\n'
-                                 for name, value in options.items()))
-    fill(rig)
+    rig.ceph('config', 'set', 'osd', 'osd_crush_initial_weight', '0')
+    admin.configure({**FAST_OPTIONS, 'auto_expand': 'false'})
+    admin.fill()
     for host in HOSTS[1:]:
         add_osd(rig, host, rig.devices(host)[1])
     lap('two OSDs created')
