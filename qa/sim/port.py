@@ -521,6 +521,9 @@ class SimCluster:
     def drives(self, osds: Iterable[int]) -> Mapping[int, str]:
         return dict.fromkeys(osds, 'm')
 
+    def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
+        return dict.fromkeys(osds, '')
+
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 50, 0, 0)
 

@@ -248,16 +248,30 @@ def client_releases(out: str) -> Dict[str, int]:
     return found
 
 
-def drive_model(metadata: Mapping[str, str]) -> str:
-    """Model of the main drive of an OSD; '' if unknown, as for virtual disks.
+def drive_id(metadata: Mapping[str, str]) -> str:
+    """Vendor, model and serial number of the main drive of an OSD, never those of the drive of its
+    DB; '' if unknown.
 
-    From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...": all but the serial number.
+    From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...".
     """
     ids = dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
                if '=' in pair)
     main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
-    name = ids.get(main) or next(iter(ids.values()), '')
-    return str(name).rpartition('_')[0]
+    others = db_drives(metadata)
+    unnamed = [known for name, known in ids.items() if name not in others]
+    return str(ids.get(main) or (unnamed[0] if len(unnamed) == 1 else ''))
+
+
+def db_drives(metadata: Mapping[str, str]) -> FrozenSet[str]:
+    """Names of the drives of the DB and of the WAL of an OSD, if they are not its main one."""
+    return frozenset(name for key in ('db', 'wal')
+                     if metadata.get('bluefs_dedicated_' + key) == '1'
+                     for name in metadata.get('bluefs_%s_devices' % key, '').split(',') if name)
+
+
+def drive_model(metadata: Mapping[str, str]) -> str:
+    """Model of the main drive of an OSD; '' if unknown, as for virtual disks."""
+    return drive_id(metadata).rpartition('_')[0]
 
 
 def store_layout(metadata: Mapping[str, str]) -> str:

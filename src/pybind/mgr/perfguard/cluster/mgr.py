@@ -285,6 +285,11 @@ class MgrCluster:
         return {osd: inventory.store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
                 for osd in osds}
 
+    def drive_ids(self, osds: Iterable[int]) -> Dict[int, str]:
+        """Vendor, model and serial number of the main drive of each OSD; '' if unknown."""
+        return {osd: inventory.drive_id(self._mgr.get_metadata('osd', str(osd)) or {})
+                for osd in osds}
+
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         """None: no PG of the pool has been reported yet."""
         for pool in self._mgr.get('df').get('pools', []):

@@ -98,6 +98,10 @@ class CrushOrders:
                               for osd, record in self._records().items() if record.uneven},
                           undone=self._undone(seen.osdmap))
 
+    def drive_of(self, osd: int) -> str:
+        """As Reader.drive_ids."""
+        return self._cluster.drive_ids([osd])[osd]
+
     def preparing(self, order: Order, seen: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:
         """A function for the tool thread: the change of an order, and its effects.

@@ -71,6 +71,8 @@ class Replacement(NamedTuple):
     #: Size of the old device; 0: not known.
     total_bytes: int
     since: float
+    #: Vendor, model and serial number of the old drive; '': not known.
+    drive: str = ''
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class ReplaceFacts:
     complete: bool = False
     campaign: Optional[Campaign] = None
     weights: Mapping[int, float] = field(default_factory=dict)
+    #: The drives of OSDs, as in their records.
+    drive_of: Callable[[int], str] = lambda osd: ''
 
     @property
     def active(self) -> bool:
@@ -99,7 +103,7 @@ class ReplaceFacts:
 
 
 def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign],
-             known: Mapping[int, Replacement]) -> ReplaceFacts:
+             known: Mapping[int, Replacement], drive_of: Callable[[int], str]) -> ReplaceFacts:
     temp, counts = seen.osdmap.pg_temp, seen.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
     moving = temp if has_new_device(seen.osdmap.osds, known) else ()
@@ -107,7 +111,7 @@ def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign]
         orders, frozenset(osd for acting in temp.values() for osd in acting),
         frozenset(_goals(seen, moving)),
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
-             or counts.undersized_empty), campaign, orders.crush.weights())
+             or counts.undersized_empty), campaign, orders.crush.weights(), drive_of)
 
 
 def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
@@ -130,7 +134,7 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
         return ReplacePhase.WAITING
     serving = serves(osd, facts.orders.osdmap)
     if row.uuid != record.uuid:
-        if not serving:
+        if not serving or is_kept_empty(osd, record, facts):
             return ReplacePhase.WAITING
         return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
     if not serving:
@@ -139,6 +143,19 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
     empty = facts.holds(osd) == 0 and osd not in facts.leaving
     return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
+
+
+def on_same_drive(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
+    """Whether the OSD was created again on its old drive, which may be failing: an orchestrator
+    creates one on any drive that was wiped."""
+    row = facts.orders.osdmap.osds[osd]
+    return row.uuid not in (record.uuid, NO_UUID) and bool(record.drive) \
+        and facts.drive_of(osd) == record.drive
+
+
+def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
+    """Whether only an operator's order fills the OSD, because it is on its old drive."""
+    return facts.weight(osd) <= DRAINED_WEIGHT and on_same_drive(osd, record, facts)
 
 
 def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
@@ -169,9 +186,14 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
         if caught or ordered else ''
 
 
-def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
+def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     """Text on the next step of perfguard or the operator."""
     row = facts.orders.osdmap.osds[osd]
+    if on_same_drive(osd, record, facts):
+        return 'osd.%d is on the same drive as before (%s): replace the drive, or %s' % (
+            osd, record.drive, '"ceph perfguard undrain osd.%d" fills it again' % osd
+            if is_kept_empty(osd, record, facts) else
+            'keep Ceph from filling it with "ceph osd out %d"' % osd)
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
@@ -243,7 +265,7 @@ def record_of(osd: int, facts: ReplaceFacts, now: float) -> Replacement:
     space = orders.space.get(osd)
     return Replacement(orders.osdmap.osds[osd].uuid,
                        orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
-                       space.total_bytes if space else 0, now)
+                       space.total_bytes if space else 0, now, facts.drive_of(osd))
 
 
 @dataclass
@@ -313,7 +335,8 @@ class Replacing:
                   ) -> Optional[Document]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
         its second argument."""
-        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
+        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known,
+                         self._crush_orders.drive_of)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
@@ -345,7 +368,8 @@ class Replacing:
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
-        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
+        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known,
+                         self._crush_orders.drive_of)
         records, drain = self._ordered(order, facts, seen.now)
         if drain is None:
             raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
@@ -381,9 +405,9 @@ class Replacing:
         space = orders.space.get(osd)
         before = orders.drained.get(osd, 0.0) if record is None else record.weight
         # A drain that is not a replacement has the same first phases.
-        phase = phase_of(osd, record or Replacement(
-            orders.osdmap.osds[osd].uuid, before, 0, 0.0), facts)
-        step = next_step(osd, phase, facts)
+        shown = record or Replacement(orders.osdmap.osds[osd].uuid, before, 0, 0.0)
+        phase = phase_of(osd, shown, facts)
+        step = next_step(osd, shown, phase, facts)
         if record is None:
             step = {ReplacePhase.EMPTY: _kept_empty(osd, facts) + '"undrain" restores its CRUSH '
                     'weight; once "ceph osd safe-to-destroy osd.%d" agrees, it may be removed'
@@ -409,7 +433,8 @@ class Replacing:
         if not self._known:
             self.remarks = ()
             return
-        facts = facts_of(seen, self._looked(seen), campaign, self._known)
+        facts = facts_of(seen, self._looked(seen), campaign, self._known,
+                         self._crush_orders.drive_of)
         for osd, record in list(self._known.items()):
             early = self._is_early(osd, record, facts, seen.now)
             why = ending(osd, record, facts)
@@ -444,19 +469,22 @@ class Replacing:
         return facts
 
     def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
-        steps = {osd: next_step(osd, phase, facts) for osd, phase in phases.items()}
+        steps = {osd: next_step(osd, self._known[osd], phase, facts)
+                 for osd, phase in phases.items()}
         for osd, phase in sorted(phases.items()):
             if self._phases.get(osd, phase) is not phase:
                 self._note(Event(KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
         self._phases = phases
         self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
-                             for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR)[:3]
+                             for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR
+                             or on_same_drive(osd, self._known[osd], facts))[:3]
 
     def _go_on(self, seen: Observation, facts: ReplaceFacts, phases: Mapping[int, ReplacePhase],
                settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
                catch: Callable[[str], None]) -> None:
         filling = sorted(osd for osd, phase in phases.items()
-                         if phase is ReplacePhase.FILLING and osd in facts.entering)
+                         if phase is ReplacePhase.FILLING and osd in facts.entering
+                         and not on_same_drive(osd, self._known[osd], facts))
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         why = self._store.interrupted
         if why and (filling or ready):

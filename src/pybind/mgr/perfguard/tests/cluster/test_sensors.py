@@ -856,7 +856,9 @@ def test_an_answer_that_is_nonsense_is_logged_and_passed_over(
      'SEAGATE_ST8'),
     ({'device_ids': 'sda=QEMU_7', 'bluestore_bdev_devices': 'dm-1'}, 'QEMU'),
     ({'device_ids': 'sda=serial'}, ''), ({'device_ids': ''}, ''), ({'device_ids': 'sda,='}, ''),
-    ({}, '')])
+    # The drive of the DB must not be taken for it.
+    ({'device_ids': 'nvme0n1=A_B_1', 'bluestore_bdev_devices': 'sdc',
+      'bluefs_dedicated_db': '1', 'bluefs_db_devices': 'nvme0n1'}, ''), ({}, '')])
 def test_drive_model(metadata: Mapping[str, str], model: str) -> None:
     assert drive_model(metadata) == model
 

@@ -235,6 +235,8 @@ class FakeCluster:
     pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
+    #: OSD -> vendor, model and serial number of its drive.
+    drive_ids_: Dict[int, str] = field(default_factory=dict)
     #: What `pool_shared` returns.
     shared: Dict[int, float] = field(default_factory=dict)
     #: Most PGs that were remapped or peering at a time.
@@ -692,6 +694,9 @@ class FakeCluster:
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: 'memstore' for osd in osds}
+
+    def drive_ids(self, osds: Iterable[int]) -> Dict[int, str]:
+        return {osd: self.drive_ids_.get(osd, '') for osd in osds}
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,

@@ -83,6 +83,55 @@ def test_a_device_is_drained_replaced_and_filled() -> None:
     assert Store(driver.kv).get('replacements') is None
 
 
+def test_a_drive_is_not_filled_again_unless_an_operator_orders_it() -> None:
+    driver = filled()
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
+    driver.order(REPLACE, 'osd.8')
+    driver.run_to('DONE')
+    driver.cluster.destroy(8)
+    # The orchestrator wiped the failing drive, and created an OSD on it again.
+    driver.cluster.create_again(8)
+    settle(driver)
+    driver.restart()
+    settle(driver)
+    assert driver.phase == 'IDLE' and phases(driver) == {8: 'WAITING'}
+    assert 'same drive' in rows(driver)[8]['next']
+    assert any('ACME_D1_S1' in text for text in driver.loop.status()['reasons'])
+    driver.order('undrain', 'osd.8')
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {} and driver.cluster.toys[8].crush_weight == 1.0
+
+
+def test_another_drive_is_filled_once_the_mgr_knows_it() -> None:
+    driver = filled()
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
+    driver.order(REPLACE, 'osd.8')
+    driver.run_to('DONE')
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.run(5)
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S2'}
+    driver.run_until(lambda: driver.status['trigger'] == 'undrain')
+    driver.run_to('DONE')
+
+
+def test_a_failed_drive_that_serves_again_is_not_pinned_for() -> None:
+    driver = filled()
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
+    driver.cluster.take_down(8)
+    driver.order(REPLACE, 'osd.8')
+    driver.cluster.mark_out(8)
+    driver.run_until(lambda: driver.cluster.clean())
+    driver.cluster.destroy(8)
+    settle(driver)
+    driver.cluster.create_again(8)
+    driver.run(2)
+    assert driver.status['id'] == 1 and phases(driver) == {8: 'FILLING'}
+    assert 'same drive' in rows(driver)[8]['next'] and 'osd out 8' in rows(driver)[8]['next']
+    assert any('ACME_D1_S1' in text for text in driver.loop.status()['reasons'])
+
+
 def test_each_phase_survives_a_failover() -> None:
     driver = filled()
     driver.order(REPLACE, 'osd.8')
