@@ -42,8 +42,8 @@ class Admin:
 
     def configure(self, options: Dict[str, str]) -> None:
         """Set options of perfguard."""
-        self.rig.ceph('config', 'assimilate-conf', '-i', '-', given='[mgr]\n' + ''.join(
-            f'mgr/perfguard/{name} = {value}\n' for name, value in options.items()))
+        for name, value in options.items():
+            self.rig.ceph('config', 'set', 'mgr', f'mgr/perfguard/{name}', value)
 
     def fill(self) -> None:
         """A pool whose PGs have something to copy."""

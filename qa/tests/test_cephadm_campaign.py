@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
 
 #: For most of a campaign: it must outlast what happens meanwhile.
 SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
-FASTER = {'max_pgs_in_flight': '0', 'campaign_interval': '0.3'}
+FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 #: The second OSD of the last host, which campaigns empty and fill again.
 MOVED = 5
 
