@@ -12,6 +12,7 @@ import numpy as np
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Outlook
 from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
@@ -520,6 +521,9 @@ class SimCluster:
 
     def drives(self, osds: Iterable[int]) -> Mapping[int, str]:
         return dict.fromkeys(osds, 'm')
+
+    def orchestrating(self) -> Orchestrating:
+        return Orchestrating()
 
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         return dict.fromkeys(osds, '')

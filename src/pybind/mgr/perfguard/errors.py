@@ -139,6 +139,8 @@ class Code:
     SLOW_PING = 'SLOW_PING'
     #: mons are out of quorum
     MON_DOWN = 'MON_DOWN'
+    #: an upgrade of Ceph by the orchestrator restarts OSDs
+    UPGRADE = 'UPGRADE'
     #: mons have little disk space left, or a large store
     MON_DISK = 'MON_DISK'
     #: a pool is much slower than its baseline

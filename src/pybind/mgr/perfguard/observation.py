@@ -6,6 +6,7 @@ from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, N
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
+from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
 from .cluster.types import (Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool, Signals,
                             shard_bytes)
@@ -168,6 +169,8 @@ class Observation:
     #: The last time at which commands were unanswered or the OSDMap was known to be old; or when
     #: this mgr became active.
     answered: float = 0.0
+    #: What the orchestrator does meanwhile.
+    orchestrating: Orchestrating = Orchestrating()
     #: Text on changes of CRUSH since an operator ordered a new CRUSH map; '' for none.
     overtaken: str = ''
 

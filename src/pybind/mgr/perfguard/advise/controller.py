@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 DOCUMENT = 'advise'
 #: The facts behind the advice rarely change, and reading them takes about 0.1 s on a large cluster.
 EVERY_SECONDS = 600.0
+#: During an upgrade of Ceph a standby without the module may appear at any time.
+UPGRADE_SECONDS = 30.0
 #: After a failover the OSDs report first.
 FIRST_SECONDS = 30.0
 #: OSDs that have not answered by then are left out.
@@ -74,7 +76,8 @@ class Advising:
         if self._due is None:
             self._due = seen.now + FIRST_SECONDS
         # The advice must continue after the clock was set back.
-        if self._read is None and not 0.0 < self._due - seen.now <= EVERY_SECONDS:
+        every = UPGRADE_SECONDS if seen.orchestrating.image else EVERY_SECONDS
+        if self._read is None and not 0.0 < self._due - seen.now <= every:
             self._begin(seen.now, view)
         if self._read is None:
             return

@@ -16,6 +16,7 @@ from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
                     osdmap_from_dump, pool_counts)
 from .flag_orders import FlagOrders
+from .orchestrator import CEPHADM, PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+#: The same for the state of the orchestrator, without which a turn continues.
+ORCHESTRATOR_TIMEOUT = 2.0
 #: Maximum number of commands that are sent before the mons answer; a change of CRUSH with the most
 #: pins that fit into one epoch has fewer. A mon carries out about 700 pins per second, and the
 #: beacons of this mgr wait behind them: after 30 s without one (mon_mgr_beacon_grace) the mons
@@ -97,6 +100,9 @@ class MgrCluster:
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
         self._flag_orders = FlagOrders()
         self._audit_read = False
+        self._orchestrator = OrchestratorReader(
+            self._has_cephadm, lambda keys: self._values(PREFIX, keys, ORCHESTRATOR_TIMEOUT),
+            time.monotonic)
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
 
@@ -404,14 +410,23 @@ class MgrCluster:
         self._late = [result for result in self._late if not result.ev.is_set()]
         return bool(self._late)
 
+    def orchestrating(self) -> Orchestrating:
+        return self._orchestrator()
+
+    def _has_cephadm(self) -> bool:
+        return bool(self._mgr.get_module_option_ex('orchestrator', 'orchestrator') == CEPHADM)
+
     def stored(self, keys: Sequence[str]) -> Dict[str, Optional[str]]:
         """Values of keys of this module that the mons have stored; None: no such key.
 
         Keys without an answer are left out.
         """
-        prefix = 'mgr/%s/' % self._mgr.module_name
+        return self._values('mgr/%s/' % self._mgr.module_name, keys)
+
+    def _values(self, prefix: str, keys: Sequence[str],
+                timeout: float = CONFIG_TIMEOUT) -> Dict[str, Optional[str]]:
         replies = self.run([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
-                           CONFIG_TIMEOUT)
+                           timeout)
         return {key: reply.out if reply.retval == 0 else None
                 for key, reply in zip(keys, replies) if reply.retval in (0, -errno.ENOENT)}
 

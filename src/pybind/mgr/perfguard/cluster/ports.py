@@ -7,6 +7,7 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedT
 from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
+from .orchestrator import Orchestrating
 from .types import (ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
                     Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals, Space)
 
@@ -146,6 +147,8 @@ class Reader(Protocol):
     def crush_rules(self, crush_map: bytes) -> CrushRules: ...
 
     def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]: ...
+
+    def orchestrating(self) -> Orchestrating: ...
 
     def active_gid(self) -> int: ...
 

@@ -251,7 +251,8 @@ class Loop:
         self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
-        remarks = [*self.shutdown.remarks, *self.requests.remarks, *self._remarks(),
+        remarks = [*seen.orchestrating.remarks, *self.shutdown.remarks,
+                   *self.requests.remarks, *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
             self.jobs, seen, options, self._turn_seconds,

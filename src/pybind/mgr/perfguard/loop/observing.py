@@ -59,7 +59,8 @@ class Observing:
             crush_version=view.crush_version,
             pg_limit=self._cluster.pgs_per_osd_limit(),
             answered=min(rebalance.answered, self._clock()),
-            balancing=self._cluster.balancing()), view
+            balancing=self._cluster.balancing(),
+            orchestrating=self._cluster.orchestrating()), view
 
     def _evacuated(self, view: View, crush: CrushRules) -> Evacuation:
         """Computed once per OSDMap: with reweights on all of 5,000 OSDs and 48,000 remapped PGs it

@@ -244,6 +244,9 @@ class RebalanceController:
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.open:
+            restarting = seen.orchestrating.restarting(seen.osdmap)
+            if restarting:
+                seen = _with_stop(seen, restarting, Code.UPGRADE)
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
                 seen = _with_stop(seen, 'computing the rollback')
@@ -414,6 +417,6 @@ class RebalanceController:
                   for text in self._failures[:3]))
 
 
-def _with_stop(seen: Observation, why: str) -> Observation:
+def _with_stop(seen: Observation, why: str, code: str = Code.OUTLOOK) -> Observation:
     """Release nothing in this turn."""
-    return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))
+    return replace(seen, stops=(*seen.stops, Reason(code, why)))

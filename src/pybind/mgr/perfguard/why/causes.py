@@ -135,6 +135,7 @@ _WORDS = {
     Code.SLOW_OPS: 'operations were slow',
     Code.SLOW_PING: 'heartbeats were slow',
     Code.MON_DOWN: 'mons were out of quorum',
+    Code.UPGRADE: 'an upgrade of Ceph restarted OSDs',
     Code.MON_DISK: 'mons had little disk space left, or a large store',
     Code.SLOW_POOL: 'a pool was slower than its baseline',
     Code.MITIGATION: 'a mitigation was in force',

@@ -11,6 +11,7 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, 
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
                                      OsdMap, OsdSet, PgCounts, Placement, Pool, PoolSetting,
@@ -235,6 +236,8 @@ class FakeCluster:
     pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
+    #: What the orchestrator does.
+    orchestrator: Orchestrating = Orchestrating()
     #: OSD -> vendor, model and serial number of its drive.
     drive_ids_: Dict[int, str] = field(default_factory=dict)
     #: What `pool_shared` returns.
@@ -694,6 +697,9 @@ class FakeCluster:
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: 'memstore' for osd in osds}
+
+    def orchestrating(self) -> Orchestrating:
+        return self.orchestrator
 
     def drive_ids(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: self.drive_ids_.get(osd, '') for osd in osds}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What perfguard reads of the state that cephadm stores, and what it does about it."""
+import json
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import pytest
+
+from perfguard.cluster.orchestrator import (EVERY_SECONDS, HOSTS, KEYS, MGRS, REMOVALS, UPGRADE,
+                                            Orchestrating, OrchestratorReader, orchestrating)
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
+
+#: As cephadm of Tentacle stores it, shortened.
+STATE: Dict[str, Any] = {
+    UPGRADE: {'target_name': '10.77.1.1:60500/ceph:b', 'progress_id': 'x', 'target_id': None,
+              'error': None, 'paused': False, 'daemon_types': None},
+    REMOVALS: [{'osd_id': 5, 'started': True, 'draining': True, 'stopped': False,
+                'replace': False, 'hostname': 'h3'},
+               {'osd_id': 4, 'started': False, 'draining': False}],
+    HOSTS: {'h1': {'hostname': 'h1', 'labels': [], 'status': ''},
+            'h2': {'hostname': 'h2', 'labels': [], 'status': 'maintenance'}},
+    MGRS: {'spec': {'service_type': 'mgr', 'extra_container_args': [
+        '--volume=/opt/perfguard/1/perfguard:/usr/share/ceph/mgr/perfguard:ro,z']}}}
+
+
+def stored(**documents: Any) -> Dict[str, Optional[str]]:
+    return {key: json.dumps({**STATE, **documents}[key]) for key in KEYS}
+
+
+def test_what_cephadm_stores() -> None:
+    found = orchestrating(stored())
+    assert found == Orchestrating('10.77.1.1:60500/ceph:b', True, frozenset({5}),
+                                  frozenset({'h2'}))
+    assert len(found.remarks) == 3 and 'keeps perfguard' in found.remarks[0]
+    assert 'stops perfguard' in replace(found, mounted=False).remarks[0]
+
+
+def test_a_paused_upgrade_restarts_nothing() -> None:
+    assert orchestrating(stored(**{UPGRADE: {**STATE[UPGRADE], 'paused': True}})).image == ''
+
+
+@pytest.mark.parametrize('odd', [None, 7, 'x', [], [1], {}, {'h1': 3},
+                                 [{'osd_id': 'x', 'started': True}]])
+def test_other_forms_are_ignored(odd: Any) -> None:
+    assert orchestrating({key: json.dumps(odd) for key in KEYS}) == Orchestrating()
+    assert orchestrating(dict.fromkeys(KEYS, '{')) == Orchestrating()
+
+
+def test_it_is_read_at_intervals_and_kept_while_the_mons_do_not_answer() -> None:
+    now, answers, asked = [0.0], [stored()], []
+
+    def read(keys: Sequence[str]) -> Mapping[str, Optional[str]]:
+        asked.append(now[0])
+        return answers[0]
+
+    present: List[bool] = [True]
+    reader = OrchestratorReader(lambda: present[0], read, lambda: now[0])
+    assert reader().removing == {5} and reader().removing == {5} and asked == [0.0]
+    now[0], answers[0] = EVERY_SECONDS, {}
+    assert reader().removing == {5} and asked == [0.0, EVERY_SECONDS]
+    now[0], present[0] = 2 * EVERY_SECONDS, False
+    assert reader() == Orchestrating() and len(asked) == 2
+
+
+def test_nothing_is_released_while_an_upgrade_restarts_an_osd() -> None:
+    cluster = FakeCluster()
+    cluster.add_waiting(2)
+    cluster.tick()
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    cluster.orchestrator = Orchestrating('ceph:b', True)
+    driver.run(3)
+    assert driver.phase == 'RELEASING'
+    assert any('ceph:b' in text for text in driver.loop.status()['reasons'])
+    cluster.take_down(0)
+    driver.run(2)
+    assert driver.phase == 'HOLDING' and 'UPGRADE' in [
+        row['code'] for row in driver.status['limits']]
+    cluster.revive(0)
+    driver.run_to('DONE')
