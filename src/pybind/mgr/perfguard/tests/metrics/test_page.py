@@ -337,6 +337,13 @@ def test_long_lists_of_osds_are_counted() -> None:
     assert target_text(by_host) == 'scale:x3:9 OSDs:hosts'
 
 
+@pytest.mark.parametrize('value, text', [
+    (float('nan'), 'NaN'), (float('inf'), '+Inf'), (float('-inf'), '-Inf'), (0.25, '0.25'),
+    (3, '3'), (True, '1')])
+def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -> None:
+    assert render({'pgs': [('', value)]}).decode().splitlines()[-1] == 'ceph_perfguard_pgs ' + text
+
+
 def test_two_values_for_one_name_would_be_refused_by_prometheus() -> None:
     same: List[Tuple[str, float]] = [(labels(state='a'), 1.0), (labels(state='a'), 2.0)]
     assert parse(render({'pgs': same})) == {key('pgs', state='a'): 1.0}

@@ -9,7 +9,6 @@ import pytest
 import rados
 
 from perfguard.probe.types import RBD
-from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import python_streams
 from perfguard.probe.worker.objects import Image, Payload
 from perfguard.probe.worker.protocol import Failed
@@ -57,7 +56,7 @@ class FakeLibrbd:
 @pytest.fixture
 def librbd(monkeypatch: pytest.MonkeyPatch) -> FakeLibrbd:
     fake = FakeLibrbd()
-    monkeypatch.setattr(objects, '_librbd', lambda: fake)
+    monkeypatch.setitem(sys.modules, 'rbd', fake)
     return fake
 
 
@@ -98,6 +97,13 @@ def test_an_operation_that_librbd_refuses_is_an_error_of_rados(librbd: FakeLibrb
     with pytest.raises(rados.Error) as error:
         image.aio_read(reads.streams[0].objects[0], 4096, 0, lambda *values: None)
     assert error.value.errno == errno.ESHUTDOWN
+
+
+def test_there_are_no_images_without_librbds_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'rbd', None)
+    with pytest.raises(Failed) as failed:
+        Image(None, 'image', [step(job('read', ioengine=RBD))])
+    assert failed.value.errno == -errno.ENOTSUP
 
 
 def test_an_image_that_cannot_be_created(librbd: FakeLibrbd) -> None:

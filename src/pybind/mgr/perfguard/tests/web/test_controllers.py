@@ -241,6 +241,8 @@ def test_the_page_and_its_files(web: Any) -> None:
         assert b''.join(web.page.file(name)) == (web.controllers.PAGE / name).read_bytes()
         assert web.response.headers['Content-Type'].startswith('application/javascript')
     assert web.response.headers['Cache-Control'] == 'no-cache'
+    assert web.response.headers['X-Content-Type-Options'] == 'nosniff'
+    assert web.response.headers['Referrer-Policy'] == 'no-referrer'
 
 
 @pytest.mark.parametrize('name', ['x.js', '../controllers.py', 'controllers.py', ''])
