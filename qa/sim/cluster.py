@@ -87,6 +87,8 @@ class Model:
         self.led = np.zeros((len(self.pools), osds), dtype=np.int64)
         np.add.at(self.led, (self.pool_of - 1, self.up[:, 0]), 1)
         self.holds = np.bincount(self.up.ravel(), minlength=osds)
+        #: By OSD: the last epoch in which it was about to serve a PG as its primary.
+        self.up_thru = np.where(self.led.any(axis=0), 1, 0)
         #: Factors that scenarios set: time for an operation, by OSD; load of all clients.
         self.slowness = np.ones(osds)
         self.load = 1.0
@@ -287,8 +289,12 @@ class Model:
         self._stalls.append(Stall(int(self.pool_of[pg]), moving.data[0],
                                   self._pg_rate() * seconds, seconds))
         version = moving.version
-        self.propose(lambda: None)  # up_thru
+        primary = (moving.data if moving.temp else tuple(self.up[pg].tolist()))[0]
+        self.propose(lambda: self._set_up_thru(primary))
         self.at(self.now + seconds, lambda: self._peered(pg, version))
+
+    def _set_up_thru(self, osd: int) -> None:
+        self.up_thru[osd] = self.epoch
 
     def stall_seconds(self) -> float:
         hardware = self.hardware

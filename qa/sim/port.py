@@ -175,12 +175,12 @@ class SimCluster:
 
     def _all_osds(self) -> Dict[int, Osd]:
         model = self.model
-        leads = model.led.any(axis=0)
-        basis = (leads.tobytes(), frozenset(model.down), frozenset(model.out))
+        basis = (model.up_thru.tobytes(), frozenset(model.down), frozenset(model.out))
         if basis != self._osds_basis:
             self._osds_basis = basis
             self._osds = {osd: Osd(osd, osd not in model.down, float(osd not in model.out),
-                                   has_led=led, uuid='u') for osd, led in enumerate(leads.tolist())}
+                                   up_thru=epoch, uuid='u')
+                          for osd, epoch in enumerate(model.up_thru.tolist())}
         return self._osds
 
     def crush(self, version: int) -> CrushRules:

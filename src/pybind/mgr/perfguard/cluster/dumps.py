@@ -91,7 +91,7 @@ def _osd(dumped: Mapping[str, Any]) -> Osd:
                destroyed='destroyed' in states,
                fullness=next((level for level in _FULLNESS if level in states), ''),
                primary_affinity=float(dumped.get('primary_affinity', 1.0)),
-               has_led=bool(dumped.get('up_thru', 0)), uuid=str(dumped.get('uuid', '')))
+               up_thru=int(dumped.get('up_thru', 0)), uuid=str(dumped.get('uuid', '')))
 
 
 def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) -> Pool:

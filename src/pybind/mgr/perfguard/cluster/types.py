@@ -76,11 +76,15 @@ class Osd:
     fullness: str = ''
     #: 0.0 to 1.0; with a lower value, it is chosen as a primary less often.
     primary_affinity: float = 1.0
-    #: It has been a primary (up_thru is not 0) since it was created. Does not affect placement, so
-    #: it is not compared.
-    has_led: bool = field(default=False, compare=False)
+    #: Last interval (epoch) in which it has told the mons that it is about to serve PGs as their
+    #: primary; 0: none since it was created. Does not affect placement, so it is not compared.
+    up_thru: int = field(default=0, compare=False)
     #: Differs if an OSD is recreated with the same id.
     uuid: str = field(default='', compare=False)
+
+    @property
+    def has_led(self) -> bool:
+        return self.up_thru > 0
 
     @property
     def is_up_and_in(self) -> bool:

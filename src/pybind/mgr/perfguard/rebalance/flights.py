@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import Signals, pool_of
+from ..cluster.types import NO_OSD, OsdSet, Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
 from ..upmap.partial_pins import plan_partial_pin
@@ -19,6 +19,9 @@ from .types import Flight, Phase, PinRecord, Sent, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
+#: Seconds after a release within which a primary that is up has asked for its acting set, if it
+#: has to: it does so as soon as it has peered, before it asks for its up_thru.
+ASKED_SECONDS = 1.0
 #: Number of times that a release is sent before it counts as refused if the OSDMap does not show
 #: it.
 SEND_TIMES = 4
@@ -174,7 +177,7 @@ def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
         return draft, replace(flight, confirmed=draft.now)
     draft = draft.send(SetEntry(pgid, flight.entry, present)).event(
         'release', 'PG %s is released again' % pgid, 'the OSDMap does not show the release')
-    return draft, replace(flight, since=draft.now, sent=flight.sent + 1)
+    return draft, replace(flight, since=draft.now, sent=flight.sent + 1, primed=0)
 
 
 def _fall_back(draft: Draft, pgid: str, flight: Flight, pin: PinRecord) -> Tuple[Draft, Flight]:
@@ -182,7 +185,8 @@ def _fall_back(draft: Draft, pgid: str, flight: Flight, pin: PinRecord) -> Tuple
     draft = draft.send(SetEntry(pgid, pin.before, draft.seen.osdmap.entry(pgid))).event(
         'release', 'PG %s is released to its upmap from before the campaign' % pgid,
         'the mons do not keep the upmap that the balance requires')
-    return draft, replace(flight, entry=pin.before, since=draft.now, pin=replace(pin, goal=None))
+    return draft, replace(flight, entry=pin.before, since=draft.now, primed=0,
+                          pin=replace(pin, goal=None))
 
 
 def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
@@ -190,14 +194,29 @@ def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
 
     Right after the release the OSDMap shows up = acting as well, until the primary has peered and
     asked for its old acting set. So the PG counts as arrived if it was remapped and no longer is,
-    or once it must have peered.
+    or once it must have peered. One with little data arrives between two turns.
     """
     if flight.confirmed is None or pgid in draft.seen.osdmap.pg_temp:
         return False
     place = draft.seen.placement(pgid)
     if place is None or place.up != place.acting:
         return False
-    return flight.seen_remapped or draft.has_peered(flight.confirmed)
+    return (flight.seen_remapped or _was_remapped(draft, flight, place.acting)
+            or draft.has_peered(flight.confirmed))
+
+
+def _was_remapped(draft: Draft, flight: Flight, acting: OsdSet) -> bool:
+    """Whether the PG was remapped since its release, and no OSDMap that was read showed it.
+
+    Its pg_temp came with the release, and the mons drop such a one only if they have committed it
+    before the release. Then the primary asks for it anew before it serves the PG, which up_thru
+    shows; other PGs raise that as well, so it has had time to ask.
+    """
+    if not flight.primed or flight.confirmed is None or not acting:
+        return False
+    primary = draft.seen.osdmap.osds.get(next((osd for osd in acting if osd != NO_OSD), NO_OSD))
+    return (primary is not None and primary.up_thru > flight.primed
+            and draft.now - flight.confirmed >= ASKED_SECONDS)
 
 
 def _is_pinned_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:

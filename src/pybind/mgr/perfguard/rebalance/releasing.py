@@ -8,6 +8,7 @@ from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Opt
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
+from ..options import Options
 from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
 from ..upmap.semantics import led_by
@@ -230,10 +231,7 @@ def release_more(draft: Draft) -> Draft:
     affordable = [move for move in candidates.moves
                   if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
-        return draft.because(
-            Code.STALL_RATIO, 'waiting a few seconds between releases, so that at most '
-            "%g %% of a pool's operations wait for released PGs (stall_ratio)"
-            % (100 * draft.options.stall_ratio))
+        return draft.report(_spread(draft.options))
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
                    receives=receives(draft))
     fitting = _chosen(draft, affordable, load, caps)
@@ -243,11 +241,19 @@ def release_more(draft: Draft) -> Draft:
     chosen, stalls = _afforded(draft, campaign.stalls, fitting.moves)
     spread = len(chosen) < len(fitting.moves) or len(affordable) < len(candidates.moves)
     if not _is_batch(draft, len(chosen), allowed.caps.pgs, spread):
-        return draft.because(
+        # A batch waits for what prevents a larger one.
+        return draft.report(_spread(draft.options)) if spread else draft.because(
             Code.BATCH, 'waiting up to %.0f s for further PGs that share OSDMap epochs '
             'with the next release' % batch_seconds(draft.seen.commit_seconds))
     return _release(draft, chosen, stalls).event(
         'release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _spread(options: Options) -> Reason:
+    return Reason(
+        Code.STALL_RATIO, 'waiting a few seconds between releases, so that at most '
+        "%g %% of a pool's operations wait for released PGs (stall_ratio)"
+        % (100 * options.stall_ratio))
 
 
 class _Chosen(NamedTuple):
@@ -326,9 +332,11 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     for move in moves:
         pin = draft.pin_of(move.pgid)
         assert pin is not None
-        flights[move.pgid] = replace(_flight(draft, move, pin.leads_to), pin=pin)
+        prime = _prime(draft, move, pin)
+        flights[move.pgid] = replace(_flight(draft, move, pin.leads_to), pin=pin,
+                                     primed=draft.seen.osdmap.epoch if prime else 0)
         actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
-                                prime=_prime(draft, move, pin)))
+                                prime=prime))
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in moves for _ in range(1 if _is_primed(draft, move) else 2)]
     return draft.send(*actions).set(

@@ -152,6 +152,9 @@ class Flight:
     confirmed: Optional[float] = None
     #: The OSDMap showed the PG remapped: its primary has peered and asked for its acting set.
     seen_remapped: bool = False
+    #: Epoch of the OSDMap before the release if the PG's acting set was sent along, so that the
+    #: next OSDMap shows it remapped; 0: it was not.
+    primed: int = 0
     sources: OsdSet = ()
     targets: OsdSet = ()
     primary: int = -1

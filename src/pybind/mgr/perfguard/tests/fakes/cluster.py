@@ -184,6 +184,10 @@ class FakeCluster:
     #: What the OSDs report.
     #: PGs whose acting set was sent with their release.
     primed: Set[str] = field(default_factory=set)
+    #: The mons commit the release after its acting set, and drop that.
+    drops_primes: bool = False
+    #: Those of the present commands.
+    _primes: Set[str] = field(default_factory=set)
     #: No client is active, and one reading proves it.
     read: Readings = Readings(seconds=60.0, counters={}, clients=(), places={})
     #: The module has given up what it had in the OSDs.
@@ -211,8 +215,8 @@ class FakeCluster:
     #: The mgr that is active by the MgrMap, and how often that was looked up.
     gid: int = 4100
     mgr_maps_read: int = 0
-    #: OSDs that ever led a PG, and the uuids of those that were made anew.
-    led: Set[int] = field(default_factory=set)
+    #: up_thru of OSDs that ever led a PG, and the uuids of those that were made anew.
+    led: Dict[int, int] = field(default_factory=dict)
     uuids: Dict[int, str] = field(default_factory=dict)
     destroyed: Set[int] = field(default_factory=set)
     not_in_crush: Set[int] = field(default_factory=set)
@@ -430,6 +434,7 @@ class FakeCluster:
                     pg.data, pg.temp, changed = self._held(pgid, pg), None, True
                     self.released.pop(pgid, None)
                     self.moved.append(Moved(self.now, pgid, pg.up))
+                    self._leads(pg.up)
         self.epoch += changed
         moving = sum(1 for pg in self.pg.values() if pg.temp is not None)
         self.most_unclean = max(self.most_unclean, len(self.pg) - self.report_now().active_clean)
@@ -467,7 +472,13 @@ class FakeCluster:
                 return True
         return False
 
+    def _leads(self, osds: OsdSet) -> None:
+        """The first of them tells the mons that it is about to serve a PG, before it does."""
+        for osd in [osd for osd in osds if osd != HOLE][:1]:
+            self.led[osd] = self.epoch
+
     def _peered(self, pgid: str, pg: FakePg) -> bool:
+        self._leads(pg.up if pg.temp is None else pg.temp)
         same = self._in_place(pgid, pg)
         if not same and self.nearly_empty and pgid in self.released:
             same, pg.recovering_until = True, self.now + self.recovery_seconds
@@ -513,6 +524,9 @@ class FakeCluster:
             self.hidden.discard(pgid)
             pg.up, pg.copied_seconds = up, 0.0
             pg.peering_until = self.now + self.peer_seconds
+            # The mons drop a pg_temp that does not differ from the up set.
+            if pgid in self._primes and not self._in_place(pgid, pg):
+                pg.temp = self._have(pgid, pg)
             if self._in_place(pgid, pg):
                 self.released.pop(pgid, None)
             elif stayed and known and 'norebalance' not in self.flags:
@@ -581,7 +595,7 @@ class FakeCluster:
     def purge(self, osd: int) -> None:
         """The OSD is gone from the OSDMap and from CRUSH."""
         del self.toys[osd]
-        self.led.discard(osd)
+        self.led.pop(osd, None)
         self.uuids[osd] = 'another'
         self.crush_version_ += 1
         self.epoch += 1
@@ -613,7 +627,9 @@ class FakeCluster:
 
     def _view(self) -> FakeView:
         self._crush_of[self.crush_version_] = dict(self.toys)
-        self.led |= {pg.data[0] for pg in self.pg.values() if pg.data}
+        for pg in self.pg.values():
+            if pg.data:
+                self.led.setdefault(pg.data[0], 1)
         entries = self.entries()
         pools = {1: Pool(1, 'rep', False, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[1]),
                  2: Pool(2, 'ec', True, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[2],
@@ -621,7 +637,7 @@ class FakeCluster:
         osdmap = OsdMap(
             epoch=self.epoch, flags=frozenset(self.flags), pools=pools,
             osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''),
-                         has_led=i in self.led, uuid=self.uuids.get(i, 'first'),
+                         up_thru=self.led.get(i, 0), uuid=self.uuids.get(i, 'first'),
                          destroyed=i in self.destroyed,
                          primary_affinity=self.affinity.get(i, 1.0))
                   for i, toy in self.toys.items()},
@@ -839,6 +855,7 @@ class FakeCluster:
                 pg.mon.next_epoch()
             self.epoch += 1
             self._interval_changes(seen)
+            self._primes.clear()
         return replies
 
     def _apply(self, command: Mapping[str, Any]) -> FakeReply:
@@ -854,8 +871,7 @@ class FakeCluster:
              'config rm': self._config_rm,
              'osd primary-affinity': lambda c: self.affinity.update({c['id']: c['weight']}),
              'osd pool set': self._pool_set,
-             # The primary would ask for the same.
-             'osd pg-temp': lambda c: self.primed.add(c['pgid']),
+             'osd pg-temp': self._prime,
              'osd setcrushmap': self._set_crush_map,
              'osd crush reweight': lambda c: self._weigh(int(c['name'][4:]), c['weight']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
@@ -867,6 +883,11 @@ class FakeCluster:
         except Refused:
             return FakeReply(-22, 'refused')
         return FakeReply(0)
+
+    def _prime(self, command: Mapping[str, Any]) -> None:
+        self.primed.add(command['pgid'])
+        if not self.drops_primes:
+            self._primes.add(command['pgid'])
 
     def _unset(self, flag: str) -> None:
         self.flags.discard(flag)

@@ -43,7 +43,7 @@ LONG_SECONDS = 600.0
 def cluster_to_json(cluster: FakeCluster) -> Dict[str, Any]:
     return {**{name: getattr(cluster, name) for name in PLAIN + BY_OSD if hasattr(cluster, name)},
             'flags': sorted(cluster.flags), 'modes': cluster.modes,
-            'toys': list(cluster.toys.values()), 'led': sorted(cluster.led),
+            'toys': list(cluster.toys.values()), 'led': cluster.led,
             'osd_config': [[*key, value] for key, value in cluster.osd_config.items()],
             'objects': sorted(getattr(cluster, 'objects', ())),
             'made': {name: pool.pg_num for name, pool in getattr(cluster, 'made', {}).items()},
@@ -70,7 +70,7 @@ def cluster_from_json(recorded: Dict[str, Any],
             cluster.create({'pool': name, 'pg_num': pg_num})
     cluster.flags = set(recorded['flags'])
     cluster.modes = {int(pool): mode for pool, mode in recorded['modes'].items()}
-    cluster.led = set(recorded.get('led', ()))
+    cluster.led = {int(osd): epoch for osd, epoch in recorded.get('led', {}).items()}
     cluster.toys.clear()
     cluster.toys.update({osd: ToyOsd(*toy) for osd, toy in enumerate(recorded['toys'])})
     cluster.pg = {pgid: _pg_from_json(cluster, pg) for pgid, pg in recorded['pgs'].items()}

@@ -56,7 +56,7 @@ class FakeLibrbd:
 @pytest.fixture
 def librbd(monkeypatch: pytest.MonkeyPatch) -> FakeLibrbd:
     fake = FakeLibrbd()
-    monkeypatch.setitem(sys.modules, 'rbd', fake)
+    monkeypatch.setitem(cast(Any, sys.modules), 'rbd', fake)
     return fake
 
 
@@ -100,7 +100,7 @@ def test_an_operation_that_librbd_refuses_is_an_error_of_rados(librbd: FakeLibrb
 
 
 def test_there_are_no_images_without_librbds_binding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, 'rbd', None)
+    monkeypatch.setitem(cast(Any, sys.modules), 'rbd', None)
     with pytest.raises(Failed) as failed:
         Image(None, 'image', [step(job('read', ioengine=RBD))])
     assert failed.value.errno == -errno.ENOTSUP
@@ -113,7 +113,7 @@ def test_an_image_that_cannot_be_created(librbd: FakeLibrbd) -> None:
 
 
 def test_without_the_binding_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, 'rbd', cast(Any, None))
+    monkeypatch.setitem(cast(Any, sys.modules), 'rbd', cast(Any, None))
     with pytest.raises(Failed, match='install the package python3-rbd') as failed:
         Image(None, 'image', [step(job(ioengine=RBD))])
     assert failed.value.errno == -errno.ENOTSUP

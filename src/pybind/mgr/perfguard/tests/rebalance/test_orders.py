@@ -122,10 +122,10 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
 
 
 @pytest.mark.parametrize('why, changes', [
-    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'has_led': True}),
+    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'up_thru': 7}),
     ('holds 3 PGs', {'pgs': 3}), ('has not reported yet', {'pgs': None})])
 def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, Any]) -> None:
-    there = inventory(osds={9: Osd(9, True, 1.0, has_led=changes.get('has_led', False))},
+    there = inventory(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
                       drained=changes.get('drained', {}))
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})
@@ -149,11 +149,11 @@ def test_osds_that_have_not_reported_yet_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize('why, changes', [
-    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'has_led': True}),
+    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'up_thru': 7}),
     ('holds 3 PGs', {'pgs': 3})])
 def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
                                                                changes: Dict[str, Any]) -> None:
-    there = inventory(osds={9: Osd(9, True, 1.0, has_led=changes.get('has_led', False))},
+    there = inventory(osds={9: Osd(9, True, 1.0, up_thru=changes.get('up_thru', 0))},
                       drained=changes.get('drained', {}))
     there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
                                                           changes.get('pgs', 0))})

@@ -9,6 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import Options
+from perfguard.rebalance.flights import ASKED_SECONDS
 from perfguard.rebalance.latency import SlowReads
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
@@ -18,7 +19,7 @@ from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
 from perfguard.rebalance.draft import Draft
 
 from ..fakes.cluster import FakeCluster
-from .test_phases import Machine, wide
+from .test_phases import Machine, pinned, wide
 
 
 def expanding(cluster: FakeCluster, options: Options, busy: bool = False) -> Machine:
@@ -108,6 +109,43 @@ def test_nothing_waits_for_others_while_nothing_is_in_flight() -> None:
     idle = sum(1 for (before, _), (after, _) in zip(found, found[1:])
                if after - before > 2 * cluster.period + BATCH_SECONDS)
     assert not idle
+
+
+def arrived_unseen(machine: Machine, seconds: int) -> List[str]:
+    """Release PGs, and let them arrive while no OSDMap is read for `seconds`."""
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    released = list(machine.campaign.in_flight)
+    for _ in range(seconds):
+        machine.cluster.tick()
+    return released
+
+
+def test_pgs_that_arrive_between_two_turns_do_not_stay_in_flight() -> None:
+    """They would take places under the caps for two reports of PG states."""
+    cluster = FakeCluster(peer_seconds=1.0, backfill_seconds=1.0, period=5.0)
+    machine = pinned(cluster, wide())
+    released = arrived_unseen(machine, 5)
+    begin = machine.cluster.now
+    while set(released) & machine.campaign.in_flight.keys():
+        assert not any(machine.campaign.in_flight[pgid].seen_remapped
+                       for pgid in released if pgid in machine.campaign.in_flight)
+        machine.turn()
+    assert machine.cluster.now - begin <= 1 + ASKED_SECONDS < machine.cluster.period
+    machine.to(Phase.DONE)
+
+
+def test_a_pg_whose_acting_set_the_mons_drop_is_in_flight_until_it_has_arrived() -> None:
+    """While other PGs raise the up_thru of its primary."""
+    cluster = FakeCluster(peer_seconds=2.0, backfill_seconds=30.0, drops_primes=True)
+    machine = pinned(cluster, wide())
+    arrived_unseen(machine, 0)
+    for _ in range(20):
+        cluster.led = dict.fromkeys(cluster.toys, cluster.epoch)
+        machine.turn()
+        assert all(pg.up == pg.data for pgid, pg in cluster.pg.items()
+                   if pgid not in machine.campaign.in_flight and pgid not in machine.pins)
+    assert machine.campaign.in_flight
 
 
 def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:

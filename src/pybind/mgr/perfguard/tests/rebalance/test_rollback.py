@@ -395,7 +395,7 @@ def test_a_rollback_that_continues_one_empties_its_osds_under_the_caps(
 def rolled_back() -> Driver:
     """PGs have moved to the new OSDs, and back."""
     driver = expanding()
-    driver.cluster.led.update(driver.cluster.new)
+    driver.cluster.led.update(dict.fromkeys(driver.cluster.new, 1))
     driver.order('rollback')
     driver.run_to('DONE')
     driver.run(3)
@@ -482,11 +482,11 @@ def test_an_osd_that_was_not_new_before_an_expansion_is_not_after_its_rollback(
         driver.run_to('DONE')
         driver.order('drain', 'osd.8')
         driver.run_to('DONE')
-    cluster.led.add(8)
+    cluster.led[8] = 1
     driver.run(3)
     driver.order('expand', '8', '9', '10', weight='1.0')
     driver.run_until(lambda: driver.status['released'] > 0)
-    cluster.led.update(cluster.new)
+    cluster.led.update(dict.fromkeys(cluster.new, 1))
     driver.order('rollback')
     driver.run_to('DONE')
     driver.run(3)
