@@ -623,6 +623,15 @@ def test_more_pins_than_the_mons_should_check_are_refused(change, files, monkeyp
     assert command.main(['pin', *dumps, '--force']) == 0
 
 
+def test_upmaps_whose_raw_sets_cannot_be_found_are_left_alone(files, capsys):
+    osds = {**OSD_DUMP, 'pg_upmap': [{'pgid': '1.0', 'osds': [0, 1, 2]}]}
+    Path(files['osd']).write_text(json.dumps(osds))
+    command.main(['plan', '--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump',
+                  files['crush']])
+    assert 'or lack an OSD that is down, are left alone: --osdmap is not given' in \
+        capsys.readouterr().err
+
+
 def test_osds_that_an_expansion_leaves_out_are_named(change, tmp_path, monkeypatch):
     crush = json.loads(json.dumps(CRUSH_DUMP))
     crush['buckets'][9]['items'][0]['weight'] = 0
