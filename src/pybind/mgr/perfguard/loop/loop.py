@@ -225,7 +225,7 @@ class Loop:
         seen = self._observing.watch(seen, view, options)
         self._answering.revert()
         seen = self._observing.mitigate(seen, view, options)
-        self.rebalance.resume(seen.now)
+        self.rebalance.resume(seen)
         self._answering.keep(requests, seen)
         began = time.thread_time()
         answered = self._answering.answer(seen, view, options)

@@ -46,6 +46,8 @@ class Campaign:
     #: OSDs to which the operator's own change has given CRUSH weight 0: their PGs are movement of
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
+    #: The pins that it begins with are not all stored yet. Only counts while it is PREPARED.
+    storing: bool = False
     #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.

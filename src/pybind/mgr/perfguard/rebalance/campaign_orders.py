@@ -55,6 +55,8 @@ class CampaignOrders:
         self.reopen = context.reopen
         self._campaigns = campaigns
         self._crush_orders = crush_orders
+        #: An order whose pins are being stored, and its answer.
+        self._storing: Optional[Tuple[WaitingOrder, Document]] = None
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
@@ -170,6 +172,8 @@ class CampaignOrders:
                     ) -> Optional[Document]:
         """Begin a campaign with the computed pins."""
         order = waiting.order
+        if self._storing is not None and self._storing[0] is waiting:
+            return None if self._campaigns.storing else self._storing[1]
         self._campaigns.refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare', order.force), seen)
@@ -184,9 +188,10 @@ class CampaignOrders:
         campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb)
         # An adoption takes over upmaps that exist; an import of too many was forced.
         campaign = self._accepting_pins(campaign, len(kept.pins), seen)
-        self._campaigns.put(adjust(campaign))
-        self._campaigns.pins.note(kept.pins)
-        return kept.as_json(campaign.id)
+        self._campaigns.put(replace(adjust(campaign), storing=True))
+        self._campaigns.put(self._campaigns.store(kept.pins, seen))
+        self._storing = waiting, kept.as_json(campaign.id)
+        return None if self._campaigns.storing else self._storing[1]
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         order = waiting.order

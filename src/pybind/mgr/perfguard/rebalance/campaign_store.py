@@ -2,18 +2,19 @@
 """The campaign and its pins in the store: JSON in and out, and the documents.
 
 The OSDMap contains the pins. The store records which are perfguard's, and the entries before them:
-a batch of pins is one document that is written once, and removed when none of its PGs is pinned
-anymore. Until then it may list released PGs, which the audit against the OSDMap removes after a
-restart. The audit requires their last records, so these stay as long as there are earlier ones.
-New goals of known pins are a document of goals alone, which is a tenth as long: the records in
-earlier documents stay.
+a batch of pins is one or more documents of one value each, which are written once. One is removed
+in a later turn when none of its PGs is pinned anymore. Until then it may list released PGs, which
+the audit against the OSDMap removes after a restart. The audit requires their last records, so
+these stay as long as there are earlier ones. New goals of known pins are a document of goals alone,
+which is a tenth as long: the records in earlier documents stay.
 """
 import json
+import time
 from dataclasses import replace
 from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Iterable, Iterator,
                     List, Mapping, Optional, Set, Tuple)
 
-from ..cluster.types import Json, UpmapEntry
+from ..cluster.types import Json, OsdMap, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
@@ -37,6 +38,9 @@ UNPINNABLE = 'unpinnable'
 UNPINNABLE_SECONDS = 60.0
 #: Maximum delay of writing changes that the OSDMap shows again, such as arrivals.
 ARRIVAL_SECONDS = 5.0
+#: Many documents are written, or removed, over several turns: each may take the mons a second, in
+#: which nothing else is done. After these seconds, the rest follows in the next turn.
+STORING_SECONDS = 0.5
 
 
 class CampaignStore:
@@ -138,9 +142,9 @@ def _without_flights(campaign: Campaign) -> Campaign:
 
 
 class PinStore(PinIndex):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._store = store
+        self._store, self._clock = store, clock
         #: PG -> documents that list it, the newest last.
         self._listed: Dict[str, Tuple[str, ...]] = {}
         #: Document -> PGs that it lists; and those that need it, see `_needs`.
@@ -148,6 +152,9 @@ class PinStore(PinIndex):
         self._needed: Dict[str, Set[str]] = {}
         #: Documents of goals alone.
         self._goals: Set[str] = set()
+        #: Documents that no PG needs, and whether others were written since `tidy`.
+        self._needless: Set[str] = set()
+        self._has_noted = False
         self._next = 1
 
     def load(self) -> List[str]:
@@ -170,22 +177,67 @@ class PinStore(PinIndex):
 
     def note(self, pins: Mapping[str, PinRecord]) -> None:
         """Store new or changed pins before they are sent to the mons."""
-        if not pins:
-            return
+        for part in parts(pins, self):
+            self._write(part)
+
+    def _write(self, pins: Pins) -> None:
+        """Write one document."""
         only_goals = all(_has_other_goal(pin, self.get(pgid)) for pgid, pin in pins.items())
         name = '%s%06d' % (PREFIX, self._next)
         self._next += 1
         self._store.put(name, {GOALS: encode({pgid: pin.goal for pgid, pin in pins.items()}, Goals)}
                         if only_goals else encode(pins, Pins))
+        self._has_noted = True
         self._adopt(name, pins, only_goals)
 
+    def note_some(self, left: List[Dict[str, PinRecord]], osdmap: OsdMap, known: Pins) -> bool:
+        """Store the first of these parts (see `parts`), as many as are written within
+        STORING_SECONDS, and remove them from the list.
+
+        A PG whose upmap has changed, and that had no pin, is left out. `known`: the pins for which
+        the parts were made. Returns False, and stores no more, if others have other pins by now.
+        """
+        begin = self._clock()
+        while left:
+            part = {}
+            for pgid, pin in left[0].items():
+                now = self.get(pgid)
+                if now == known.get(pgid) and (
+                        now is not None or osdmap.entry(pgid) == pin.entry):
+                    part[pgid] = pin
+                elif now is not None:
+                    return False
+            self.note(part)
+            del left[0]
+            if self._clock() - begin > STORING_SECONDS:
+                break
+        return True
+
     def forget(self, pgids: AbstractSet[str]) -> None:
+        """Forget pins. The store may contain them until `tidy` has removed the documents."""
         self._settle([pgid for pgid in pgids if self._drop(pgid)])
+
+    @property
+    def is_tidy(self) -> bool:
+        """As for every index."""
+        return not self._needless
+
+    def tidy(self) -> None:
+        """Remove documents that no PG needs, as many as are removed within STORING_SECONDS; none in
+        a turn that has written others."""
+        begin = self._clock()
+        while self._needless and not self._has_noted:
+            self._remove(min(self._needless))
+            if self._clock() - begin > STORING_SECONDS:
+                break
+        self._has_noted = False
 
     def clear(self) -> None:
         self.forget(set(self._pins))
+        while self._needless:
+            self._remove(min(self._needless))
         for name in self._store.names(PREFIX):
-            self._store.remove(name)
+            self._store.remove(name)  # it cannot be read
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:
         self._contents[name], self._needed[name] = list(pins), set()
@@ -211,27 +263,22 @@ class PinStore(PinIndex):
         return goal
 
     def _settle(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
-        """Remove the documents, of these and of those of these PGs, that no PG needs any longer."""
+        """Note the documents, of these and of those of these PGs, that no PG needs any longer."""
         looked_at = set(names)
-        while True:
-            for pgid in pgids:
-                needs = self._needs(pgid)
-                for name in self._listed.get(pgid, ()):
-                    looked_at.add(name)
-                    if name in needs:
-                        self._needed[name].add(pgid)
-                    else:
-                        self._needed[name].discard(pgid)
-            needless = sorted(name for name in looked_at if not self._needed[name])
-            if not needless:
-                return
-            # The others may be needed to overrule the oldest one.
-            pgids = self._removed(needless[0])
-            looked_at.remove(needless[0])
+        for pgid in pgids:
+            needs = self._needs(pgid)
+            for name in self._listed.get(pgid, ()):
+                looked_at.add(name)
+                if name in needs:
+                    self._needed[name].add(pgid)
+                else:
+                    self._needed[name].discard(pgid)
+        self._needless.update(name for name in looked_at if not self._needed[name])
 
-    def _removed(self, name: str) -> Collection[str]:
-        """Remove a document; returns the PGs that it lists."""
+    def _remove(self, name: str) -> None:
+        """Remove a document. Others may have been needed only to overrule it."""
         del self._needed[name]
+        self._needless.remove(name)
         self._goals.discard(name)
         self._store.remove(name)
         pgids = self._contents.pop(name)
@@ -240,7 +287,7 @@ class PinStore(PinIndex):
                 each for each in self._listed[pgid] if each != name])
             if not listed:
                 del self._listed[pgid]
-        return pgids
+        self._settle(pgids)
 
 
 def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pins]:

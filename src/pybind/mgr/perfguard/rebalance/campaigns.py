@@ -2,7 +2,7 @@
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Callable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import AnyJob, ToolThread
@@ -15,7 +15,7 @@ from ..store import Store
 from ..upmap.pins import Unpinnable
 from . import report
 from .campaign import Campaign
-from .campaign_store import CampaignHistory, CampaignStore, PinStore
+from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
 from .draft import has_own_crush
@@ -23,13 +23,13 @@ from .goals import being_stored, have_basis, without_goals
 from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
 from .pinning import count_again
-from .types import Flight, Holds, Phase
+from .types import Flight, Holds, Phase, PinRecord
 
 #: Fields of a campaign that are times of events.
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied',
           'evacuation_held')
-#: Orders whose campaign begins with pins.
-PINS_WITH_ORDER = ('adopt', 'import')
+#: Orders whose campaign begins with upmaps as pins.
+_PINS_WITH_ORDER = ('adopt', 'import')
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Campaigns:
     """One campaign at a time, from its first document to its row in the history.
 
     1. `load`: the campaign of an earlier mgr, or the pins of an unknown one.
-    2. `begin`: the next one, which takes over pins and settings of an aborted one.
+    2. `begin`: the next one, which takes over pins and settings of an aborted one. With many pins,
+       `storing` is true until `store_more` has stored them, and the campaign does nothing.
     3. `put`: it has changed, and that is journalled.
     4. `file_ended`: it has ended.
     """
@@ -76,7 +77,11 @@ class Campaigns:
     def _forget(self) -> None:
         self.current: Optional[Campaign] = None
         self.stored = CampaignStore(self._context.store, self._clock)
-        self.pins = PinStore(self._context.store)
+        self.pins = PinStore(self._context.store, self._clock)
+        #: The pins that are yet to be stored; None: an mgr that failed had them.
+        self._parts: Optional[List[Dict[str, PinRecord]]] = None
+        #: A campaign that has not begun, and is being removed from the store.
+        self._abandoned: Optional[Campaign] = None
 
     def load(self) -> List[str]:
         """Returns texts on what cannot be read."""
@@ -84,10 +89,12 @@ class Campaigns:
         self.history.load()
         lost = self.pins.load()
         campaign, unread = self.stored.load()
-        if campaign is not None and not lost and _lacks_pins(campaign, self.pins):
+        if campaign is not None and _lacks_pins(campaign):
             self._note(Event('request', 'campaign %d has not begun' % campaign.id,
                              'the mgr failed before it had stored the pins of "%s"; '
                              'give the order again' % campaign.trigger))
+            self._abandoned = campaign
+            self.pins.forget(set(self.pins))
         elif campaign is not None:
             self.current = _taken_over(campaign)
             if lost and have_basis(campaign):
@@ -113,6 +120,11 @@ class Campaigns:
     def open(self) -> bool:
         """Active, or aborted with remaining pins."""
         return self.current is not None and self.current.open
+
+    @property
+    def storing(self) -> bool:
+        """Whether the pins that the campaign begins with are not all stored yet."""
+        return self.current is not None and _is_storing(self.current)
 
     @property
     def pins_held_back(self) -> int:
@@ -141,18 +153,19 @@ class Campaigns:
         commands."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
         self._context.store.acknowledge_losses()
+        if self._abandoned is not None:
+            self._remove(self._abandoned)
         self._begun()
-        # This campaign releases the pins of an aborted one to its own goals.
-        self.pins.note(without_goals(self.pins))
         self._remember_crush(seen)
-        campaign = self.current = Campaign(
+        self.current = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
             holds=self._holds_left(), unpinnable=self._incomplete(),
             crush_own=seen.crush_version, crush_identity=seen.crush.identity,
             draining=self._still_draining(seen), emptied=self._emptied())
-        return campaign
+        # This campaign releases the pins of an aborted one to its own goals.
+        return self.store(without_goals(self.pins), seen)
 
     def begin_after(self, seen: Observation) -> Campaign:
         """As `begin`, after CRUSH has changed: the earlier map is unknown."""
@@ -160,6 +173,39 @@ class Campaigns:
         self._crush_orders.forget_before()
         self.current = campaign
         return campaign
+
+    def store(self, pins: Mapping[str, PinRecord], seen: Observation) -> Campaign:
+        """Store the pins that the campaign begins with, or as many as are stored in one turn. `put`
+        journals whether these are all."""
+        assert self.current is not None
+        self._parts = list(parts(pins, self.pins))
+        return self._store_some(self.current, self._parts, seen)
+
+    def store_more(self, seen: Observation) -> None:
+        """Store more of the pins that the campaign begins with, at the beginning of a turn; remove
+        those of one that has not begun."""
+        if self._abandoned is not None and self._may_write():
+            self.pins.tidy()
+            if self.pins.is_tidy:
+                self._remove(self._abandoned)
+        campaign = self.current
+        if campaign is None or not self.storing or not self._may_write():
+            return
+        if self._parts is None:
+            self._parts = list(parts(without_goals(self.pins), self.pins))
+        self.put(self._store_some(campaign, self._parts, seen))
+
+    def _store_some(self, campaign: Campaign, left: List[Dict[str, PinRecord]],
+                    seen: Observation) -> Campaign:
+        self.pins.note_some(left, seen.osdmap, self.pins)
+        self.current = replace(campaign, storing=bool(left))
+        return self.current
+
+    def _remove(self, abandoned: Campaign) -> None:
+        self.pins.clear()
+        self._context.cluster.progress_done(report.progress_id(abandoned))
+        self.stored.remove()
+        self._abandoned = None
 
     def put(self, campaign: Campaign) -> None:
         self.current = campaign
@@ -223,10 +269,14 @@ class Campaigns:
         self.stored.remove()
 
 
-def _lacks_pins(campaign: Campaign, pins: PinStore) -> bool:
-    """Whether the mgr that began the campaign failed before its pins were stored, and so before it
-    answered the order. Without them, the campaign would end at once as if all PGs had moved."""
-    return campaign.trigger in PINS_WITH_ORDER and campaign.phase is Phase.PREPARED and not pins
+def _is_storing(campaign: Campaign) -> bool:
+    return campaign.storing and campaign.phase is Phase.PREPARED
+
+
+def _lacks_pins(campaign: Campaign) -> bool:
+    """Whether the mgr that began the campaign failed before all upmaps were stored as its pins, and
+    so before it answered the order. With a part of them, it would end as if all PGs had moved."""
+    return _is_storing(campaign) and campaign.trigger in _PINS_WITH_ORDER
 
 
 def _taken_over(campaign: Campaign) -> Campaign:

@@ -48,6 +48,7 @@ COMMITS = 3
 READBACK_COMMITS = 4.0
 #: Maximum time that counts for one batch: commands have no longer, so the clock was set ahead.
 LONGEST_COMMIT_SECONDS = 60.0
+_STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
 
 
 class RebalanceController:
@@ -243,7 +244,12 @@ class RebalanceController:
                        commit_seconds=commit_seconds)
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
-        if self.open:
+        if self.campaigns.storing:
+            assert self.campaign is not None
+            if self._may_write():
+                self.campaigns.put(self.campaign)
+            self._reasons = (_STORING,)
+        elif self.open:
             restarting = seen.orchestrating.restarting(seen.osdmap)
             if restarting:
                 seen = _with_stop(seen, restarting, Code.UPGRADE)
@@ -358,6 +364,8 @@ class RebalanceController:
             log.warning('command failed: %s', failure)
             self._note(Event('failed', failure))
         self.pins.forget(decision.unpins)
+        if not self.pins.is_tidy and self._may_write():
+            self.pins.tidy()
         self.forecast.forget(set(decision.pins) | decision.unpins)
         self.audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
@@ -382,9 +390,11 @@ class RebalanceController:
             self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
                              'the mons did not accept it: %s' % refused[name]))
 
-    def resume(self, now: float) -> None:
-        """Complete the pending write of a failed mgr, before another campaign may begin."""
-        self.campaigns.set_back(now)
+    def resume(self, seen: Observation) -> None:
+        """Complete the pending writes of the last turn, or of a failed mgr, before another campaign
+        may begin."""
+        self.campaigns.set_back(seen.now)
+        self.campaigns.store_more(seen)
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
             self.plans.saved.remove(self.campaign.plan)

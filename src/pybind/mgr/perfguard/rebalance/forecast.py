@@ -128,9 +128,8 @@ class Forecast:
             self.moves.drop(pgid)
             self._lacking[pgid] = None
 
-    def rework(self, pgids: Iterable[str]) -> None:
-        """The releases of these PGs have changed, and so has the plan."""
-        self.forget(pgids)
+    def rework(self) -> None:
+        """The releases of pins have changed, and so has the plan."""
         self._epoch, self._due = -1, 0.0
 
     def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],

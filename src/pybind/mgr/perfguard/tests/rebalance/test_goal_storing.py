@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""New goals of many pins are stored over several turns: a write may take the mons a second."""
+"""Many pins, and their goals, are stored or removed over several turns: a write may take the mons a
+second."""
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -10,11 +11,16 @@ from perfguard.codec import decode
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_store import PinStore, parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
+from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import PinRecord
+from perfguard.requests import PendingOrder
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster, MemoryKv
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.straw_cluster import StrawCluster
+from .test_adopting import expanded as pinned_by_others
+from .test_mappings import a_pair, sets, text
 
 #: A large cluster: many pins are sent and peer at once.
 LARGE = replace(OPTIONS, target='balanced', max_extra_movement=100.0, pin_batch=100000,
@@ -269,3 +275,148 @@ def test_goals_take_few_writes(goal: Callable[[int], UpmapEntry], most: int) -> 
     sizes.clear()
     pins.note({pgid: replace(pin, goal=None) for pgid, pin in pins.items()})
     assert len(sizes) <= most + 8 and not set(pins) - pins.without_goal
+
+
+def few(keys: List[str]) -> bool:
+    """Whether a turn writes one value of pins at most, besides the campaign and an event."""
+    return len(keys) <= 5 and sum(key.startswith('pins/') for key in keys) <= 1
+
+
+@pytest.mark.usefixtures('small_values')
+def test_no_turn_blocks_for_longer_than_a_write_while_pins_are_handed_over() -> None:
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    writes, entries, turns = Writes(driver), driver.cluster.entries(), 0
+    driver.ask('finish', keep=True)
+    while not driver.history:
+        keys = writes.turn()
+        assert few(keys), keys
+        turns += 1
+        assert turns < 120
+    assert turns > 10 and [row['phase'] for row in driver.history] == ['DONE']
+    assert not any(key.startswith('pins/') for key in driver.kv.data)
+    assert driver.cluster.entries() == entries
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('turns', [1, 3, 6])
+def test_a_new_mgr_goes_on_handing_pins_over(turns: int) -> None:
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    Writes(driver)
+    entries, kept = driver.cluster.entries(), len(driver.loop.rebalance.pins)
+    driver.ask('finish', keep=True)
+    driver.run(turns)
+    assert any(key.startswith('pins/') for key in driver.kv.data)
+    driver.restart()
+    driver.run_until(lambda: bool(driver.history))
+    row, = driver.history
+    assert (row['phase'], row['kept']) == ('DONE', kept) and driver.cluster.entries() == entries
+    driver.restart()
+    driver.run(2)
+    assert not driver.loop.rebalance.pins and driver.status['id'] is None
+
+
+def ordered(driver: Driver, order: Order) -> Tuple[PendingOrder, int]:
+    """The order, and the number of turns until it was answered; each stores one value of pins."""
+    driver.cluster.now += 1.0
+    waiting, writes, turns = driver.loop.requests.submit(order), Writes(driver), 0
+    while waiting.answer is None:
+        assert waiting.refused is None, waiting.refused
+        keys = writes.turn()
+        assert few(keys), keys
+        turns += 1
+        assert turns < 60
+    return waiting, turns
+
+
+def to_adopt() -> Tuple[Driver, List[str]]:
+    cluster, pinned, _ = pinned_by_others()
+    return Driver(cluster, OPTIONS), pinned
+
+
+def to_import() -> Tuple[Driver, Order]:
+    driver = Driver(StrawCluster(hosts=8, pgs=96), OPTIONS)
+    driver.run(3)
+    cluster: Any = driver.cluster
+    return driver, Order('import', mappings=text([a_pair(cluster, pgid)
+                                                  for pgid in sorted(cluster.pg)[:150]]))
+
+
+@pytest.mark.usefixtures('small_values')
+def test_no_turn_blocks_for_longer_than_a_write_while_upmaps_are_taken_over() -> None:
+    driver, pinned = to_adopt()
+    _, turns = ordered(driver, Order('adopt'))
+    assert turns > 1 and sorted(stored(driver.kv)) == pinned
+    driver.restart()
+    driver.run(2)
+    assert sorted(driver.loop.rebalance.pins) == pinned and driver.phase != 'PREPARED'
+
+
+@pytest.mark.usefixtures('small_values')
+def test_no_turn_blocks_for_longer_than_a_write_while_upmaps_are_imported() -> None:
+    driver, order = to_import()
+    before = sets(driver.cluster)  # type: ignore[arg-type]
+    waiting, turns = ordered(driver, order)
+    assert turns > 1 and waiting.answer is not None and waiting.answer['pgs'] == 150
+    driver.run_to('DONE', 600)
+    assert len([pgid for pgid, osds in sets(driver.cluster).items()  # type: ignore[arg-type]
+                if osds != before[pgid]]) == 150
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('turns', [1, 2, 3])
+def test_an_order_whose_pins_are_not_all_stored_has_not_begun(turns: int) -> None:
+    """A part of the pins would be taken for all of them."""
+    driver, order = to_import()
+    Writes(driver)
+    driver.loop.requests.submit(order)
+    driver.run(turns)
+    assert driver.status['id'] == 1 and 0 < len(stored(driver.kv)) < 150
+    moved = len(driver.cluster.moved)
+    driver.restart()
+    driver.run(20)
+    assert driver.status['id'] is None and not driver.loop.rebalance.pins
+    assert not stored(driver.kv) and len(driver.cluster.moved) == moved
+    assert not driver.cluster.progress_events and not driver.history
+    assert 'campaign 1 has not begun' in [row['what'] for row in driver.loop.published.events]
+    assert ordered(driver, order)[0].answer
+
+
+@pytest.mark.usefixtures('small_values')
+def test_an_abort_acts_while_pins_of_an_order_are_stored() -> None:
+    driver, _ = to_adopt()
+    Writes(driver)
+    entries = driver.cluster.entries()
+    driver.loop.requests.submit(Order('adopt'))
+    driver.turn()
+    assert driver.status['id'] == 1 and len(stored(driver.kv)) < len(entries)
+    driver.ask('abort')
+    driver.turn()
+    assert driver.phase == 'ABORTING'
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.run(2)
+    assert driver.phase == 'ABORTED' and driver.cluster.entries() == entries
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('turns', [None, 1])
+def test_goals_of_an_aborted_campaign_are_discarded_over_several_turns(
+        turns: Optional[int]) -> None:
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    pins = dict(driver.loop.rebalance.pins)
+    assert all(pin.goal is not None for pin in pins.values())
+    writes = Writes(driver)
+    driver.ask('prepare')
+    for _ in range(30 if turns is None else turns):
+        assert few(writes.turn()), writes.keys
+    if turns is not None:
+        assert any(pin.goal is not None for pin in driver.loop.rebalance.pins.values())
+        driver.restart()
+        driver.run(30)
+    assert driver.status['id'] == 2 and driver.phase == 'PREPARED'
+    assert driver.loop.rebalance.pins.without_goal == pins.keys() == stored(driver.kv).keys()
