@@ -72,17 +72,24 @@ export function clockText(seconds: number): string {
     return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':');
 }
 
-/** With the day, unless it is today. */
+/** The browser's zone at this time, such as "CET" or "GMT+2". */
+export function zoneText(seconds: number): string {
+    return new Intl.DateTimeFormat('en-GB', { timeZoneName: 'short' })
+        .formatToParts(new Date(seconds * 1000))
+        .find(({ type }) => type === 'timeZoneName')?.value ?? '';
+}
+
+/** In the browser's zone; with the day, unless it is today. */
 export function timeText(seconds: Value, now = Date.now()): string {
     if (!seconds) {
         return NONE;
     }
     const date = new Date(seconds * 1000);
+    const time = `${clockText(seconds)} ${zoneText(seconds)}`;
     if (date.toDateString() === new Date(now).toDateString()) {
-        return clockText(seconds);
+        return time;
     }
-    return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} `
-        + clockText(seconds);
+    return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
 }
 
 /** After the name of a list that may not be whole. */

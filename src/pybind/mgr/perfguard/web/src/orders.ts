@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // An order to change CRUSH, as the API previews it.
+import { etaText } from './campaign';
 import { bytesText, countText, NONE, percentText, plural } from './format';
 
 export interface OsdFill {
@@ -34,7 +35,19 @@ export interface OrderPreview {
     /** What target=balanced moves in all; null where that is not the target or not known. */
     balanced: {
         shards: number; bytes: number; extra_shards: number; limit_shards: number;
+        /** PGs of a pool by which an OSD differs from its share in the end; null: not known. */
+        deviation: number | null; target_deviation: number;
+        max_extra_movement: number; limited: boolean;
     } | null;
+    /** Parts of a change that needs more than pin_limit pins. */
+    tranches?: number;
+    pin_limit?: number;
+    eta_seconds?: number | null;
+    eta_low_seconds?: number | null;
+    eta_high_seconds?: number | null;
+    eta_basis?: string;
+    /** What the campaign changes until it ends. */
+    borrowed?: { what: string; put: string }[];
     /** What may be stored in addition, because clones of snapshots share it now. */
     clone_bytes?: number;
     /** Each OSD that the change concerns. */
@@ -109,7 +122,19 @@ function changeLines(order: OrderPreview): string[] {
         lines.push(`With target=balanced ${plural(order.balanced.shards, 'shard')}, `
             + `${bytesText(order.balanced.bytes)}, move in total (limit `
             + `${countText(order.balanced.limit_shards)}), `
-            + `${countText(order.balanced.extra_shards)} of them only for the balance.`);
+            + `${countText(order.balanced.extra_shards)} of them only for the balance.`,
+        ...deviationLines(order.balanced));
+    }
+    if ((order.tranches ?? 1) > 1) {
+        lines.push(`The change comes in about ${plural(order.tranches!, 'tranche')} of at most `
+            + `${plural(order.pin_limit ?? 0, 'pin')} (max_pins).`);
+    }
+    if (order.eta_basis) {
+        lines.push(`Estimated time: ${etaText(order)} (speed: ${order.eta_basis}).`);
+    }
+    if (order.borrowed?.length) {
+        lines.push(`Borrowed settings: ${order.borrowed.map(({ what, put }) => `${what}: ${put}`)
+            .join(', ')}.`);
     }
     if (order.clone_bytes) {
         lines.push(`Up to ${bytesText(order.clone_bytes)} more are stored afterwards: clones of `
@@ -120,6 +145,13 @@ function changeLines(order: OrderPreview): string[] {
             + 'once.');
     }
     return [...lines, ...remarks, peering];
+}
+
+function deviationLines(balanced: NonNullable<OrderPreview['balanced']>): string[] {
+    const { deviation, target_deviation: target, max_extra_movement: extra } = balanced;
+    return deviation === null ? [] : [`OSDs end within ${deviation.toFixed(2)} PGs of their share of `
+        + `each pool (target_deviation ${target}`
+        + `${balanced.limited ? `, limited by max_extra_movement ${extra}` : ''}).`];
 }
 
 /** OSDs listed at most. */

@@ -17,11 +17,31 @@ test('the preview of an expansion names the new OSDs and the bytes to copy', () 
 });
 
 test('a preview shows the movement for the balance and the interval of the mons', () => {
-    const balanced = { shards: 61, bytes: 2 ** 31, extra_shards: 9, limit_shards: 104 };
+    const balanced = {
+        shards: 61, bytes: 2 ** 31, extra_shards: 9, limit_shards: 104, deviation: 0.875,
+        target_deviation: 1, max_extra_movement: 0.5, limited: false,
+    };
     const text = previewLines({ ...ORDER, balanced }).join(' ');
     assert.match(text, /61 shards, 2\.0 GiB, move in total \(limit 104\), 9 of them/);
     assert.match(text, /paxos_propose_interval is 0\.1 s/);
+    assert.match(text, /within 0\.88 PGs of their share of each pool \(target_deviation 1\)/);
+    assert.match(previewLines({ ...ORDER, balanced: { ...balanced, limited: true } }).join(' '),
+        /target_deviation 1, limited by max_extra_movement 0\.5\)/);
+    assert.doesNotMatch(previewLines({ ...ORDER, balanced: { ...balanced, deviation: null } })
+        .join(' '), /share of each pool/);
     assert.doesNotMatch(previewLines(ORDER).join(' '), /in total/);
+});
+
+test('a preview shows tranches, the time and the borrowed settings', () => {
+    const text = previewLines({
+        ...ORDER, tranches: 3, pin_limit: 6800, eta_seconds: 7200, eta_low_seconds: 5400,
+        eta_high_seconds: 10800, eta_basis: 'earlier campaigns',
+        borrowed: [{ what: 'flag norebalance', put: 'set' }, { what: 'balancer', put: 'off' }],
+    }).join(' ');
+    assert.match(text, /in about 3 tranches of at most 6,800 pins \(max_pins\)/);
+    assert.match(text, /Estimated time: 2\.0 h \(90 min to 3\.0 h\) \(speed: earlier campaigns\)/);
+    assert.match(text, /Borrowed settings: flag norebalance: set, balancer: off\./);
+    assert.doesNotMatch(previewLines({ ...ORDER, tranches: 1 }).join(' '), /tranche|time|Borrowed/);
 });
 
 test('a preview shows what clones of snapshots share, if they do', () => {

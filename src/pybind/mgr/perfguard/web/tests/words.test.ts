@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-    bytesText, numberText, percentText, plural, secondsText, shownText,
+    bytesText, numberText, percentText, plural, secondsText, shownText, timeText,
 } from '../src/format';
 import type { Overview } from '../src/types';
 import { announcement, checkText, headline, titleOf } from '../src/words';
@@ -53,4 +53,17 @@ test('numbers as people read them', () => {
     assert.equal(plural(1, 'PG'), '1 PG');
     assert.equal(shownText(50, 1812), ' (50 of 1,812 shown)');
     assert.equal(shownText(50, 50), '');
+});
+
+test('times are those of the browser, with their zone', () => {
+    const before = process.env.TZ;
+    process.env.TZ = 'Europe/Berlin';
+    try {
+        // Midnight of New Year's Eve, and a summer day, in UTC.
+        assert.equal(timeText(1767225600, 1767225600e3), '01:00:00 CET');
+        assert.equal(timeText(1783000000, 1767225600e3), '2026-07-02 15:46:40 CEST');
+        assert.equal(timeText(null), '\u2013');
+    } finally {
+        process.env.TZ = before ?? '';
+    }
 });

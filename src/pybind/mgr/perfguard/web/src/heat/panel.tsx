@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useMemo, useState } from 'preact/hooks';
-import { clockText } from '../format';
+import { timeText } from '../format';
 import { osdsStaleness } from '../freshness';
 import { useNow } from '../hooks';
 import type { State, Store } from '../store';
@@ -95,7 +95,7 @@ function Old({ store, state }: { store: Store; state: State }) {
     }, useNow(1000));
     return why === null ? null : (
         <span class="state-warm" role="status" data-test="heat-stale">
-            as of {clockText(received / 1000)}: {why}
+            as of {timeText(received / 1000)}: {why}
         </span>
     );
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-import { clockText, secondsText } from '../format';
+import { secondsText, timeText } from '../format';
 import { staleness, type Staleness } from '../freshness';
 import { useNow } from '../hooks';
 import type { State, Store } from '../store';
@@ -39,7 +39,7 @@ export function Banner({ store, state }: { store: Store; state: State }) {
 
 function sentence({ since, why }: Staleness): string {
     const reason = `${why.slice(0, 1).toUpperCase()}${why.slice(1)}.`;
-    return since ? `The data shown is from ${clockText(since / 1000)}. ${reason}` : reason;
+    return since ? `The data shown is from ${timeText(since / 1000)}. ${reason}` : reason;
 }
 
 /** Opens another tab: this one keeps its content, and continues after the login. */

@@ -29,7 +29,7 @@ const WORDS: Record<CrushVerb, Words> = {
         kind: 'plain', field: 'OSDs or hosts', placeholder: 'osd.7',
     },
     crushmap: {
-        label: 'Apply\u2026', title: 'Apply a new CRUSH map?', yes: 'Apply', kind: 'plain',
+        label: 'CRUSH map\u2026', title: 'Set a new CRUSH map?', yes: 'Set', kind: 'plain',
         field: 'CRUSH map, as text or compiled', placeholder: '',
     },
     undrain: {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-import { clockText } from '../format';
+import { clockText, zoneText } from '../format';
 import type { State, Store } from '../store';
 import { storeTheme, type Theme } from '../theme';
 
@@ -27,7 +27,8 @@ export function Header({ store, state, theme, onTheme }: Props) {
                     {last.fsid && <li title={last.fsid}>cluster <b>{last.fsid.slice(0, 8)}</b></li>}
                     <li>mgr <b>{last.name}</b></li>
                     <li>mitigation <b data-test="mode">{last.status.mode}</b></li>
-                    <li>at <b data-test="updated">{clockText(last.now)}</b></li>
+                    <li>at <b data-test="updated">{clockText(last.now)}</b>{' '}
+                        {zoneText(last.now)}</li>
                 </ul>
             )}
             <nav aria-label="Dashboard">

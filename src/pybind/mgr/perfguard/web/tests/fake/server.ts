@@ -183,7 +183,13 @@ const PREVIEW = {
     one_epoch: true, reason: '', pgs: 211, shards: 230, bytes: 9.1e12, primaries_moving: 70,
     unpinnable_pgs: 0, target: 'pool rbd', seconds: 58, objects: 512, stored_bytes: 201326592,
     refusals: [],
-    balanced: { shards: 244, bytes: 9.6e12, extra_shards: 14, limit_shards: 460 },
+    balanced: {
+        shards: 244, bytes: 9.6e12, extra_shards: 14, limit_shards: 460, deviation: 0.9,
+        target_deviation: 1, max_extra_movement: 1, limited: false,
+    },
+    tranches: 2, pin_limit: 120, eta_seconds: 86400, eta_low_seconds: 50000,
+    eta_high_seconds: 150000, eta_basis: 'no campaign yet',
+    borrowed: [{ what: 'flag/norebalance', put: 'set' }],
     fast_peering: { text: 'paxos_propose_interval of the mons is 0.1 s' },
     osds: [
         { osd: 1, pgs_before: 120, pgs_after: 96, fill_before: 0.8, fill_after: 0.64 },
