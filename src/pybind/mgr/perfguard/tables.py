@@ -104,7 +104,8 @@ def _rounded(value: float, unit: str = '1') -> Decimal:
 
 
 def time_text(stamp: Optional[float]) -> str:
-    return '' if not stamp else time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))
+    """Local time of the mgr, with its zone: operators may be in another one."""
+    return '' if not stamp else time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(stamp))
 
 
 def pairs(rows: Sequence[Sequence[Any]]) -> str:
