@@ -5,7 +5,6 @@ They run in the dashboard module and call perfguard through MgrModule.remote. Th
 login, roles and the format of errors. Importing this file registers the controllers.
 """
 import errno
-import functools
 import hashlib
 import inspect
 import json
@@ -166,7 +165,6 @@ class Asset(NamedTuple):
     tag: str
 
 
-@functools.lru_cache(maxsize=None)
 def _assets() -> Dict[str, Asset]:
     """The files of the page in the package."""
     # Types that the dashboard compresses.
@@ -179,6 +177,10 @@ def _assets() -> Dict[str, Asset]:
             found[path.name] = Asset(content, types[path.suffix],
                                      '"%s"' % hashlib.sha256(content).hexdigest()[:32])
     return found
+
+
+#: Read once at the start: an upgrade may replace or remove the files while the mgr runs.
+ASSETS = _assets()
 
 
 def _log_in_first(**_: Any) -> str:
@@ -214,7 +216,7 @@ class PerfguardPage(BaseController):
 
     @staticmethod
     def _serve(name: str) -> List[bytes]:
-        asset = _assets().get(name)
+        asset = ASSETS.get(name)
         if asset is None:
             raise cherrypy.HTTPError(404, 'no such file')
         headers = cherrypy.response.headers
