@@ -2,7 +2,8 @@
 """Campaigns whose goals are computed while OSDs are down."""
 import contextlib
 import signal
-from typing import Iterator, List
+import time
+from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 
@@ -97,3 +98,55 @@ def test_a_drain_while_another_osd_is_down_empties_its_osd(when: str, release: s
     assert not answer['unpinnable'] and (when == 'after' or not remapped)
     has_its_share(cluster)
     assert len(guard.event_texts('plan', last)) == 1 and not guard.tracebacks()
+
+
+def test_a_host_in_maintenance(release: str, guard: Guard) -> None:
+    """No release concerns it, nothing alarms, and the goals are those from before."""
+    cluster, last = guard.cluster, guard.last_event()
+    balance_from_now_on(guard)
+    cluster.mon('config set', who='osd', name='osd_fast_shutdown', value='false')
+    added = cluster.add_osds(2, hosts=['host0', 'host2'], weight=0.0)
+    wait_reported(guard)
+    guard.configure({'stalled_after': '10', 'max_pgs_in_flight': '4'})
+    here = [osd for osd, host in cluster.osd_hosts().items() if host == 'host1']
+    order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
+    guard.wait_moving()
+    before = acting_sets(cluster)
+    with _noout(cluster, 'host1'):
+        take_down(cluster, here)
+        guard.wait_code('DEGRADED')
+        pinned = _pinned(cluster)
+        alarms: Set[str] = set()
+        begin = time.monotonic()
+        while time.monotonic() - begin < 30:
+            alarms.update(guard.checks())
+            assert guard.phase() in ('HOLDING', 'RELEASING'), guard.status()
+            time.sleep(1)
+        released = pinned - _pinned(cluster)
+        for osd in here:
+            cluster.start('osd.%d' % osd)
+        cluster.wait(lambda: all(row['up'] for row in cluster.osd_dump()['osds']), 60, 'OSDs up')
+    guard.configure({'max_pgs_in_flight': '64'})
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(60)
+    after = acting_sets(cluster)
+    print('%s: %d PGs released meanwhile, alarms %s' % (release, len(released), sorted(alarms)))
+    assert not alarms
+    assert not [pgid for pgid in released if set(here) & {*before[pgid], *after[pgid]}]
+    has_its_share(cluster)
+    assert len(guard.event_texts('plan', last)) == 1 and not guard.tracebacks()
+
+
+@contextlib.contextmanager
+def _noout(cluster: Cluster, host: str) -> Iterator[None]:
+    group: Dict[str, Any] = {'flags': 'noout', 'who': [host]}
+    cluster.mon('osd set-group', **group)
+    try:
+        yield
+    finally:
+        cluster.mon('osd unset-group', **group)
+
+
+def _pinned(cluster: Cluster) -> Set[str]:
+    dump = cluster.osd_dump()
+    return {row['pgid'] for row in (*dump['pg_upmap'], *dump['pg_upmap_items'])}

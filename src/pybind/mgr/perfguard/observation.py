@@ -8,8 +8,8 @@ from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
-from .cluster.types import (Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool, Signals,
-                            shard_bytes)
+from .cluster.types import (NOOUT, Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool,
+                            Signals, shard_bytes)
 from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the sections of the mons
@@ -177,6 +177,15 @@ class Observation:
     @property
     def osdmap(self) -> OsdMap:
         return self.settings.osdmap
+
+    @property
+    def announced(self) -> FrozenSet[int]:
+        """OSDs that are down for maintenance: an operator has set noout for them, their hosts, or
+        all OSDs."""
+        names = self.osdmap.noout
+        below = {osd for name in names for osd in self.crush.osds_below(name) or ()}
+        return frozenset(osd for osd in self.osdmap.absent if NOOUT in self.osdmap.flags
+                         or osd in below or 'osd.%d' % osd in names)
 
     def host_of(self, osd: int) -> str:
         """The host of an OSD; without one in CRUSH, its own name."""

@@ -158,7 +158,8 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
                   reasons: Sequence[str], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, HealthWarning] = {}
-    stall = report.stalled(campaign, seen.now, options)
+    # Releases that wait for the OSDs of announced maintenance are no trouble.
+    stall = None if seen.announced else report.stalled(campaign, seen.now, options)
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, reasons or [stall])
     if interrupted:

@@ -5,7 +5,8 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional,
                     Tuple, Union)
 
 from ..errors import InvalidValue
-from .types import (NO_OSD, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts, PgSets, Pool)
+from .types import (NO_OSD, NOOUT, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts,
+                    PgSets, Pool)
 
 # ---- the JSON of an OSDMap
 
@@ -71,7 +72,8 @@ def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None
             nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)),
             crush_version=dump.get('crush_version', 0),
             upmap_primaries={e['pgid']: e['primary_osd']
-                             for e in dump.get('pg_upmap_primaries', ())})
+                             for e in dump.get('pg_upmap_primaries', ())},
+            noout=_noout(dump))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
 
@@ -83,6 +85,13 @@ def _complaint(error: Exception) -> str:
 def _flags(dump: Mapping[str, Any]) -> FrozenSet[str]:
     names = dump['flags_set'] if 'flags_set' in dump else dump['flags'].split(',')
     return frozenset(name for name in names if name)
+
+
+def _noout(dump: Mapping[str, Any]) -> FrozenSet[str]:
+    buckets = dump.get('crush_node_flags') or {}
+    return frozenset(
+        [name for name, flags in buckets.items() if NOOUT in flags]
+        + ['osd.%d' % osd['osd'] for osd in dump['osds'] if NOOUT in osd.get('state', ())])
 
 
 def _osd(dumped: Mapping[str, Any]) -> Osd:

@@ -10,6 +10,8 @@ from typing import (AbstractSet, Any, ClassVar, Dict, FrozenSet, Mapping, NamedT
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
+#: The flag that keeps OSDs from being marked out.
+NOOUT = 'noout'
 
 #: A document of JSON to be read: only where it enters the module.
 Json = Dict[str, Any]
@@ -170,6 +172,8 @@ class OsdMap:
     crush_version: int = 0
     #: PG -> the OSD that leads it (pg_upmap_primary, from Reef on).
     upmap_primaries: Mapping[str, int] = field(default_factory=dict)
+    #: OSDs and buckets of CRUSH for which noout is set ("ceph osd set-group noout").
+    noout: FrozenSet[str] = frozenset()
 
     @property
     def absent(self) -> FrozenSet[int]:

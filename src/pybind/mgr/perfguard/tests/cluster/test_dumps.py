@@ -4,7 +4,7 @@ from typing import Any, Dict, FrozenSet, Mapping
 
 import pytest
 
-from perfguard.cluster.dumps import KnownItems, PgSummary, count_states
+from perfguard.cluster.dumps import KnownItems, PgSummary, count_states, osdmap_from_dump
 from perfguard.cluster.types import NO_OSD, PgCounts
 
 PERIOD = 5.0
@@ -108,3 +108,13 @@ def test_upmap_items_are_known_from_one_osdmap_to_the_next() -> None:
     first, second = known.read(rows), known.read(rows)
     assert first == second == {'1.0': ((1, 2),), '1.1': ((1, 2), (3, 4)), '1.2': ((1, 2),)}
     assert all(first[pgid] is second[pgid] for pgid in first) and first['1.0'] is first['1.2']
+
+
+def test_osds_and_hosts_that_are_not_marked_out() -> None:
+    """As "ceph osd set-group noout host1 osd.2" leaves it on Pacific and Tentacle."""
+    dump: Dict[str, Any] = {
+        'epoch': 1, 'flags_set': [], 'pools': [], 'pg_upmap_items': [], 'pg_upmap': [],
+        'pg_temp': [], 'crush_node_flags': {'host1': ['noout'], 'host2': ['noup']},
+        'osds': [{'osd': 1, 'up': 1, 'weight': 1.0, 'state': ['exists', 'up']},
+                 {'osd': 2, 'up': 1, 'weight': 1.0, 'state': ['noout', 'exists', 'up']}]}
+    assert osdmap_from_dump(dump).noout == {'host1', 'osd.2'}

@@ -240,6 +240,8 @@ class FakeCluster:
     pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
+    #: OSDs and hosts for which noout is set.
+    noout: Set[str] = field(default_factory=set)
     #: What the orchestrator does.
     orchestrator: Orchestrating = Orchestrating()
     #: OSD -> vendor, model and serial number of its drive.
@@ -645,7 +647,7 @@ class FakeCluster:
             upmap_vectors={pgid: e.vector for pgid, e in entries.items()
                            if e.vector is not None},
             pg_temp={pgid: pg.temp for pgid, pg in self.pg.items() if pg.temp is not None},
-            min_compat_client='luminous')
+            min_compat_client='luminous', noout=frozenset(self.noout))
         return FakeView(osdmap, self.crush_version_, {
             pgid: Placement(pg.up, pg.up if pg.temp is None else pg.temp)
             for pgid, pg in self.pg.items()})

@@ -6,7 +6,7 @@ import json
 import time
 from concurrent import futures
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
@@ -191,6 +191,23 @@ def test_stalled_is_raised_and_cleared() -> None:
     driver.cluster.flags.discard('nobackfill')
     driver.run(15)
     assert driver.cluster.checks == {}
+
+
+@pytest.mark.parametrize('flags, names', [({'noout'}, set()), (set(), {'h0'}), (set(), {'osd.0'})])
+def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
+                                                             names: Set[str]) -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags |= {'nobackfill', *flags}
+    driver.cluster.noout |= names
+    driver.cluster.take_down(0)
+    driver.run(60)
+    assert 'PERFGUARD_STALLED' not in driver.cluster.checks
+    # Another host, which nobody has announced.
+    driver.cluster.flags.discard('noout')
+    driver.cluster.noout = {'h3'}
+    driver.run(5)
+    assert 'PERFGUARD_STALLED' in driver.cluster.checks
 
 
 def test_a_large_pg_that_is_copied_for_long_does_not_stall() -> None:
