@@ -136,13 +136,13 @@
         ),
 
         alert(
-          'PerfguardPoolOverTarget',
+          'PerfguardPoolOverLimit',
           'warning',
           '15m',
           'last_over_time((max without (instance, pod) '
           + '(ceph_perfguard_pool_latency_seconds))[5m:5s]) > last_over_time((max '
           + 'without (instance, pod)\n'
-          + '  (ceph_perfguard_pool_latency_target_seconds))[5m:5s])\n'
+          + '  (ceph_perfguard_pool_latency_limit_seconds))[5m:5s])\n'
           + 'and on (job, cluster) max without (instance, pod, state)\n'
           + '  (max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])) > 0',
           '{{ $labels.op }}s of pool {{ $labels.name }} stay above their limit',

@@ -205,7 +205,7 @@ local panels = import 'panels.libsonnet';
       panels.row(10, 'Clients', 21),
       panels.timeseries(11, 'Latency of reads by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [0, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}}'),
-        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_target_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}} target'),
+        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="read",name=~"$pool"})' % cfg, '{{name}} target'),
       ]) + {
         fieldConfig+: {
           overrides: [
@@ -221,7 +221,7 @@ local panels = import 'panels.libsonnet';
       },
       panels.timeseries(12, 'Latency of writes by pool', 'Mean latency of the last minute, and the limit of each pool while data moves.', [12, 22, 12, 8], [
         panels.target('A', 'max by (name) (ceph_perfguard_pool_latency_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}}'),
-        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_target_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}} target'),
+        panels.target('B', 'max by (name) (ceph_perfguard_pool_latency_limit_seconds{%(matchers)s,op="write",name=~"$pool"})' % cfg, '{{name}} target'),
       ]) + {
         fieldConfig+: {
           overrides: [

@@ -73,7 +73,7 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('pool_latency_seconds', POOL + ('op',), 'Mean client latency of the pool.'),
     Metric('pool_latency_baseline_seconds', POOL + ('op',), 'Baseline of the '
            'client latency of the pool.'),
-    Metric('pool_latency_target_seconds', POOL + ('op',),
+    Metric('pool_latency_limit_seconds', POOL + ('op',),
            'Limit of the client latency of the pool while data moves.'),
     Metric('pool_ops_per_second', POOL + ('op',), 'Client operations per second on the pool.'),
     Metric('pool_slow', POOL + ('op',),

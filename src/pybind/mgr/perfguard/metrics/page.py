@@ -177,7 +177,7 @@ def pool_samples(rows: Sequence[PoolRow]) -> Found:
         who = labels(pool_id=row.id, name=row.pool)
         for name, suffix in (('pool_latency_seconds', '_ms'),
                              ('pool_latency_baseline_seconds', '_baseline_ms'),
-                             ('pool_latency_target_seconds', '_target_ms')):
+                             ('pool_latency_limit_seconds', '_target_ms')):
             found.setdefault(name, []).extend(_by_op(row, suffix, who))
         for op, rate in zip(OPS, (row.read_rate, row.write_rate)):
             key = joined(who, OP_LABELS[op])

@@ -197,7 +197,7 @@ def test_pools(moving: Published) -> None:
     who = {'pool_id': '3', 'name': 'rbd'}
     assert found[key('pool_latency_seconds', op='read', **who)] == 0.0015
     assert found[key('pool_latency_baseline_seconds', op='read', **who)] == 0.001
-    assert found[key('pool_latency_target_seconds', op='read', **who)] == 0.0015
+    assert found[key('pool_latency_limit_seconds', op='read', **who)] == 0.0015
     assert found[key('pool_slow', op='read', **who)] == 1
     assert found[key('pool_slow', op='write', **who)] == 0
     # Without operations there is no latency, which is not the same as none.
