@@ -77,8 +77,8 @@ def hanging_osd(model: Model, begin: float) -> None:
 SSDS = Settings(osds=720, added=120, osds_per_host=12, hosts_per_rack=10, hardware='ssd',
                 pools=(16384, 4096, 2048, 1024), pg_bytes=PG_BYTES, target='balanced', rest=1.0)
 STORIES: Dict[str, Story] = {
-    'perfguard-expansion': Story(SSDS, 4800.0, failure_and_slow_osd),
-    'perfguard-laggy-osd': Story(
+    'expansion': Story(SSDS, 4800.0, failure_and_slow_osd),
+    'laggy-osd': Story(
         replace(SSDS, osds=144, added=24, hosts_per_rack=4, pools=(2048, 1024, 512, 256)), 4500.0,
         hanging_osd)}
 
@@ -89,7 +89,7 @@ class Picture(NamedTuple):
     dark: bool = False
 
 
-PICTURES = {'perfguard-expansion': Picture(1700), 'perfguard-laggy-osd': Picture(1800, dark=True)}
+PICTURES = {'expansion': Picture(1700), 'laggy-osd': Picture(1800, dark=True)}
 
 
 def tenants(model: Model) -> None:

@@ -11,7 +11,8 @@ from selenium.webdriver.common.keys import Keys
 
 from qa.lib.browser import Browser
 from qa.lib.fake_page import FakePage
-from qa.lib.pictures import ShownPage, Story, played, shown
+from qa.lib.pictures import STORIES, ShownPage, Story, played, shown
+from qa.lib.reference import MANUAL
 from qa.sim.run import Settings
 
 #: As in the page's tests/fake/data.ts.
@@ -399,6 +400,10 @@ def test_it_fits_a_narrow_window(tmp_path: Path, page: FakePage) -> None:
         wide, window = narrow.script(
             'return [document.documentElement.scrollWidth, window.innerWidth]')
         assert wide <= window
+
+
+def test_the_manual_has_each_picture_and_no_other() -> None:
+    assert {name + '.png' for name in STORIES} == {path.name for path in MANUAL.glob('*.png')}
 
 
 def test_the_page_shows_a_model_cluster(browser: Browser) -> None:
