@@ -133,7 +133,7 @@ class Driver:
         """PGs in flight, but for those that could not be pinned and move regardless of every
         limit."""
         campaign = self.loop.rebalance.campaign
-        flights = campaign.in_flight.values() if campaign is not None else ()
+        flights = campaign.flights.in_flight.values() if campaign is not None else ()
         return sum(flight.pin is not None for flight in flights)
 
     def resolved(self) -> Options:

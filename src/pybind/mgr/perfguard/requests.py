@@ -360,6 +360,6 @@ def next_request(campaign: Optional[Campaign]) -> Optional[Request]:
     if campaign.held:
         return Request('finish', keep=True)
     if campaign.phase is Phase.FINISHING or (
-            campaign.phase is Phase.ABORTING and campaign.back is None):
+            campaign.phase is Phase.ABORTING and campaign.rollback.wanted is None):
         return None
     return Request('abort')

@@ -92,9 +92,9 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     return replace(
         published, status=replace(published.status, phase=campaign.phase, reasons=requested),
         rebalanced=replace(known, campaign=campaign, status=replace(
-            known.status, phase=campaign.phase, reasons=requested, paused=campaign.paused,
-            paused_until=campaign.paused_until if campaign.paused else 0.0,
-            settings=campaign.settings)))
+            known.status, phase=campaign.phase, reasons=requested, paused=campaign.orders.paused,
+            paused_until=campaign.orders.paused_until if campaign.orders.paused else 0.0,
+            settings=campaign.orders.settings)))
 
 
 def failing(published: Published, check: HealthChecks) -> Published:
@@ -169,7 +169,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     # Others are pinned after their recovery.
     lasting = lastingly_unpinnable(campaign) if campaign is not None and campaign.active else {}
     if campaign is not None and lasting:
-        excess = unpinnable_excess(campaign, campaign.total, options)
+        excess = unpinnable_excess(campaign, campaign.progress.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%s cannot be pinned%s%s' % (
                 pgs(len(lasting)), _in_place(campaign),
@@ -180,8 +180,8 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, seen), count)
-    if campaign is not None and campaign.evacuation_held \
-            and seen.now - campaign.evacuation_held >= EVACUATION_SECONDS:
+    if campaign is not None and campaign.holds.evacuation_held \
+            and seen.now - campaign.holds.evacuation_held >= EVACUATION_SECONDS:
         kept = kept_on_osds(campaign, seen)
         checks[EVACUATION] = warning(
             'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept)),
@@ -193,7 +193,7 @@ def _evacuation_detail(campaign: Campaign, seen: Observation,
                        kept: Evacuation) -> Iterator[str]:
     end = _LETS_GO.get(campaign.phase, 'abort')
     yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard campaign %s" clears it' % (
-        campaign.id, campaign.phase.value, 'resume' if campaign.paused else end)
+        campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else end)
     for osd, pgids in by_osd(kept).items():
         row = seen.osdmap.osds[osd]
         yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (

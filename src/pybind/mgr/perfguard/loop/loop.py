@@ -167,7 +167,7 @@ class Loop:
         """
         campaign = self.published.rebalanced.campaign
         active = campaign is not None and campaign.active
-        if (campaign.in_flight if campaign is not None and active
+        if (campaign.flights.in_flight if campaign is not None and active
                 else self._options().auto_expand):
             self._wake.set()
 

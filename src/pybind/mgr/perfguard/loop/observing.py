@@ -68,7 +68,7 @@ class Observing:
         campaign = self._jobs.rebalance.campaign
         of_campaign: Tuple[OsdSet, FrozenSet[str]] = ((), frozenset()) \
             if campaign is None or not campaign.open \
-            else (campaign.emptied, frozenset(campaign.in_flight))
+            else (campaign.crush.emptied, frozenset(campaign.flights.in_flight))
         basis = (view.osdmap.epoch, *of_campaign)
         if basis != self._basis:
             self._evacuation = evacuated(view.osdmap, view.placement, crush, *of_campaign)

@@ -119,7 +119,7 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
         'moved_bytes': shown.bytes_done,
         'eta_seconds': None if shown.eta is None else shown.eta.seconds,
         'started_timestamp_seconds': shown.started or None,
-        'progress_timestamp_seconds': max(known.progressed, known.phase_since) or None
+        'progress_timestamp_seconds': max(known.progress.progressed, known.phase_since) or None
         if known is not None else None,
         'stall_seconds': shown.stall_seconds}
     for name, value in single.items():

@@ -148,7 +148,7 @@ class Mitigating:
                          self._unknown(now, signals, watched),
                          untouched_pools(observed, {pool for _, pool in watched.late}),
                          len(observed.evacuation),
-                         campaign.acknowledged if campaign is not None else ())
+                         campaign.orders.acknowledged if campaign is not None else ())
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
         if not osdmap.osds:
@@ -191,7 +191,7 @@ class Mitigating:
         running = campaign is not None and campaign.active
         in_flight: FrozenSet[str] = frozenset()
         if campaign is not None and campaign.phase in RELEASING_PHASES:
-            in_flight = frozenset(pgid for pgid, flight in campaign.in_flight.items()
+            in_flight = frozenset(pgid for pgid, flight in campaign.flights.in_flight.items()
                                   if flight.pin is not None)
         seen = LadderView(
             flags=osdmap.flags,
@@ -204,7 +204,7 @@ class Mitigating:
             in_flight=in_flight,
             ordered_flags=osdmap.flags & observed.settings.ordered_flags,
             campaign_still=campaign is not None and running
-            and (campaign.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
+            and (campaign.orders.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
                       for setting in step.settings)
         if holding and not (self._config_read is not None

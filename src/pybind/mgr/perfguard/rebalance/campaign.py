@@ -1,142 +1,318 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of a campaign, as frozen data."""
-from dataclasses import dataclass, field
-from typing import Annotated, FrozenSet, Mapping, Optional, Tuple
+"""The state of a campaign, as frozen data.
+
+It consists of groups of fields. Each group is a type, and its fields change only by the methods of
+that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py, `Stalls` and
+`Copying` in the files of these names, the others here.
+"""
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Annotated, Collection, FrozenSet, Iterable, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG
+from ..observation import Observation
 from ..upmap.pins import INCOMPLETE, Unpinnable
 from .change import ChangeStage, Led
 from .changes import AnyChange
 from .copying import Copying
-from .progress import Limits, Progress
+from .progress import Progress
 from .stalls import Stalls
 from .types import ENDED, Flight, Holds, Pace, Phase, Sent, UnpinnablePgs
 
-#: Campaign.kept_mark once everything that was pinned has been kept.
-KEPT_ALL = 'all'
+#: Number of accepted undersized PGs that a campaign lists.
+LISTED_UNDERSIZED = 1000
 
 
 @dataclass(frozen=True)
-class Campaign:
-    id: int
-    phase: Phase
+class Origin:
+    """How the campaign began; it never changes."""
     started: float
     trigger: str = 'operator'
-    target: str = 'crush'
-    #: It enters each phase automatically.
-    automatic: bool = False
-    #: Its own change of CRUSH; None: the operator makes the change.
-    change: Optional[AnyChange] = None
-    #: CRUSH version when it began.
-    crush_version: int = 0
+    first_epoch: int = 0
+    #: The saved plan that it executes, and the token of that plan; '': none.
+    plan: str = ''
+    plan_token: str = ''
+
+
+@dataclass(frozen=True)
+class OwnCrush:
+    """Which CRUSH map contains what the campaign has changed."""
+    #: CRUSH version when it began, or when its change was complete; -1: unknown.
+    version: int = 0
     #: The CRUSH version that holds what the campaign, or the operator for it, has changed and
     #: nothing later; -1: others changed CRUSH along with it.
-    crush_own: int = -1
-    #: CrushRules.identity of that version; 0: not known, as in earlier documents.
-    crush_identity: int = 0
-    #: The change that restores CRUSH from before the campaign, after a rollback was requested.
-    back: Optional[AnyChange] = None
-    #: That change has begun.
-    rolled_back: bool = False
-    #: The change that it undoes.
-    undone: Optional[AnyChange] = None
+    own: int = -1
+    #: CrushRules.identity of that version.
+    identity: int = 0
     #: OSDs that an aborted campaign was emptying when this one took over its pins.
     draining: OsdSet = ()
     #: OSDs to which the operator's own change has given CRUSH weight 0: their PGs are movement of
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
-    #: The pins that it begins with are not all stored yet. Only counts while it is PREPARED.
-    storing: bool = False
-    #: The cluster has shown flag, balancer and autoscaler as required.
-    prepared: bool = False
+
+    def is_own(self, seen: Observation) -> bool:
+        """Whether CRUSH is as the campaign has left it, regardless of its version."""
+        return self.own == seen.crush_version or (
+            self.own >= 0 and self.identity == seen.crush.identity)
+
+    def accepted(self, seen: Observation) -> 'OwnCrush':
+        """With the present CRUSH map as the operator's own change."""
+        version = self.version
+        if self.own == version and self.is_own(seen):
+            version = seen.crush_version
+        return replace(self, version=version, own=seen.crush_version, identity=seen.crush.identity)
+
+    def claimed(self, seen: Observation, is_ours: bool) -> 'OwnCrush':
+        """With the present CRUSH map as the campaign's, unless others changed it as well."""
+        return replace(self, own=seen.crush_version if is_ours else -1,
+                       identity=seen.crush.identity)
+
+    def disowned(self) -> 'OwnCrush':
+        return replace(self, own=-1)
+
+    def without_version(self) -> 'OwnCrush':
+        """Of a campaign that begins after CRUSH has changed."""
+        return replace(self, version=-1)
+
+    def emptying(self, osds: Iterable[int]) -> 'OwnCrush':
+        return replace(self, emptied=tuple(sorted(osds)))
+
+
+@dataclass(frozen=True)
+class Rollback:
+    #: The change that restores CRUSH from before the campaign, after a rollback was requested.
+    wanted: Optional[AnyChange] = None
+    #: That change has begun.
+    begun: bool = False
+    #: The change that it undoes.
+    undone: Optional[AnyChange] = None
+
+    def requested(self, change: Optional[AnyChange]) -> 'Rollback':
+        """None: an abort without a rollback."""
+        return replace(self, wanted=change)
+
+    def started(self, change: Optional[AnyChange]) -> 'Rollback':
+        """`change`: the one in force or on its way before."""
+        return Rollback(begun=True, undone=self.undone if self.begun else change)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the operator has ordered since the campaign began."""
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
+    #: A pause ends then; 0: with "resume" only. When it was ordered; 0: unknown.
+    paused_until: float = 0.0
+    paused_at: float = 0.0
     #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
-    #: ABORTED with pins, or PGs that could not be pinned: the settings that keep them where they
-    #: are stay borrowed until the operator decides.
-    held: bool = False
-    #: Remaining pins while it is held.
-    left: int = 0
     #: Codes of stop conditions that the operator has waived.
     acknowledged: Tuple[str, ...] = ()
-    ended: Optional[float] = None
-    holds: Holds = Holds()
-    in_flight: Mapping[str, Flight] = field(default_factory=dict)
+    #: How many PGs "campaign start" accepted that cannot be pinned, and move at once.
+    accepted_unpinnable: int = 0
+    #: Options of this campaign only, as text.
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def pausing(self, now: float, until: float) -> 'Orders':
+        return replace(self, paused=True, paused_until=until, paused_at=now)
+
+    def resumed(self) -> 'Orders':
+        return replace(self, paused=False, paused_until=0.0)
+
+    def accepting(self, *codes: str) -> 'Orders':
+        return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))))
+
+    def accepting_unpinnable(self, number: int) -> 'Orders':
+        return replace(self, accepted_unpinnable=number)
+
+    def with_setting(self, name: str, value: str) -> 'Orders':
+        """`value`: '' removes the setting."""
+        settings = {**self.settings, name: value}
+        return replace(self, settings={name: value for name, value in settings.items() if value})
+
+    def finishing(self, keep: bool) -> 'Orders':
+        return replace(self, keep=keep)
+
+    def over(self) -> 'Orders':
+        return replace(self, paused=False, acknowledged=())
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What goals were computed from, by digests: if one changes, they are computed again."""
+    #: CRUSH, the options of the balance and the weights of the OSDs.
+    common: str
+    #: What places the PGs of each pool that has pins, by pool id.
+    pools: Mapping[int, str]
+    #: OSDs that were down, and without which some PGs could not be placed.
+    absent: FrozenSet[int] = frozenset()
+
+    def covers(self, now: 'Basis') -> bool:
+        """Whether `now` is the same. Pools that have no pins anymore do not matter."""
+        return self.common == now.common and now.pools.items() <= self.pools.items()
+
+
+@dataclass(frozen=True)
+class GoalsMark:
+    """Which goals are in the pins."""
+    #: The number of their computation in this campaign; 0: none were computed.
+    number: int = 0
+    #: None: only a part of them is in the pins.
+    basis: Optional[Basis] = None
+
+    def being_stored(self) -> 'GoalsMark':
+        """While a part of new goals is in the pins."""
+        return GoalsMark(self.number)
+
+
+@dataclass(frozen=True)
+class Pinning:
+    """Pins that are on their way, and PGs that cannot be pinned."""
+    #: Pins that were sent and not read back yet; when pins were last sent.
+    sent: Annotated[Mapping[str, Sent], BY_PG] = field(default_factory=dict)
+    sent_at: float = 0.0
+    #: The CRUSH version in which the mons have refused pins.
+    refused_crush: int = -1
     unpinnable: UnpinnablePgs = field(default_factory=dict)
     #: PGs that lacked an OSD, and so could not be pinned, when its change was ordered, and have not
     #: recovered since; how many more there were.
     undersized_pgs: Tuple[str, ...] = ()
     undersized: int = 0
-    #: PGs that were pinned back although a command with their release was not read back: the mons
-    #: may still receive it, for example from an mgr that was replaced.
-    recalled: Tuple[str, ...] = ()
     #: PGs that leave OSDs which are to be emptied, and whose other shards cannot be pinned; only
     #: known to this mgr.
     let_go: FrozenSet[str] = field(default=frozenset(), compare=False)
-    #: How many PGs "campaign start" accepted that cannot be pinned, and move at once.
-    accepted_unpinnable: int = 0
-    #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
-    blocked: float = 0.0
-    #: Since when norebalance keeps PGs on OSDs that are to be emptied; 0: it does not.
-    evacuation_held: float = 0.0
-    #: The CRUSH version in which the mons have refused pins.
-    refused_crush: int = -1
-    #: Pins that were sent and not read back yet.
-    pinning: Annotated[Mapping[str, Sent], BY_PG] = field(default_factory=dict)
-    #: When the present phase began, when pins were last sent, when the last turn was.
-    phase_since: float = 0.0
-    pins_sent: float = 0.0
-    turned: float = 0.0
-    #: When a PG was last released or arrived, and when a stop condition last held.
-    progressed: float = 0.0
-    stopped: float = 0.0
-    #: When data of PGs in flight was last seen to be copied; the number of misplaced objects in the
-    #: last turn, only known to this mgr.
-    copied: float = 0.0
-    misplaced: int = field(default=0, compare=False)
-    #: PGs of this campaign in all, arrived at their target, left as upmaps.
-    total: int = 0
-    released: int = 0
-    kept: int = 0
-    #: "number:basis" of the goals in the pins; without a basis, a part of them is; empty: none were
-    #: computed.
-    goals: str = ''
-    #: The last of what `kept` counts: the goals whose stayers were kept, or KEPT_ALL.
-    kept_mark: str = ''
-    bytes_done: int = 0
-    #: Seconds in which PGs were in flight; with bytes_done the measured rate.
-    moving_seconds: float = 0.0
-    first_epoch: int = 0
-    last_epoch: int = 0
-    #: The state of the throttle, and the stalls of its releases.
-    pace: Pace = Pace()
-    stalls: Stalls = Stalls()
-    copying: Copying = Copying()
-    #: Arrived bytes by blocks of time.
-    arrivals: Progress = Progress()
-    #: Its limits, in seconds by code.
-    limits: Limits = Limits()
-    #: A pause ends then; 0: with "resume" only. When it was ordered; 0: unknown.
-    paused_until: float = 0.0
-    paused_at: float = 0.0
-    #: The saved plan that it executes; '': none.
-    plan: str = ''
-    #: The token of that plan.
-    plan_token: str = ''
-    #: Options of this campaign only, as text.
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def active(self) -> bool:
-        return self.phase not in ENDED
+    goals: GoalsMark = GoalsMark()
+    #: The goals whose stayers were the last to be counted as kept; None: all pins were.
+    kept_mark: Optional[GoalsMark] = GoalsMark()
 
     @property
     def incomplete(self) -> Mapping[str, Unpinnable]:
         """The unpinnable PGs that have nowhere to move. While an OSD is down this cannot be found
         out again: it may be the OSD that their up sets lack."""
         return {pgid: why for pgid, why in self.unpinnable.items() if why == INCOMPLETE}
+
+    def sending(self, pgids: Iterable[str], now: float) -> 'Pinning':
+        return replace(self, sent_at=now, sent={**self.sent, **dict.fromkeys(pgids, Sent(now))})
+
+    def sending_only(self, pgids: Collection[str], now: float) -> 'Pinning':
+        """No other pin is awaited any longer."""
+        return replace(self, sent=dict.fromkeys(pgids, Sent(now)),
+                       sent_at=now if pgids else self.sent_at)
+
+    def awaiting(self, sent: Mapping[str, Sent]) -> 'Pinning':
+        """Only these pins have not been read back."""
+        return replace(self, sent=sent)
+
+    def at(self, now: float) -> 'Pinning':
+        """Something other than pins was sent that takes effect like them."""
+        return replace(self, sent_at=now)
+
+    def count_again(self, unanswered: Iterable[str]) -> 'Pinning':
+        """Some pins were sent without an answer: these attempts do not count."""
+        return self.awaiting({**self.sent, **{
+            pgid: replace(self.sent[pgid], times=self.sent[pgid].times - 1)
+            for pgid in unanswered if pgid in self.sent}})
+
+    def with_unpinnable(self, unpinnable: Mapping[str, Unpinnable]) -> 'Pinning':
+        """Only these PGs cannot be pinned."""
+        return replace(self, unpinnable=unpinnable)
+
+    def cannot(self, pgid: str, why: Unpinnable) -> 'Pinning':
+        return self.with_unpinnable({**self.unpinnable, pgid: why})
+
+    def tried_again(self) -> 'Pinning':
+        """PGs that could not be pinned are tried again."""
+        return self.with_unpinnable(self.incomplete)
+
+    def letting_go(self, pgids: AbstractSet[str]) -> 'Pinning':
+        return replace(self, let_go=frozenset(pgids))
+
+    def tried_under(self, crush_version: int) -> 'Pinning':
+        return replace(self, refused_crush=crush_version)
+
+    def accepting_undersized(self, pgids: Collection[str]) -> 'Pinning':
+        """An order accepts these PGs although they are undersized."""
+        listed = tuple(pgids)[:LISTED_UNDERSIZED]
+        return replace(self, undersized_pgs=listed, undersized=len(pgids) - len(listed))
+
+    def undersized_left(self, pgids: Iterable[str]) -> 'Pinning':
+        return replace(self, undersized_pgs=tuple(pgids))
+
+    def with_goals(self, mark: GoalsMark) -> 'Pinning':
+        return replace(self, goals=mark)
+
+    def kept(self, mark: Optional[GoalsMark]) -> 'Pinning':
+        return replace(self, kept_mark=mark)
+
+    def known_later(self) -> 'Pinning':
+        """Without the parts that have a document of their own, or are known to this mgr only."""
+        return replace(self, unpinnable={}, let_go=frozenset())
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Released PGs that are moving."""
+    in_flight: Mapping[str, Flight] = field(default_factory=dict)
+    #: PGs that were pinned back although a command with their release was not read back: the mons
+    #: may still receive it, for example from an mgr that was replaced.
+    recalled: Tuple[str, ...] = ()
+    #: When data of PGs in flight was last seen to be copied; the number of misplaced objects in the
+    #: last turn, only known to this mgr.
+    copied: float = 0.0
+    misplaced: int = field(default=0, compare=False)
+
+    def now_flying(self, in_flight: Mapping[str, Flight]) -> 'Flights':
+        """Only these PGs are in flight."""
+        return replace(self, in_flight=in_flight)
+
+    def joined_by(self, flights: Mapping[str, Flight]) -> 'Flights':
+        return self.now_flying({**self.in_flight, **flights})
+
+    def recalling(self, pgids: Iterable[str]) -> 'Flights':
+        return replace(self, recalled=tuple(pgids))
+
+    def followed(self, copied: float, misplaced: int) -> 'Flights':
+        return replace(self, copied=copied, misplaced=misplaced)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    id: int
+    origin: Origin
+    phase: Phase
+    #: When the present phase began.
+    phase_since: float = 0.0
+    ended: Optional[float] = None
+    #: ABORTED with pins, or PGs that could not be pinned: the settings that keep them where they
+    #: are stay borrowed until the operator decides. Remaining pins meanwhile.
+    held: bool = False
+    left: int = 0
+    #: It enters each phase automatically.
+    automatic: bool = False
+    #: The pins that it begins with are not all stored yet. Only counts while it is PREPARED.
+    storing: bool = False
+    target: str = 'crush'
+    #: Its own change of CRUSH; None: the operator makes the change.
+    change: Optional[AnyChange] = None
+    rollback: Rollback = Rollback()
+    crush: OwnCrush = OwnCrush()
+    orders: Orders = Orders()
+    holds: Holds = Holds()
+    pinning: Pinning = Pinning()
+    flights: Flights = Flights()
+    progress: Progress = Progress()
+    #: The state of the throttle, the stalls of its releases, and its pace of copying.
+    pace: Pace = Pace()
+    stalls: Stalls = Stalls()
+    copying: Copying = Copying()
+
+    def reopened(self, phase: Phase, now: float) -> 'Campaign':
+        """In a phase that an order leads to; nothing is held any longer."""
+        return replace(self, phase=phase, phase_since=now, held=False, left=0)
+
+    @property
+    def active(self) -> bool:
+        return self.phase not in ENDED
 
     @property
     def drained(self) -> OsdSet:
@@ -154,12 +330,12 @@ class Campaign:
 
     def idle_seconds(self, now: float) -> float:
         """Seconds since the last release or arrival of a PG."""
-        return now - max(self.progressed, self.phase_since, self.pins_sent)
+        return now - max(self.progress.progressed, self.phase_since, self.pinning.sent_at)
 
     @property
     def removes_upmaps(self) -> bool:
         """The change makes pins unnecessary, which are removed once it is read back."""
-        return self.rolled_back or self.change is not None and self.change.moves_first
+        return self.rollback.begun or self.change is not None and self.change.moves_first
 
     @property
     def moving_first(self) -> bool:
@@ -175,4 +351,4 @@ class Campaign:
     @property
     def kept_now(self) -> int:
         """PGs that an upmap keeps in place, permanently or until the operator decides."""
-        return self.kept + self.left
+        return self.progress.kept + self.left

@@ -15,9 +15,9 @@ from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, Imported, adopted, imported, parsed
 from .campaign import Campaign
 from .campaigns import CampaignContext, Campaigns
-from .change import Change, ChangeStage
+from .change import ChangeStage
+from .changes import AnyChange
 from .crush_orders import CrushOrders
-from .draft import has_own_crush
 from .orders import Order
 from .pin_limit import too_many
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
@@ -25,8 +25,6 @@ from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .types import Phase
 
-#: Number of accepted undersized PGs that a campaign lists.
-LISTED_UNDERSIZED = 1000
 Result = TypeVar('Result')
 #: Upmaps that become the pins of a campaign.
 Found = TypeVar('Found', Adopted, Imported)
@@ -98,15 +96,16 @@ class CampaignOrders:
         self._crush_orders.keep(prepared, seen)
         keep()
         self._note(Event('request', order.verb, why))
-        campaign = replace(self._campaigns.begin(seen), trigger=order.verb, automatic=True,
-                           change=prepared.change, acknowledged=prepared.accepted,
-                           plan=saved.name if saved is not None else '',
-                           plan_token=saved.token if saved is not None else '')
+        campaign = self._campaigns.begin(
+            seen, order.verb, *((saved.name, saved.token) if saved is not None else ()))
+        campaign = replace(campaign, automatic=True, change=prepared.change,
+                           orders=campaign.orders.accepting(*prepared.accepted),
+                           pinning=campaign.pinning.accepting_undersized(prepared.undersized))
         if prepared.follows_crush:
             campaign = replace(campaign, target='crush')
         if not prepared.in_tranches(order, seen):
             campaign = self._accepting_pins(campaign, prepared.most_pins, seen)
-        self._campaigns.put(accepting(campaign, prepared.undersized))
+        self._campaigns.put(campaign)
         return prepared.answer(order, campaign.id, seen, self._options())
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
@@ -151,8 +150,7 @@ class CampaignOrders:
         """The campaign of an order that was not refused for its number of pins."""
         if not too_many(pins, self._options(), seen.osdmap):
             return campaign
-        return replace(campaign, acknowledged=tuple(dict.fromkeys(
-            (*campaign.acknowledged, Code.PIN_LIMIT))))
+        return replace(campaign, orders=campaign.orders.accepting(Code.PIN_LIMIT))
 
     def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], seen: Observation,
                      pool_up: PoolUp) -> Raws:
@@ -185,7 +183,7 @@ class CampaignOrders:
             return found.as_json(None)
         kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
-        campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb)
+        campaign = self._campaigns.begin_after(seen, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was forced.
         campaign = self._accepting_pins(campaign, len(kept.pins), seen)
         self._campaigns.put(replace(adjust(campaign), storing=True))
@@ -215,7 +213,8 @@ class CampaignOrders:
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, seen.now),
                                         len(prepared.planned.pins), seen)
-        self._campaigns.put(accepting(campaign, prepared.undersized))
+        self._campaigns.put(replace(
+            campaign, pinning=campaign.pinning.accepting_undersized(prepared.undersized)))
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,
@@ -247,17 +246,12 @@ class CampaignOrders:
                            {pool.name for pool in seen.osdmap.pools.values()})
 
 
-def accepting(campaign: Campaign, pgids: Sequence[str]) -> Campaign:
-    """The campaign of an order that accepts PGs although they are undersized."""
-    listed = tuple(pgids[:LISTED_UNDERSIZED])
-    return replace(campaign, undersized_pgs=listed, undersized=len(pgids) - len(listed))
-
-
 def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
-    if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
+    rollback = campaign.rollback
+    if rollback.wanted is not None or rollback.begun and not _is_unfinished(campaign):
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:
         raise Refused(errno.EBUSY, 'campaign %d is %s: run "campaign abort" first'
@@ -266,11 +260,11 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     no_rollback = '' if change is None else change.why_no_rollback(campaign.id)
     if no_rollback:
         raise Refused(errno.EPERM, no_rollback)
-    if change is not None and change.closing and campaign.trigger in ('rule', 'pg_num'):
+    if change is not None and change.closing and campaign.origin.trigger in ('rule', 'pg_num'):
         # Its own change, which this one has replaced, is in force.
         raise Refused(errno.EPERM, 'campaign %d has changed the CRUSH rule or pg_num of a pool: '
                       'wait until it is DONE, or "campaign abort" first, then "%s" with '
-                      'the value from before' % (campaign.id, campaign.trigger))
+                      'the value from before' % (campaign.id, campaign.origin.trigger))
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"campaign abort" first' % campaign.id)
@@ -278,7 +272,7 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "campaign abort"'
                       % campaign.id)
-    if not has_own_crush(campaign, seen):
+    if not campaign.crush.is_own(seen):
         raise Refused(errno.EPERM, _changed_by_others(campaign, seen.crush_version))
     return campaign
 
@@ -290,16 +284,17 @@ def _is_unfinished(campaign: Campaign) -> bool:
 
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
-    if campaign.crush_own < 0:
+    if campaign.crush.own < 0:
         return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
                 'change in another campaign' % campaign.id)
     return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
             'CRUSH change in another campaign' % (
-                crush_version, campaign.id, campaign.crush_own))
+                crush_version, campaign.id, campaign.crush.own))
 
 
-def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
+def begin_rollback(campaign: Campaign, change: AnyChange, now: float) -> Campaign:
     """The campaign in which moving PGs are pinned where they are and then rolled back."""
-    return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
-                   left=0, ended=None, automatic=True, prepared=True, back=change,
-                   holds=campaign.holds.with_nothing_given_up())
+    return replace(campaign.reopened(Phase.ABORTING, now), ended=None, automatic=True,
+                   orders=campaign.orders.resumed(),
+                   rollback=campaign.rollback.requested(change),
+                   holds=campaign.holds.with_nothing_given_up().in_force())

@@ -18,9 +18,8 @@ from ..cluster.types import Json, OsdMap, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
-from .campaign import Campaign
+from .campaign import Campaign, Pinning
 from .pin_index import PinIndex
-from .progress import Progress, in_minutes
 from .stalls import Stalls
 from .types import Pace, Phase, PinRecord, UnpinnablePgs
 
@@ -78,7 +77,9 @@ class CampaignStore:
             # They are found again.
             self._store.refuse(UNPINNABLE)
             self._unpinnable, errors = {}, ['the unpinnable PGs (%s)' % error]
-        self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
+        pinning: Pinning = campaign.pinning
+        self._saved = replace(campaign, pinning=pinning.with_unpinnable(
+            {**pinning.unpinnable, **self._unpinnable}))
         return self._saved, errors
 
     def due(self, campaign: Campaign, sending: bool) -> bool:
@@ -113,32 +114,31 @@ class CampaignStore:
                 or _without_flights(before) != _without_flights(now))
 
     def _unpinnable_due(self, campaign: Campaign) -> bool:
-        if campaign.unpinnable == self._unpinnable:
+        if campaign.pinning.unpinnable == self._unpinnable:
             return False
         passed = self._clock() - self._unpinnable_at
         return (campaign.phase is not self._phase or not 0.0 <= passed < UNPINNABLE_SECONDS
-                or not campaign.incomplete.items() <= self._unpinnable.items())
+                or not campaign.pinning.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:
-        if campaign.unpinnable:
-            self._store.put(UNPINNABLE, encode(campaign.unpinnable, UnpinnablePgs))
+        if campaign.pinning.unpinnable:
+            self._store.put(UNPINNABLE, encode(campaign.pinning.unpinnable, UnpinnablePgs))
         else:
             self._store.remove(UNPINNABLE)
-        self._unpinnable, self._phase = campaign.unpinnable, campaign.phase
+        self._unpinnable, self._phase = campaign.pinning.unpinnable, campaign.phase
         self._unpinnable_at = self._clock()
 
 
 def _lasting(campaign: Campaign) -> Campaign:
     """The parts that must be stored: all except times and parts with a document of their own."""
-    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, copied=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
-                   evacuation_held=0.0,
-                   copying=replace(campaign.copying, degraded=0.0),
-                   limits=in_minutes(campaign.limits), arrivals=Progress())
+    return replace(campaign, progress=campaign.progress.lasting(), pace=Pace(), stalls=Stalls(),
+                   pinning=campaign.pinning.known_later(), holds=campaign.holds.lasting(),
+                   flights=campaign.flights.followed(0.0, 0), copying=campaign.copying.lasting())
 
 
 def _without_flights(campaign: Campaign) -> Campaign:
-    return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)
+    return replace(campaign, flights=campaign.flights.now_flying({}),
+                   progress=campaign.progress.without_arrivals())
 
 
 class PinStore(PinIndex):
@@ -351,11 +351,14 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     PGs that cannot be pinned have a document of their own, which is written less often: the OSDMap
     shows which PGs are remapped. Those in flight are found there again, and remain accepted.
     """
-    pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
+    pinned = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
               if flight.pin is not None}
     document: Dict[str, Any] = encode(replace(
-        campaign, unpinnable={}, let_go=frozenset(), in_flight=pinned, accepted_unpinnable=max(
-            campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
+        campaign, pinning=campaign.pinning.known_later(),
+        flights=campaign.flights.now_flying(pinned),
+        orders=campaign.orders.accepting_unpinnable(max(
+            campaign.orders.accepted_unpinnable,
+            len(campaign.flights.in_flight) - len(pinned)))))
     return document
 
 

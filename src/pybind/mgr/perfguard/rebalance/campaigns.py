@@ -2,7 +2,7 @@
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import AnyJob, ToolThread
@@ -14,20 +14,16 @@ from ..options import Options
 from ..store import Store
 from ..upmap.pins import Unpinnable
 from . import report
-from .campaign import Campaign
+from .campaign import Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
-from .draft import has_own_crush
-from .goals import being_stored, have_basis, without_goals
+from .goals import without_goals
 from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
-from .pinning import count_again
+from .progress import Progress
 from .types import Flight, Holds, Phase, PinRecord
 
-#: Fields of a campaign that are times of events.
-_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked', 'copied',
-          'evacuation_held')
 #: Orders whose campaign begins with upmaps as pins.
 _PINS_WITH_ORDER = ('adopt', 'import')
 
@@ -92,13 +88,16 @@ class Campaigns:
         if campaign is not None and _lacks_pins(campaign):
             self._note(Event('request', 'campaign %d has not begun' % campaign.id,
                              'the mgr failed before it had stored the pins of "%s"; '
-                             'give the order again' % campaign.trigger))
+                             'give the order again' % campaign.origin.trigger))
             self._abandoned = campaign
             self.pins.forget(set(self.pins))
         elif campaign is not None:
             self.current = _taken_over(campaign)
-            if lost and have_basis(campaign):
-                self.current = replace(self.current, goals=being_stored(campaign))
+            if lost:
+                # Some goals are missing: all are computed again.
+                pinning = self.current.pinning
+                self.current = replace(self.current, pinning=pinning.with_goals(
+                    pinning.goals.being_stored()))
         self._adopt_pins()
         return lost + unread
 
@@ -106,9 +105,8 @@ class Campaigns:
         """Pins of an unknown campaign are kept like those of an aborted one."""
         if self.current is None and self.pins:
             self.current = Campaign(
-                id=self.history.last_id or 1, phase=Phase.ABORTED,
-                started=self._clock(), ended=self._clock(), prepared=True, held=True,
-                left=len(self.pins))
+                self.history.last_id or 1, Origin(self._clock()), Phase.ABORTED,
+                ended=self._clock(), held=True, left=len(self.pins), holds=Holds(prepared=True))
 
     # ---- the present state
 
@@ -148,7 +146,8 @@ class Campaigns:
 
     # ---- its life
 
-    def begin(self, seen: Observation) -> Campaign:
+    def begin(self, seen: Observation, trigger: str = 'operator', plan: str = '',
+              plan_token: str = '') -> Campaign:
         """The campaign is not journalled yet: `put` does that, or the turn before it sends
         commands."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
@@ -158,18 +157,19 @@ class Campaigns:
         self._begun()
         self._remember_crush(seen)
         self.current = Campaign(
-            id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
-            target=self._options().target, first_epoch=seen.osdmap.epoch,
-            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
-            holds=self._holds_left(), unpinnable=self._incomplete(),
-            crush_own=seen.crush_version, crush_identity=seen.crush.identity,
-            draining=self._still_draining(seen), emptied=self._emptied())
+            last + 1, Origin(seen.now, trigger, seen.osdmap.epoch, plan, plan_token),
+            Phase.PREPARED, phase_since=seen.now, target=self._options().target,
+            crush=OwnCrush(seen.crush_version, seen.crush_version, seen.crush.identity,
+                           self._still_draining(seen), self._emptied()),
+            holds=self._holds_left(), pinning=Pinning(unpinnable=self._incomplete()),
+            progress=Progress(last_epoch=seen.osdmap.epoch))
         # This campaign releases the pins of an aborted one to its own goals.
         return self.store(without_goals(self.pins), seen)
 
-    def begin_after(self, seen: Observation) -> Campaign:
+    def begin_after(self, seen: Observation, trigger: str) -> Campaign:
         """As `begin`, after CRUSH has changed: the earlier map is unknown."""
-        campaign = replace(self.begin(seen), automatic=True, crush_version=-1)
+        campaign = self.begin(seen, trigger)
+        campaign = replace(campaign, automatic=True, crush=campaign.crush.without_version())
         self._crush_orders.forget_before()
         self.current = campaign
         return campaign
@@ -215,7 +215,7 @@ class Campaigns:
         """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
         before the aborted one."""
         last = self.current
-        if last is not None and last.held and has_own_crush(last, seen):
+        if last is not None and last.held and last.crush.is_own(seen):
             return
         why_not = self._crush_orders.remember(seen)
         if why_not:
@@ -225,7 +225,7 @@ class Campaigns:
         """Settings that an aborted campaign still borrows, which the next one gives back."""
         if self.current is None or not self.current.held:
             return Holds()
-        return self.current.holds.with_nothing_given_up()
+        return self.current.holds.taken_over()
 
     def _still_draining(self, seen: Observation) -> OsdSet:
         """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,
@@ -233,16 +233,18 @@ class Campaigns:
         last, weights = self.current, seen.crush.weights()
         if last is None or not last.held:
             return ()
-        drained = {*last.draining, *(osd for change in (last.change, last.undone)
-                                     if change is not None for osd in change.drained)}
+        changes = (last.change, last.rollback.undone)
+        drained = {*last.crush.draining, *(osd for change in changes if change is not None
+                                           for osd in change.drained)}
         return tuple(sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0))))
 
     def _emptied(self) -> OsdSet:
-        return self.current.emptied if self.current is not None and self.current.held else ()
+        return self.current.crush.emptied if self.current is not None and self.current.held else ()
 
     def _incomplete(self) -> Mapping[str, Unpinnable]:
-        """Campaign.incomplete of an aborted campaign, which has kept it up to date."""
-        return self.current.incomplete if self.current is not None and self.current.held else {}
+        """Pinning.incomplete of an aborted campaign, which has kept it up to date."""
+        last = self.current
+        return last.pinning.incomplete if last is not None and last.held else {}
 
     def set_back(self, now: float) -> None:
         """Limit the times of the campaign to the present: the clock may have been set back."""
@@ -276,7 +278,7 @@ def _is_storing(campaign: Campaign) -> bool:
 def _lacks_pins(campaign: Campaign) -> bool:
     """Whether the mgr that began the campaign failed before all upmaps were stored as its pins, and
     so before it answered the order. With a part of them, it would end as if all PGs had moved."""
-    return _is_storing(campaign) and campaign.trigger in _PINS_WITH_ORDER
+    return _is_storing(campaign) and campaign.origin.trigger in _PINS_WITH_ORDER
 
 
 def _taken_over(campaign: Campaign) -> Campaign:
@@ -287,8 +289,9 @@ def _taken_over(campaign: Campaign) -> Campaign:
         change = replace(change, times=max(1, change.times - 1))
     flights = {pgid: flight if flight.confirmed is not None
                else replace(flight, sent=max(1, flight.sent - 1))
-               for pgid, flight in campaign.in_flight.items()}
-    return count_again(replace(campaign, change=change, in_flight=flights), campaign.pinning)
+               for pgid, flight in campaign.flights.in_flight.items()}
+    return replace(campaign, change=change, flights=campaign.flights.now_flying(flights),
+                   pinning=campaign.pinning.count_again(campaign.pinning.sent))
 
 
 def without_future(campaign: Campaign, now: float) -> Campaign:
@@ -297,11 +300,11 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
     The clock of a host may be set back, and that of the next active mgr may be behind. A wait since
     such a time would become longer.
     """
-    if campaign.turned <= now:
+    if campaign.progress.turned <= now:
         return campaign
     # A pause does not end later than if it was ordered now.
-    ahead = max(0.0, campaign.paused_at - now)
-    until = campaign.paused_until and campaign.paused_until - ahead
+    ahead = max(0.0, campaign.orders.paused_at - now)
+    until = campaign.orders.paused_until and campaign.orders.paused_until - ahead
 
     def change(found: Optional[Change]) -> Optional[Change]:
         return found and found.no_later_than(now)
@@ -311,14 +314,23 @@ def without_future(campaign: Campaign, now: float) -> Campaign:
         return replace(found, since=min(found.since, now),
                        confirmed=None if confirmed is None else min(confirmed, now))
 
+    def limited(group: Any, *names: str) -> Any:
+        return replace(group, **{name: min(getattr(group, name), now) for name in names})
+
     return replace(
-        campaign, **{name: min(getattr(campaign, name), now) for name in _TIMES},
-        paused_until=until, paused_at=campaign.paused_at - ahead,
-        change=change(campaign.change), back=change(campaign.back),
-        undone=change(campaign.undone),
-        pinning={pgid: replace(sent, since=min(sent.since, now))
-                 for pgid, sent in campaign.pinning.items()},
-        in_flight={pgid: flight(each) for pgid, each in campaign.in_flight.items()},
+        limited(campaign, 'phase_since'),
+        orders=replace(campaign.orders, paused_until=until,
+                       paused_at=campaign.orders.paused_at - ahead),
+        change=change(campaign.change),
+        rollback=replace(campaign.rollback, wanted=change(campaign.rollback.wanted),
+                         undone=change(campaign.rollback.undone)),
+        holds=limited(campaign.holds, 'blocked', 'evacuation_held'),
+        progress=limited(campaign.progress, 'turned', 'progressed', 'stopped'),
+        pinning=replace(limited(campaign.pinning, 'sent_at'), sent={
+            pgid: replace(sent, since=min(sent.since, now))
+            for pgid, sent in campaign.pinning.sent.items()}),
+        flights=replace(limited(campaign.flights, 'copied'), in_flight={
+            pgid: flight(each) for pgid, each in campaign.flights.in_flight.items()}),
         pace=replace(campaign.pace, decided=min(campaign.pace.decided, now),
                      acquitted=min(campaign.pace.acquitted, now),
                      seen_since=min(campaign.pace.seen_since, now),

@@ -28,7 +28,7 @@ from .holds import can_be_missed, needs_stored_options, option_text, without_ref
 from .orders import Order
 from .phases import judge
 from .pin_limit import too_many
-from .pinning import count_again, unpinned_warning
+from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePlan, campaign_rows
@@ -128,7 +128,9 @@ class RebalanceController:
     def overridden(self, options: Options) -> Options:
         """The options with the settings of the campaign that is active."""
         campaign = self.campaign
-        return overridden(options, campaign.settings) if campaign and campaign.active else options
+        if campaign is None or not campaign.active:
+            return options
+        return overridden(options, campaign.orders.settings)
 
     @property
     def active(self) -> bool:
@@ -142,7 +144,8 @@ class RebalanceController:
     @property
     def in_flight(self) -> int:
         """PGs that an active campaign moves."""
-        return len(self.campaign.in_flight) if self.campaign is not None and self.active else 0
+        campaign = self.campaign
+        return len(campaign.flights.in_flight) if campaign is not None and campaign.active else 0
 
     def held(self, osdmap: OsdMap) -> List[Row]:
         """Borrowed settings."""
@@ -291,7 +294,7 @@ class RebalanceController:
     def _begin_unannounced(self, seen: Observation, what: str, why: str) -> None:
         self._note(Event('request', what, why))
         # The CRUSH change has already happened, at an unknown version.
-        self.campaign = replace(self.campaigns.begin_after(seen), trigger='auto')
+        self.campaign = self.campaigns.begin_after(seen, 'auto')
 
     def _go_on_replacing(self, seen: Observation, options: Options) -> None:
         """Fill the new devices that are in use."""
@@ -328,7 +331,8 @@ class RebalanceController:
                 goals_fit=False)
         found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
         if found is not None:
-            self.campaigns.put(replace(self.campaign, goals=found.mark))
+            self.campaigns.put(replace(
+                self.campaign, pinning=self.campaign.pinning.with_goals(found.mark)))
             if found.event is not None:
                 self._note(found.event)
         return seen if self._pin_goals.fit else replace(seen, goals_fit=False)
@@ -357,7 +361,8 @@ class RebalanceController:
             # That may have taken a minute.
             self.answered = self._context.clock()
         if outcome.unanswered:
-            self.campaign = count_again(self.campaign, outcome.unanswered)
+            self.campaign = replace(self.campaign, pinning=self.campaign.pinning.count_again(
+                outcome.unanswered))
         self._continue_without(outcome.refused)
         self._failures = outcome.failures
         for failure in self._failures[:5]:
@@ -397,7 +402,7 @@ class RebalanceController:
         self.campaigns.store_more(seen)
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
-            self.plans.saved.remove(self.campaign.plan)
+            self.plans.saved.remove(self.campaign.origin.plan)
         self.campaigns.file_ended()
 
     # ---- for commands
@@ -409,7 +414,7 @@ class RebalanceController:
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(seen), options,
                                  seen.now),
-            plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.unpinnable
+            plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.pinning.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),

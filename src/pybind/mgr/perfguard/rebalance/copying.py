@@ -69,6 +69,10 @@ class Copying:
     def seconds(self) -> float:
         return STEPS[self.step]
 
+    def lasting(self) -> 'Copying':
+        """What must be stored at once."""
+        return replace(self, degraded=0.0)
+
     @property
     def schedulers(self) -> FrozenSet[str]:
         """The schedulers of the OSDs, or those before a failover."""

@@ -21,7 +21,7 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
-from .campaign import Campaign
+from .campaign import Campaign, Rollback
 from .change import Change
 from .changes import AnyChange
 from .join_plan import Join, bases_of, plan_join, with_pins
@@ -259,7 +259,8 @@ class CrushOrders:
         if isinstance(outlook, NoFuture):
             raise _no_rollback(outlook.reason)
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
-        serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
+        flights = campaign.flights.in_flight.values()
+        serving.update(osd for flight in flights for osd in flight.targets)
         change: AnyChange
         if weights:
             change = weights_back(weights, inventory, serving)
@@ -358,7 +359,8 @@ class CrushOrders:
 
         left = {osd: record for osd, record in records.items()
                 if is_empty(osd) or osd in changing and osd in seen.osdmap.osds}
-        going_back = campaign is not None and (campaign.rolled_back or campaign.back is not None)
+        rollback = campaign.rollback if campaign is not None else Rollback()
+        going_back = rollback.begun or rollback.wanted is not None
         new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
                for osd, record in added.items()
                if osd in changing or ending or record.undone and is_empty(osd)}
@@ -423,7 +425,9 @@ def _nothing_to_restore(seen: Observation) -> Refused:
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:
     """OSDs whose weights the campaign changes, or restores."""
-    changes = () if campaign is None else (campaign.change, campaign.back, campaign.undone)
+    if campaign is None:
+        return set()
+    changes = (campaign.change, campaign.rollback.wanted, campaign.rollback.undone)
     return {osd for change in changes if change is not None for osd in change.weights}
 
 

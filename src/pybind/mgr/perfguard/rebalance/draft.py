@@ -137,7 +137,7 @@ class Draft:
                 earlier = present
             elif pin.entry == old.entry:
                 earlier = old.earlier
-            elif pgid in self.campaign.pinning:
+            elif pgid in self.campaign.pinning.sent:
                 earlier = old.entry
         return pin if pin.earlier == earlier else replace(pin, earlier=earlier)
 
@@ -191,7 +191,7 @@ class Draft:
     def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
         """As upmap.pins.stays; not while the up set may only lack an OSD that is down, unless that
         was known before."""
-        known = self.campaign.unpinnable.get(pgid) == INCOMPLETE
+        known = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
         return (known or not self.lost) and stays(pool, place.up, place.acting)
 
     @functools.cached_property
@@ -201,7 +201,7 @@ class Draft:
         counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
-        pgids = (*self.new_pins, *self.campaign.in_flight, *self.seen.osdmap.pg_temp)
+        pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.seen.osdmap.pg_temp)
         own = {*self.pinned().pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
         if not own <= pools.keys():
             return counts.in_transition
@@ -222,7 +222,7 @@ class Draft:
         Counts the peering PGs of the statistics, and flights that these do not show yet.
         """
         unseen = sum(
-            1 for flight in self.campaign.in_flight.values()
+            1 for flight in self.campaign.flights.in_flight.values()
             if flight.confirmed is None or (
                 not flight.seen_remapped
                 and self.now - flight.confirmed < self.seen.stats_period))
@@ -236,13 +236,7 @@ class Draft:
 Rule = Callable[[Draft], Draft]
 
 
-def has_own_crush(campaign: Campaign, seen: Observation) -> bool:
-    """Whether CRUSH is as the campaign has left it, regardless of its version."""
-    return campaign.crush_own == seen.crush_version or (
-        campaign.crush_own >= 0 and campaign.crush_identity == seen.crush.identity)
-
-
 def flight_osds(draft: Draft) -> FrozenSet[int]:
     """OSDs of PGs in flight."""
-    flights = draft.campaign.in_flight.values()
+    flights = draft.campaign.flights.in_flight.values()
     return frozenset(osd for flight in flights for osd in path_osds(flight))

@@ -122,7 +122,7 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
     """While PGs of the campaign peer, or may peer at any moment."""
     changing = campaign.change is None and (
         campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
-        and campaign.turned - campaign.phase_since < PREPARED_SECONDS)
+        and campaign.progress.turned - campaign.phase_since < PREPARED_SECONDS)
     if not releasing and not changing:
         return {}
     seconds = release_interval(epoch_of(osdmap), options.fast_peering)

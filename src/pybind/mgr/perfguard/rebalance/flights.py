@@ -15,7 +15,7 @@ from .moves import move_between
 from .pinning import is_mixture
 from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, note
-from .types import Flight, Phase, PinRecord, Sent, SetEntry
+from .types import Flight, Phase, PinRecord, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
@@ -33,7 +33,7 @@ def follow_flights(draft: Draft) -> Draft:
     changes: List[IntervalChange] = []
     # Predicates of single PGs read the state from before the loop.
     begin = draft
-    for pgid, flight in draft.campaign.in_flight.items():
+    for pgid, flight in draft.campaign.flights.in_flight.items():
         if begin.pool(pgid) is None:
             draft = draft.forget_pins([pgid]).event(
                 'release', 'PG %s no longer exists' % pgid, 'the PG or its pool was removed')
@@ -64,8 +64,7 @@ def _land(draft: Draft, pgid: str, flight: Flight) -> Draft:
                      'its upmap was changed outside perfguard: perfguard leaves it alone')
     if flight.pin is not None and flight.entry != flight.pin.found:
         draft = note_ahead(draft, {pgid: Led(flight.pin.found, flight.entry)})
-    return draft.forget_pins([pgid]).set(released=draft.campaign.released + 1,
-                                         bytes_done=draft.campaign.bytes_done + flight.bytes)
+    return draft.forget_pins([pgid]).set(progress=draft.campaign.progress.landed(1, flight.bytes))
 
 
 def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
@@ -81,42 +80,44 @@ def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
 
 def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
     """The PG stays remapped where it is."""
-    released = draft.campaign.released + bool(flight.pin or flight.targets)
+    campaign = draft.campaign
     draft = draft.forget_pins([pgid] if flight.pin is not None else ())
     return draft.event('release', 'PG %s has stopped moving' % pgid, INCOMPLETE.reason).set(
-        released=released, unpinnable={**draft.campaign.unpinnable, pgid: INCOMPLETE})
+        progress=campaign.progress.landed(bool(flight.pin or flight.targets)),
+        pinning=campaign.pinning.cannot(pgid, INCOMPLETE))
 
 
 def _count(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
     """Note the flights that are left, and the progress since the last turn."""
     campaign = draft.campaign
     passed = _passed(before, draft.now)
-    moving = before.in_flight or before.phase is Phase.RELEASING
+    moving = before.flights.in_flight or before.phase is Phase.RELEASING
     # Time without releases also counts for the remaining time; the hours outside the time window do
     # not, since they are known.
     counts = moving or (before.phase is Phase.HOLDING
-                        and before.limits.now != Code.WINDOW_CLOSED)
-    return draft.set(
-        in_flight=flights,
-        progressed=draft.now if campaign.released > before.released else campaign.progressed,
-        copied=draft.now if _has_copied(before, draft.seen.signals) else before.copied,
-        misplaced=draft.seen.signals.misplaced_objects,
-        moving_seconds=before.moving_seconds + (passed if moving else 0.0),
-        arrivals=advance(before.arrivals, passed if counts else 0.0,
-                         campaign.bytes_done - before.bytes_done, len(before.in_flight)))
+                        and before.progress.limits.now != Code.WINDOW_CLOSED)
+    progress = campaign.progress.timed(passed if moving else 0.0, advance(
+        before.progress.arrivals, passed if counts else 0.0,
+        campaign.progress.bytes_done - before.progress.bytes_done,
+        len(before.flights.in_flight)))
+    if progress.released > before.progress.released:
+        progress = progress.at(draft.now)
+    copied = draft.now if _has_copied(before, draft.seen.signals) else before.flights.copied
+    return draft.set(progress=progress, flights=campaign.flights.now_flying(flights).followed(
+        copied, draft.seen.signals.misplaced_objects))
 
 
 def _has_copied(before: Campaign, signals: Signals) -> bool:
     """Whether misplaced objects were copied. Clients remove some as well."""
-    return bool(before.in_flight) and signals.recovered_objects > 0 \
-        and signals.misplaced_objects < before.misplaced
+    return bool(before.flights.in_flight) and signals.recovered_objects > 0 \
+        and signals.misplaced_objects < before.flights.misplaced
 
 
 def _passed(campaign: Campaign, now: float) -> float:
     """Seconds since the last turn, as far as they count for the campaign's speed."""
-    if not campaign.turned or campaign.paused:
+    if not campaign.progress.turned or campaign.orders.paused:
         return 0.0
-    return min(max(0.0, now - campaign.turned), LONGEST_TURN_SECONDS)
+    return min(max(0.0, now - campaign.progress.turned), LONGEST_TURN_SECONDS)
 
 
 def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
@@ -128,7 +129,8 @@ def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
 
 def _keep(draft: Draft, pgid: str, what: str, why: str) -> Draft:
     """The PG stays where it is, with its present upmap as an ordinary one."""
-    return draft.forget_pins([pgid]).set(kept=draft.campaign.kept + 1).event('keep', what, why)
+    return draft.forget_pins([pgid]).set(
+        progress=draft.campaign.progress.keeping(1)).event('keep', what, why)
 
 
 def _arrival(draft: Draft, pgid: str, flight: Flight) -> IntervalChange:
@@ -240,16 +242,16 @@ def follow_late_releases(draft: Draft) -> Draft:
     """Abort once more if releases from before the abort take effect: a replaced mgr repeats its
     unanswered commands as soon as it connects to a mon (MonClient), maybe hours later."""
     late: Dict[str, Flight] = {}
-    for pgid in draft.campaign.recalled if draft.campaign.phase is Phase.ABORTED else ():
+    for pgid in draft.campaign.flights.recalled if draft.campaign.phase is Phase.ABORTED else ():
         pin, entry = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
         if pin is not None and entry != pin.entry and entry in (pin.before, pin.leads_to):
             late[pgid] = Flight(draft.now, entry, confirmed=draft.now, pin=pin)
     if not late:
         return draft
     # Once: operators may remove a pin themselves.
-    left = tuple(pgid for pgid in draft.campaign.recalled if pgid not in late)
-    return draft.set(in_flight={**draft.campaign.in_flight, **late}, recalled=left, held=False,
-                     ended=None).event(
+    left = tuple(pgid for pgid in draft.campaign.flights.recalled if pgid not in late)
+    flights = draft.campaign.flights.joined_by(late).recalling(left)
+    return draft.set(flights=flights, held=False, ended=None).event(
         'release', '%s released after the abort: %s' % (pgs_are(len(late)), listed(sorted(late))),
         'commands from before the abort took effect, for example those of an mgr that was replaced'
     ).enter(Phase.ABORTING, 'pinning back what was released late')
@@ -262,12 +264,12 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
     arrived meanwhile would move again.
     """
     campaign = draft.campaign
-    back = {pgid: flight for pgid, flight in campaign.in_flight.items()
+    back = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
             if (only is None or pgid in only) and not _may_have_arrived(draft, pgid, flight)}
     if not back:
         return draft
     pins: Dict[str, PinRecord] = {}
-    recalled = {pgid for pgid in campaign.recalled if draft.pin_of(pgid) is not None}
+    recalled = {pgid for pgid in campaign.flights.recalled if draft.pin_of(pgid) is not None}
     actions: List[SetEntry] = []
     forgotten: List[str] = []
     stuck: List[str] = []
@@ -294,19 +296,18 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
             actions.append(SetEntry(pgid, pin.entry, present))
     draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *stuck, *foreign])
                       .send(*actions), pins, foreign, stuck)
-    return draft.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
-                                if pgid not in back},
-                     pinning={**campaign.pinning, **dict.fromkeys(pins, Sent(draft.now))},
-                     recalled=tuple(sorted(recalled)), pins_sent=draft.now,
-                     released=campaign.released + len(forgotten))
+    left = {pgid: flight for pgid, flight in campaign.flights.in_flight.items() if pgid not in back}
+    return draft.set(flights=campaign.flights.now_flying(left).recalling(sorted(recalled)),
+                     pinning=campaign.pinning.sending(pins, draft.now),
+                     progress=campaign.progress.landed(len(forgotten)))
 
 
 def _reported(draft: Draft, pins: Mapping[str, PinRecord], foreign: Sequence[str],
               stuck: Sequence[str]) -> Draft:
     """Events on PGs that are pinned back, or cannot be."""
-    if pins.keys() - draft.campaign.pinning.keys():
+    if pins.keys() - draft.campaign.pinning.sent.keys():
         draft = draft.event('pin', 'pinning %s back' % pgs(
-            len(pins.keys() - draft.campaign.pinning.keys())))
+            len(pins.keys() - draft.campaign.pinning.sent.keys())))
     if foreign:
         draft = draft.event(
             'pin', 'pinning %s with the present upmap as the one from before the campaign: %s'

@@ -13,6 +13,7 @@ from ..upmap.semantics import out_osds
 from .campaign import Campaign
 from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
 from .pin_index import PinIndex
+from .progress import Progress
 from .throttle import caps
 from .types import PinRecord
 
@@ -142,7 +143,7 @@ class Forecast:
         self._epoch, self._due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
         active = campaign is not None and campaign.active
         remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in pins
-                    and (campaign is None or pgid not in campaign.in_flight)]
+                    and (campaign is None or pgid not in campaign.flights.in_flight)]
         self.unheld = len(remapped)
         others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
         self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in seen.evacuation
@@ -156,9 +157,10 @@ def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str,
     """The plan of the remaining `moves`, without PGs in flight, and of `others`."""
     most = caps(options)
     rate = None
-    if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
-        rate = campaign.bytes_done / campaign.moving_seconds
-    flights = campaign.in_flight if campaign is not None else {}
+    progress = campaign.progress if campaign is not None else Progress()
+    if progress.moving_seconds > 0 and progress.bytes_done > 0:
+        rate = progress.bytes_done / progress.moving_seconds
+    flights = campaign.flights.in_flight if campaign is not None else {}
     sums = moves.sums(without={*flights, *others})
     for pgid, move in others.items():
         if pgid not in flights:

@@ -22,7 +22,7 @@ from ..upmap.down_osds import PoolUp
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..upmap.shares import PoolRoom, Room
-from .campaign import Campaign
+from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
 from .change import ChangeStage
 from .join_plan import Join
 from .moves import Move, move_between, plan
@@ -37,8 +37,6 @@ _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING
 STUCK_SECONDS = 60.0
 #: Number of PGs that may be stuck even on a small cluster.
 FEW_STUCK = 8
-#: Words of Campaign.goals: OSDs that were down, and without which some PGs could not be placed.
-_ABSENT = 'absent='
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,7 @@ class Goals:
     records: Mapping[str, PinRecord] = field(default_factory=dict)
     #: Records of PGs that were never pinned and no longer need to move.
     dropped: FrozenSet[str] = frozenset()
-    #: The new value of Campaign.goals.
-    mark: str = ''
+    mark: GoalsMark = GoalsMark()
     #: Future state of pools by id.
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
@@ -59,36 +56,30 @@ class Goals:
 
 
 def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
-          balancing: Balancing = Balancing(), deviation: float = 1.0) -> str:
-    """Words that change when the goals of PGs of these pools must be computed again: one for all
-    pools, and one for each pool."""
+          balancing: Balancing = Balancing(), deviation: float = 1.0) -> Basis:
+    """What the goals of PGs of these pools depend on."""
     common = (crush.identity, deviation, balancing.upmap, sorted(balancing.pools),
               sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists))
-    return ' '.join([_digest(common, 16), *(
-        '%d=%s' % (pool.id, 'merging' if is_merging(pool) else _digest(
-            (pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule), 8))
-        for pool in (osdmap.pools[number] for number in sorted(set(pools) & set(osdmap.pools))))])
+    return Basis(_digest(common, 16), {
+        pool.id: 'merging' if is_merging(pool) else _digest(
+            (pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule), 8)
+        for pool in (osdmap.pools[number] for number in sorted(set(pools) & set(osdmap.pools)))})
 
 
 def _digest(seen: Tuple[object, ...], digits: int) -> str:
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:digits]
 
 
-def still_holds(known: str, now: str) -> bool:
-    """Whether the basis is unchanged. Pools that have no pins anymore do not matter."""
-    return set(now.split()) <= set(known.split())
-
-
-def needed(campaign: Campaign, pins: PinIndex, now: str, osdmap: OsdMap) -> bool:
+def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bool:
     """Whether there are pins without a valid goal; `now`: the basis of this OSDMap."""
     if campaign.phase not in _PHASES or not pins or campaign.moving_first or (
             campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
-    known = campaign.goals.partition(':')[2]
-    return (not still_holds(known, now) or not _absent(known).isdisjoint(
+    known = campaign.pinning.goals.basis
+    return (known is None or not known.covers(now) or not known.absent.isdisjoint(
         osd.id for osd in osdmap.osds.values() if osd.up)
             # The others have yet to peer, or to recover.
-            or any(pgid not in campaign.in_flight and pgid not in osdmap.pg_temp
+            or any(pgid not in campaign.flights.in_flight and pgid not in osdmap.pg_temp
                    for pgid in pins.without_goal))
 
 
@@ -97,21 +88,6 @@ def awaits_tranches(campaign: Campaign) -> bool:
     is in force: PGs whose shards move in several tranches move once."""
     change = campaign.change
     return change is not None and change.stage is ChangeStage.LANDED and not change.is_last
-
-
-def have_basis(campaign: Campaign) -> bool:
-    """Whether the goals in the pins are complete."""
-    return bool(campaign.goals.partition(':')[2])
-
-
-def being_stored(campaign: Campaign) -> str:
-    """Campaign.goals while a part of new goals is in the pins."""
-    return campaign.goals.partition(':')[0] + ':'
-
-
-def _absent(known: str) -> FrozenSet[int]:
-    return frozenset(int(word[len(_ABSENT):]) for word in known.split()
-                     if word.startswith(_ABSENT))
 
 
 def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
@@ -125,7 +101,7 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
     pools = pools_of((*pins, *seen.osdmap.pg_temp), seen.osdmap)
     known = all(pool in counts for pool in pools) and bool(pools)
     number = sum(counts[pool].in_transition for pool in pools) if known else whole.in_transition
-    quiet = seen.now - max(campaign.pins_sent, campaign.phase_since, campaign.progressed)
+    quiet = campaign.idle_seconds(seen.now)
     few = number <= max(FEW_STUCK, ratio * whole.total)
     return 0 if few and quiet > STUCK_SECONDS else number
 
@@ -133,8 +109,9 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
             ratio: float) -> bool:
     """All PGs stay in place until they are released, so goals can be computed."""
-    return not (campaign.pinning or unsettled(campaign, pins, seen, ratio)
-                or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
+    return not (campaign.pinning.sent or unsettled(campaign, pins, seen, ratio)
+                or any(pgid not in campaign.flights.in_flight
+                       and pgid not in campaign.pinning.unpinnable
                        and pgid not in seen.evacuation for pgid in seen.osdmap.pg_temp))
 
 
@@ -159,7 +136,7 @@ class Ground:
     """The basis of goals: if it has changed, they are discarded."""
     campaign: Campaign
     pins: Mapping[str, PinRecord]
-    basis: str
+    basis: Basis
     #: Upmaps, and acting sets of remapped PGs, of the pools with pins. PGs of an evacuation arrive
     #: all the time, where they count already.
     entries: Mapping[str, UpmapEntry]
@@ -167,7 +144,7 @@ class Ground:
 
 
 def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-           now: str) -> Ground:
+           now: Basis) -> Ground:
     osdmap = seen.osdmap
     pools = set(pools_of(pins, osdmap))
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
@@ -175,9 +152,9 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
     remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items()
                 if pool_of(pgid) in pools and pgid not in seen.evacuation}
     # Only the parts of the campaign that `work_out` reads: its times change in every turn.
-    return Ground(Campaign(campaign.id, campaign.phase, campaign.started, target=campaign.target,
-                           change=campaign.change, in_flight=campaign.in_flight,
-                           goals=campaign.goals),
+    return Ground(Campaign(campaign.id, campaign.origin, campaign.phase, target=campaign.target,
+                           change=campaign.change, flights=Flights(campaign.flights.in_flight),
+                           pinning=Pinning(goals=campaign.pinning.goals)),
                   dict(pins), now, entries, remapped)
 
 
@@ -223,10 +200,9 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
     for pgid in early[max(0, tranches.upmaps - led):]:
         records[pgid] = replace(records[pgid], goal=records[pgid].before)
     dropped = frozenset(pgid for pgid, pin in pins.items()
-                        if is_adopted(pin) and pgid not in campaign.in_flight
+                        if is_adopted(pin) and pgid not in campaign.flights.in_flight
                         and pgid not in records)
-    number = int(campaign.goals.partition(':')[0] or 0) + 1
-    mark = ' '.join(['%d:%s' % (number, now), *(_ABSENT + str(osd) for osd in sorted(absent))])
+    mark = GoalsMark(campaign.pinning.goals.number + 1, replace(now, absent=frozenset(absent)))
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
                  mark, balances)
 
@@ -242,7 +218,7 @@ def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observ
     removed, and PGs end where CRUSH places them."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not is_adopted(pin)
-            and pgid not in campaign.in_flight and pgid not in seen.osdmap.pg_temp}
+            and pgid not in campaign.flights.in_flight and pgid not in seen.osdmap.pg_temp}
 
 
 def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
@@ -278,7 +254,7 @@ class _PoolGoals:
         ahead, before = tranches.ahead, tranches.before
         self._out = out_osds(seen.osdmap.osds)
         #: PGs in flight, or moving without perfguard. They count on their future OSDs.
-        self._moving = {*campaign.in_flight, *seen.osdmap.pg_temp}
+        self._moving = {*campaign.flights.in_flight, *seen.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         #: Where CRUSH places PGs at the end of the change.
         self._wishes = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}

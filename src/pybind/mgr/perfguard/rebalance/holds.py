@@ -257,15 +257,15 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
             and change.stage is ChangeStage.WANTED:
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or bool(
-        campaign.phase is Phase.HOLDING and campaign.in_flight)
+        campaign.phase is Phase.HOLDING and campaign.flights.in_flight)
     found = fast_proposals(campaign, releasing, options, osdmap)
-    if releasing and not campaign.paused and options.pace_copying != OFF:
+    if releasing and not campaign.orders.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
     # Not while the campaign is HOLDING or stuck: a single PG in flight would disable scrubs for
     # days.
-    if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs \
-            and campaign.idle_seconds(campaign.turned) < options.stalled_after:
+    if campaign.phase is Phase.RELEASING and not campaign.orders.paused and options.hold_scrubs \
+            and campaign.idle_seconds(campaign.progress.turned) < options.stalled_after:
         found[OSD_OPTION + MAX_SCRUBS] = '0'
     return {name: value for name, value in found.items() if name not in campaign.holds.refused}
 
@@ -373,7 +373,7 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
                          asked: bool) -> bool:
     """Whether settings are about to be borrowed or given back. `pinned`: pins of the campaign are
     left; `asked`: operators have requests."""
-    if campaign.active and not campaign.prepared:
+    if campaign.active and not campaign.holds.prepared:
         return True
     mon = wanted_mon_options(campaign, options, osdmap)
     if campaign.phase is Phase.PREPARED:
@@ -382,7 +382,7 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
                             or not mon_options_settled(campaign.holds, None, mon)):
         return True
     giving_back = campaign.phase is Phase.ABORTING or (
-        campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
+        campaign.phase is Phase.FINISHING and not campaign.flights.in_flight) or (
         campaign.held and not pinned)
     return asked or giving_back and bool(
         BALANCER in campaign.holds.held or campaign.holds.mon)

@@ -21,9 +21,9 @@ from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .bridging import bridging, hides_raw, in_both
-from .campaign import Campaign
+from .campaign import Campaign, Rollback
 from .change import Change, ChangeStage
-from .draft import Draft, has_own_crush
+from .draft import Draft
 from .holds import flags_settled, waiting_text
 from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
@@ -31,7 +31,7 @@ from .pin_limit import pin_limit
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pool_change import FirstMoves, PoolChange, upmaps_to_remove
 from .releasing import balancer_of_others
-from .types import TINY_WEIGHT, Action, Phase, PinRecord, Sent, SetEntry
+from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
 from .weights import SHARE_MIN, WeightChange
 
 #: Attempts after which the change counts as refused by the mons.
@@ -50,7 +50,7 @@ def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and change.needs_outlook
-            and (change.pending or not campaign.pinning)
+            and (change.pending or not campaign.pinning.sent)
             and flags_settled(campaign.holds, seen.settings, True, True))
 
 
@@ -69,7 +69,7 @@ def tiny_osds(draft: Draft) -> List[int]:
     """OSDs of the campaign's drain, and of one that it continues, that still have a tiny
     weight."""
     campaign, weights = draft.campaign, draft.seen.crush.weights()
-    drained = {*campaign.draining, *campaign.drained}
+    drained = {*campaign.crush.draining, *campaign.drained}
     return sorted(osd for osd in drained if is_tiny(weights.get(osd, 0.0)))
 
 
@@ -77,7 +77,7 @@ def join(draft: Draft) -> Draft:
     """One step of a change: wanted -> sent -> landed."""
     change = draft.campaign.change
     assert change is not None
-    if draft.campaign.undersized_pgs and draft.seen.new_map:
+    if draft.campaign.pinning.undersized_pgs and draft.seen.new_map:
         draft = _forget_recovered(draft)
     if change.pending and change.landed(draft.seen):
         return _land(draft, change)
@@ -191,7 +191,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
     if change.awaits_reports and draft.now - change.since <= draft.seen.stats_period + 1:
         return True
     peering = draft.seen.signals.counts.in_transition > 0
-    return bool(draft.left or draft.campaign.pinning
+    return bool(draft.left or draft.campaign.pinning.sent
                 or peering and draft.now - change.since <= STUCK_SECONDS)
 
 
@@ -264,7 +264,7 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
     planned = _planned(draft, change, outlook)
-    others = set(undersized(planned, outlook)) - set(draft.campaign.undersized_pgs)
+    others = set(undersized(planned, outlook)) - set(draft.campaign.pinning.undersized_pgs)
     incomplete = _awaits_osds(draft, len(others))
     if incomplete is not None:
         return draft.report(incomplete)
@@ -307,11 +307,11 @@ _WAITS: Sequence[Callable[[Draft, Change], Optional[Draft]]] = (
 def _forget_recovered(draft: Draft) -> Draft:
     """Forget accepted PGs that have recovered: if they lack an OSD again, the change waits."""
     incomplete = []
-    for pgid in draft.campaign.undersized_pgs:
+    for pgid in draft.campaign.pinning.undersized_pgs:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is not None and (place is None or not pool.is_complete(place.acting)):
             incomplete.append(pgid)
-    return draft.set(undersized_pgs=tuple(incomplete))
+    return draft.set(pinning=draft.campaign.pinning.undersized_left(incomplete))
 
 
 def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
@@ -320,8 +320,8 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
     reason = Reason(Code.DEGRADED, '%s undersized and would be remapped by the change; waiting '
                     'until the OSDs are back or the PGs have recovered ("campaign accept '
                     'DEGRADED" changes CRUSH anyway)' % pgs_are(number))
-    if number <= draft.campaign.undersized or is_muted(reason, draft.seen.signals) \
-            or is_waived(reason, draft.campaign.acknowledged):
+    if number <= draft.campaign.pinning.undersized or is_muted(reason, draft.seen.signals) \
+            or is_waived(reason, draft.campaign.orders.acknowledged):
         return None
     return reason
 
@@ -342,8 +342,8 @@ def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
     release the pins that the other half makes unnecessary."""
     change = campaign.change
     return isinstance(change, WeightChange) and not change.closing \
-        and not campaign.rolled_back and change.is_divisible(crush) \
-        and not is_waived(Reason(Code.PIN_LIMIT, ''), campaign.acknowledged)
+        and not campaign.rollback.begun and change.is_divisible(crush) \
+        and not is_waived(Reason(Code.PIN_LIMIT, ''), campaign.orders.acknowledged)
 
 
 def following_tranche(draft: Draft) -> Optional[WeightChange]:
@@ -368,8 +368,8 @@ def _send(draft: Draft, change: Change) -> Draft:
             draft = draft.note_pins({
                 pgid: pin for pgid, pin in upmaps_to_remove(draft.seen.osdmap, outlook).items()
                 if draft.pin_of(pgid) != pin})
-    if not has_own_crush(draft.campaign, draft.seen):
-        draft = draft.set(crush_own=-1)
+    if not draft.campaign.crush.is_own(draft.seen):
+        draft = draft.set(crush=draft.campaign.crush.disowned())
     draft = _lead_elsewhere(draft, change.drained)
     draft = draft.send(*change.commands(draft.seen))
     if isinstance(outlook, NoFuture):
@@ -381,7 +381,8 @@ def _send(draft: Draft, change: Change) -> Draft:
     fingerprint, tunables = change.expected(draft.seen)
     return draft.set(change=replace(
         change.sent(draft.seen), stage=ChangeStage.SENT, since=draft.now, times=change.times + 1,
-        fingerprint=fingerprint, tunables=tunables, gathers=False), pins_sent=draft.now).event(
+        fingerprint=fingerprint, tunables=tunables, gathers=False),
+        pinning=draft.campaign.pinning.at(draft.now)).event(
             'join', 'changing %s and pinning %s in one OSDMap epoch' % (
                 change.subject, pgs(len(planned.pins))),
             '%d of them with pg_upmap' % planned.vectors)
@@ -389,7 +390,7 @@ def _send(draft: Draft, change: Change) -> Draft:
 
 def _restores(draft: Draft, change: Change) -> bool:
     """Whether the pins lead back to the upmaps from before the campaign."""
-    return draft.campaign.rolled_back and not change.closing
+    return draft.campaign.rollback.begun and not change.closing
 
 
 def _planned(draft: Draft, change: Change, outlook: Future) -> Join:
@@ -438,12 +439,12 @@ def _note(draft: Draft, planned: Join, future: Future) -> Draft:
         present = draft.seen.osdmap.entry(pgid)
         if present != pin.entry:
             actions.append(SetEntry(pgid, in_both(draft, pgid, pin.entry, future), present))
-    pinning = dict.fromkeys([action.pgid for action in actions if isinstance(action, SetEntry)],
-                            Sent(draft.now))
+    sent = draft.campaign.pinning.sending(
+        [action.pgid for action in actions if isinstance(action, SetEntry)], draft.now)
     draft = draft.note_pins(pins).send(*actions)
     for pgid, entry in planned.removed.items():
         draft = _bridge(draft, pgid, entry, future)
-    return draft.set(pinning={**draft.campaign.pinning, **pinning})
+    return draft.set(pinning=sent)
 
 
 def _bridge(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Draft:
@@ -479,7 +480,7 @@ def _unpin(draft: Draft, change: Change) -> Draft:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
-        if pgid in draft.campaign.pinning and osdmap.entry(pgid) != draft.pinned()[pgid].entry:
+        if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pinned()[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
         kept = _kept(draft, pgid, pool, place.up, base)
         if kept is not None and kept == without(kept, change.drained):
@@ -489,20 +490,19 @@ def _unpin(draft: Draft, change: Change) -> Draft:
     return draft.forget_pins(needless).send(*[
         SetEntry(pgid, kept, osdmap.entry(pgid)) for pgid, kept in needless.items()
         if osdmap.entry(pgid) != kept
-    ]).set(pinning={pgid: sent for pgid, sent in draft.campaign.pinning.items()
-                    if pgid not in needless and draft.pin_of(pgid) is not None},
-           pins_sent=draft.now).event(
+    ]).set(pinning=draft.campaign.pinning.at(draft.now).awaiting({
+        pgid: sent for pgid, sent in draft.campaign.pinning.sent.items()
+        if pgid not in needless and draft.pin_of(pgid) is not None})).event(
                'join', '%s removed' % plural(len(needless), 'pin'),
                'the restored CRUSH map does not need them')
 
 
 def _claim(draft: Draft, change: Change) -> Draft:
     """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
-    version = draft.seen.crush_version
-    if draft.campaign.crush_own in (-1, version):
+    crush = draft.campaign.crush
+    if crush.own in (-1, draft.seen.crush_version):
         return draft
-    return draft.set(crush_own=version if change.is_ours(draft.seen) else -1,
-                     crush_identity=draft.seen.crush.identity)
+    return draft.set(crush=crush.claimed(draft.seen, change.is_ours(draft.seen)))
 
 
 def _land(draft: Draft, change: Change) -> Draft:
@@ -564,7 +564,8 @@ def _next_stage(draft: Draft, change: Change) -> Draft:
             change=following.change, phase_since=draft.now)
     text = 'CRUSH is changed' if change.tranches == 1 else \
         'tranche %d of %d of the CRUSH change is in force' % (change.tranche + 1, change.tranches)
-    return draft.set(change=change.settled(), phase_since=draft.now, undersized_pgs=()).event(
+    return draft.set(change=change.settled(), phase_since=draft.now,
+                     pinning=draft.campaign.pinning.undersized_left(())).event(
         'join', '%s, %s pinned, %d remapped' % (
             text, pgs_are(draft.pin_count), len(draft.seen.osdmap.pg_temp)), _READ_BACK)
 
@@ -579,8 +580,8 @@ def drop_refused(draft: Draft) -> Draft:
     part = change.part_in_force(draft.seen)
     if part is not None:
         return draft.set(change=part)
-    if campaign.rolled_back:
-        return draft.set(change=campaign.undone, undone=None, rolled_back=False)
+    if campaign.rollback.begun:
+        return draft.set(change=campaign.rollback.undone, rollback=Rollback())
     return draft.set(change=WeightChange(stage=ChangeStage.LANDED))  # of no OSD
 
 
@@ -621,7 +622,7 @@ def _unsent(draft: Draft, change: Change) -> Draft:
     """The burst, or the part of it that changes CRUSH, is not in force."""
     forgotten: List[str] = []
     earlier: Dict[str, PinRecord] = {}
-    for pgid in draft.campaign.pinning:
+    for pgid in draft.campaign.pinning.sent:
         pin, present = draft.pin_of(pgid), draft.seen.osdmap.entry(pgid)
         if pin is None or present == pin.entry:
             continue
@@ -655,5 +656,5 @@ def _pin_again(draft: Draft) -> Draft:
                for pgid, pin in pins.items() if pin.entry != draft.seen.osdmap.entry(pgid)]
     return draft.note_pins({pgid: replace(pin, goal=None) for pgid, pin in pins.items()
                             if pin.goal is not None}).send(*actions).set(
-        pinning={action.pgid: Sent(draft.now) for action in actions},
-        pins_sent=draft.now if actions else draft.campaign.pins_sent)
+        pinning=draft.campaign.pinning.sending_only(
+            [action.pgid for action in actions], draft.now))

@@ -16,9 +16,9 @@ from ..options import Options
 from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Stop, spread
-from .campaign import KEPT_ALL, Campaign
+from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
-from .draft import CampaignDecision, Draft, Rule, flight_osds, has_own_crush
+from .draft import CampaignDecision, Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
@@ -65,38 +65,42 @@ def _step(draft: Draft) -> Draft:
 
 
 def _note_blocked(draft: Draft) -> Draft:
-    return draft.set(blocked=blocked_since(
-        draft.campaign.blocked, draft.seen.signals.counts, draft.now))
+    holds = draft.campaign.holds
+    return draft.set(holds=holds.blocked_since(blocked_since(
+        holds.blocked, draft.seen.signals.counts, draft.now)))
 
 
 def _count_turn(draft: Draft) -> Draft:
-    return draft.set(turned=draft.now, last_epoch=draft.seen.osdmap.epoch, total=_total(draft),
-                     limits=_limits(draft))
+    return draft.set(progress=draft.campaign.progress.turn(
+        draft.now, draft.seen.osdmap.epoch, _total(draft), _limits(draft)))
 
 
 def _limits(draft: Draft) -> Limits:
     """Count the time since the last turn for its limit."""
-    campaign = draft.campaign
+    campaign, progress = draft.campaign, draft.campaign.progress
     if not campaign.active:
-        return campaign.limits
-    flying = sum(1 for flight in campaign.in_flight.values() if flight.pin is not None)
-    code = limit_of(draft.reasons, campaign.phase is Phase.RELEASING, len(campaign.in_flight),
+        return progress.limits
+    flights = campaign.flights.in_flight
+    flying = sum(1 for flight in flights.values() if flight.pin is not None)
+    code = limit_of(draft.reasons, campaign.phase is Phase.RELEASING, len(flights),
                     limit(campaign.pace, draft.options).caps.pgs, caps(draft.options).pgs,
                     draft.pin_count - flying)
-    return charge(campaign.limits, code, draft.now - (campaign.turned or draft.now))
+    return charge(progress.limits, code, draft.now - (progress.turned or draft.now))
 
 
 def _total(draft: Draft) -> int:
     """PGs of the campaign that are pinned, in flight, arrived or kept; changes by others may raise
     or lower the number."""
     campaign = draft.campaign
-    return _size_of_campaign(draft) if campaign.active else campaign.released + campaign.kept_now
+    if campaign.active:
+        return _size_of_campaign(draft)
+    return campaign.progress.released + campaign.kept_now
 
 
 def _size_of_campaign(draft: Draft) -> int:
     campaign = draft.campaign
-    adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
-    return campaign.released + campaign.kept + draft.pin_count + adopted
+    adopted = sum(1 for flight in campaign.flights.in_flight.values() if flight.pin is None)
+    return campaign.progress.released + campaign.progress.kept + draft.pin_count + adopted
 
 
 def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
@@ -112,7 +116,7 @@ def _borrow(draft: Draft, norebalance: bool, quiet: bool = True,
     campaign, settings = draft.campaign, draft.seen.settings
     # Only while the campaign needs its settings; at its end all of them are given back.
     mon = wanted_mon_options(campaign, draft.options, draft.seen.osdmap) if quiet else {}
-    step = reconcile(campaign.holds, settings, norebalance, quiet, not campaign.prepared, mon,
+    step = reconcile(campaign.holds, settings, norebalance, quiet, not campaign.holds.prepared, mon,
                      pools)
     draft = draft.set(holds=step.holds).send(*step.actions)
     for notice in step.notices:
@@ -126,7 +130,7 @@ def _gives_way(draft: Draft) -> bool:
     holds, flags = draft.campaign.holds, draft.seen.osdmap.flags
     theirs = holds.gave_up_flag or holds.flag is None and (
         NOREBALANCE in flags | draft.seen.settings.taken)
-    return not theirs and gives_way(draft.campaign.blocked, draft.now)
+    return not theirs and gives_way(draft.campaign.holds.blocked, draft.now)
 
 
 def _loose(draft: Draft) -> int:
@@ -167,12 +171,12 @@ def _yields(draft: Draft) -> bool:
     paused the campaign, or if too many other PGs cannot be pinned: they would all move at once.
     """
     campaign = draft.campaign
-    pinning = draft.left > awaited(draft) or campaign.pinning or _flag_is_coming(draft) \
+    pinning = draft.left > awaited(draft) or campaign.pinning.sent or _flag_is_coming(draft) \
         or _to_pin_back(draft)
     # PGs of an OSD that the operator's change empties are noted in this turn.
-    emptied = set(campaign.emptied)
+    emptied = set(campaign.crush.emptied)
     return any(not emptied.issuperset(osds) for osds in draft.seen.evacuation.values()) and not (
-        pinning or campaign.paused or campaign.holds.gave_up_flag
+        pinning or campaign.orders.paused or campaign.holds.gave_up_flag
         or unpinnable_excess(campaign, _size_of_campaign(draft), draft.options))
 
 
@@ -182,26 +186,28 @@ def _to_pin_back(draft: Draft) -> AbstractSet[str]:
     campaign, evacuation = draft.campaign, draft.seen.evacuation
     if campaign.phase not in RELEASING_PHASES:
         return frozenset()
-    if not (_keeps_maps(draft) if campaign.paused else evacuation and campaign.pace.halted):
-        return draft.seen.pin_back & campaign.in_flight.keys()
-    return {pgid for pgid, flight in campaign.in_flight.items()
+    if not (_keeps_maps(draft) if campaign.orders.paused else evacuation and campaign.pace.halted):
+        return draft.seen.pin_back & campaign.flights.in_flight.keys()
+    return {pgid for pgid, flight in campaign.flights.in_flight.items()
             if flight.pin is not None and pgid not in evacuation}
 
 
 def _keeps_maps(draft: Draft) -> bool:
     """Whether the mons keep many OSDMaps because a long pause keeps PGs in flight unclean."""
-    is_long = draft.now - draft.campaign.paused_at >= LONG_PAUSE_SECONDS
-    return is_long and bool(draft.campaign.in_flight) and not others_degraded(draft) \
+    is_long = draft.now - draft.campaign.orders.paused_at >= LONG_PAUSE_SECONDS
+    return is_long and bool(draft.campaign.flights.in_flight) and not others_degraded(draft) \
         and bool(maps_to_trim(draft, False))
 
 
 def _report_evacuation(draft: Draft) -> Draft:
     flag, kept = draft.campaign.holds.flag, kept_on_osds(draft.campaign, draft.seen)
     if kept and NOREBALANCE in draft.seen.osdmap.flags and flag is not None and not flag.returning:
-        return draft.set(evacuation_held=draft.campaign.evacuation_held or draft.now).because(
+        holds = draft.campaign.holds
+        return draft.set(holds=holds.evacuation_held_since(
+            holds.evacuation_held or draft.now)).because(
             Code.EVACUATION_HELD, 'norebalance keeps %s on OSDs that are to be emptied: %s'
             % (pgs(len(kept)), osds_text(by_osd(kept))))
-    draft = draft.set(evacuation_held=0.0)
+    draft = draft.set(holds=draft.campaign.holds.evacuation_held_since(0.0))
     leaving = by_osd(draft.seen.evacuation)
     return draft.because(
         Code.EVACUATING, '%s leaving OSDs that are to be emptied: %s; perfguard does not set '
@@ -212,32 +218,30 @@ def _report_evacuation(draft: Draft) -> Draft:
 def _accept_own_crush(draft: Draft) -> Draft:
     """Attribute changes of CRUSH to the campaign until the PGs are pinned."""
     campaign, version = draft.campaign, draft.seen.crush_version
-    if campaign.change is None and version != campaign.crush_version:
+    if campaign.change is None and version != campaign.crush.version:
         draft = _note_emptied(draft)
-    if campaign.change is not None or campaign.crush_own == version:
+    if campaign.change is not None or campaign.crush.own == version:
         return draft
-    if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, draft.seen):
-        draft = draft.set(crush_version=version)
-    return draft.set(crush_own=version, crush_identity=draft.seen.crush.identity)
+    return draft.set(crush=draft.campaign.crush.accepted(draft.seen))
 
 
 def _note_emptied(draft: Draft) -> Draft:
     """The operator's change may give weight 0 to OSDs: then it is about to be reverted or accepted
     as a whole, as far as PGs cannot be pinned."""
-    weights, served = draft.seen.crush.weights(), set(draft.campaign.emptied)
+    weights, served = draft.seen.crush.weights(), set(draft.campaign.crush.emptied)
     for acting in draft.seen.osdmap.pg_temp.values():
         served.update([osd for osd in acting if osd != NO_OSD and not weights.get(osd)])
-    if len(served) == len(draft.campaign.emptied):
+    if len(served) == len(draft.campaign.crush.emptied):
         return draft
-    return draft.set(emptied=tuple(sorted(served)))
+    return draft.set(crush=draft.campaign.crush.emptying(served))
 
 
 def _prepared(draft: Draft) -> Draft:
     draft = _accept_own_crush(draft)
     draft = _borrow(_forget_others(draft, _still_incomplete(draft)), norebalance=True)
     if draft.in_force:
-        draft = draft.set(prepared=True)
-    elif not draft.campaign.prepared:
+        draft = draft.set(holds=draft.campaign.holds.in_force())
+    elif not draft.campaign.holds.prepared:
         return draft.because(Code.SETTINGS, waiting_text(
             draft.seen.settings, 'norebalance is set and the balancer is off'))
     campaign = draft.campaign
@@ -246,7 +250,7 @@ def _prepared(draft: Draft) -> Draft:
     if balancer_of_others(draft):
         return draft.report(BALANCER_ON)
     if campaign.automatic and (campaign.change or moving
-                               or draft.seen.crush_version != campaign.crush_version):
+                               or draft.seen.crush_version != campaign.crush.version):
         return draft.enter(Phase.PINNING, 'automatically')
     if campaign.automatic:
         return draft.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it '
@@ -267,14 +271,14 @@ def _may_move(draft: Draft, pgid: str) -> bool:
 def _pinning(draft: Draft) -> Draft:
     change = draft.campaign.change
     joining = change is not None and change.stage is not ChangeStage.LANDED
-    if draft.campaign.trigger != 'auto':
+    if draft.campaign.origin.trigger != 'auto':
         draft = _accept_own_crush(draft)
     if not joining:
         draft = pin_remapped(draft)
     draft = _borrow(draft, norebalance=joining or not _yields(draft))
     ready = draft.in_force
-    if ready and not draft.campaign.prepared:
-        draft = draft.set(prepared=True)  # resumed after an abort
+    if ready and not draft.campaign.holds.prepared:
+        draft = draft.set(holds=draft.campaign.holds.in_force())  # resumed after an abort
     if balancer_of_others(draft):
         draft, ready = draft.report(BALANCER_ON), False
     if joining:
@@ -292,9 +296,9 @@ def _awaited_by_pins(draft: Draft) -> Optional[Reason]:
                         draft.options.max_transition_ratio)
     if draft.left:
         return _left_reason(draft)
-    if draft.campaign.pinning:
+    if draft.campaign.pinning.sent:
         return Reason(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
-                      % plural(len(draft.campaign.pinning), 'pin'))
+                      % plural(len(draft.campaign.pinning.sent), 'pin'))
     if peering:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     if not _reported(draft):
@@ -314,14 +318,14 @@ def _recovering(draft: Draft) -> str:
 
 def _reported(draft: Draft) -> bool:
     """The PG states are younger than the phase and than the last pins."""
-    last = max(draft.campaign.pins_sent, draft.campaign.phase_since)
+    last = max(draft.campaign.pinning.sent_at, draft.campaign.phase_since)
     return draft.now - last > draft.seen.stats_period + 1
 
 
 def _pinned_summary(draft: Draft) -> str:
     text = '%s pinned' % pgs_are(draft.pin_count)
-    if draft.campaign.unpinnable:
-        text += ', %d cannot be pinned' % len(draft.campaign.unpinnable)
+    if draft.campaign.pinning.unpinnable:
+        text += ', %d cannot be pinned' % len(draft.campaign.pinning.unpinnable)
     return text
 
 
@@ -345,7 +349,7 @@ def _arriving(draft: Draft) -> List[Reason]:
     """The OSDs of a new host start one by one, and the first would receive the PGs of all."""
     settle = draft.options.auto_expand_settle
     quiet = draft.now - draft.seen.osds_changed
-    if draft.campaign.trigger != 'auto' or not 0.0 <= quiet < settle:
+    if draft.campaign.origin.trigger != 'auto' or not 0.0 <= quiet < settle:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
                    'without a change (auto_expand_settle)' % (quiet, settle))]
@@ -355,13 +359,13 @@ def _releasing(draft: Draft) -> Draft:
     draft = draft.then(_end_pause, pin_remapped)
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
-    unguarded = bool(draft.left or excess or draft.campaign.pinning or _flag_is_coming(draft))
+    unguarded = bool(draft.left or excess or draft.campaign.pinning.sent or _flag_is_coming(draft))
     before, draft = draft.campaign.pace, set_pace(draft)
     degraded = others_degraded(draft)
     draft = set_copying(draft, before, degraded)
     obstacles = _obstacles(draft, degraded)
     draft = replace(draft, stops=obstacles.partial)
-    still = (draft.campaign.paused or unguarded or draft.campaign.pace.halted
+    still = (draft.campaign.orders.paused or unguarded or draft.campaign.pace.halted
              # PGs without pins are released by clearing the flag, others by removing their pins.
              or bool(obstacles.loose and (obstacles.stops or obstacles.shut
                                           or _confirming(draft)))) and not _yields(draft)
@@ -388,7 +392,7 @@ def _releasing(draft: Draft) -> Draft:
 
 def _complete(draft: Draft) -> Draft:
     """Go on once all PGs have been released and are in place."""
-    if draft.campaign.in_flight or draft.pin_count:
+    if draft.campaign.flights.in_flight or draft.pin_count:
         return draft
     unclean = _unclean(draft)
     draft = draft.report(*unclean.reasons)
@@ -409,7 +413,7 @@ def _complete(draft: Draft) -> Draft:
         return draft.set(change=closing, automatic=True).enter(
             Phase.PINNING, 'CRUSH weight 0 follows for ' + osds_text(closing.weights))
     return draft.enter(Phase.FINISHING,
-                       pgs(draft.campaign.released) + ' released' + _refilled(draft))
+                       pgs(draft.campaign.progress.released) + ' released' + _refilled(draft))
 
 
 def _begin_tranche(draft: Draft, change: Change) -> Draft:
@@ -464,17 +468,17 @@ def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
 
 def _is_shut(draft: Draft, obstacles: _Obstacles) -> bool:
     return bool(obstacles.shut and (obstacles.loose or any(
-        pgid not in draft.campaign.in_flight for pgid in draft.pinned())))
+        pgid not in draft.campaign.flights.in_flight for pgid in draft.pinned())))
 
 
 def _is_held(draft: Draft, obstacles: _Obstacles) -> bool:
     """Whether no PG is released now."""
-    return bool(draft.campaign.paused or obstacles.stops or _is_shut(draft, obstacles)
+    return bool(draft.campaign.orders.paused or obstacles.stops or _is_shut(draft, obstacles)
                 or _confirming(draft))
 
 
 def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
-    if draft.campaign.paused:
+    if draft.campaign.orders.paused:
         return draft.enter(Phase.HOLDING, 'paused by the operator').because(
             Code.PAUSED, 'paused by the operator%s; "campaign resume" continues'
             % _pause_left(draft)).report(*obstacles.stops)
@@ -482,7 +486,7 @@ def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
         if draft.campaign.phase is Phase.RELEASING:
             draft = draft.set(pace=stopped(draft.campaign.pace))
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.stops))).set(
-            stopped=draft.now).report(*obstacles.stops)
+            progress=draft.campaign.progress.stopping(draft.now)).report(*obstacles.stops)
     if _is_shut(draft, obstacles):
         return draft.enter(Phase.HOLDING, '; '.join(texts(obstacles.shut))).report(
             *obstacles.shut)
@@ -492,22 +496,22 @@ def _hold(draft: Draft, obstacles: _Obstacles) -> Draft:
 
 def _end_pause(draft: Draft) -> Draft:
     """Resume after the duration of the pause."""
-    campaign = draft.campaign
-    if not campaign.paused or not campaign.paused_until or draft.now < campaign.paused_until:
+    campaign, orders = draft.campaign, draft.campaign.orders
+    if not orders.paused or not orders.paused_until or draft.now < orders.paused_until:
         return draft
-    return draft.set(paused=False, paused_until=0.0).event(
+    return draft.set(orders=orders.resumed()).event(
         'pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
 
 
 def _pause_left(draft: Draft) -> str:
-    left = draft.campaign.paused_until - draft.now
+    left = draft.campaign.orders.paused_until - draft.now
     return ' for another %s' % plural(max(1, round(left / 60)), 'minute') if left > 0.0 else ''
 
 
 def _confirming(draft: Draft) -> bool:
     """A stop condition that has just cleared may recur with the next report: wait, to avoid
     flapping."""
-    return draft.now - draft.campaign.stopped < draft.seen.stats_period
+    return draft.now - draft.campaign.progress.stopped < draft.seen.stats_period
 
 
 class _Unclean(NamedTuple):
@@ -521,7 +525,7 @@ def _unclean(draft: Draft) -> _Unclean:
     counts, campaign = draft.seen.signals.counts, draft.campaign
     unclean = counts.in_transition + max(
         0, counts.remapped - staying(campaign) - len(draft.seen.evacuation))
-    since = draft.now - max(campaign.pins_sent, campaign.progressed)
+    since = draft.now - max(campaign.pinning.sent_at, campaign.progress.progressed)
     if unclean:
         passed = min(since, draft.now - campaign.phase_since)
         return _Unclean(passed > FINISH_PATIENCE_SECONDS, (Reason(
@@ -532,11 +536,11 @@ def _unclean(draft: Draft) -> _Unclean:
 
 
 def _finishing(draft: Draft) -> Draft:
-    if draft.campaign.keep:
+    if draft.campaign.orders.keep:
         draft = _hand_over(draft)
-    if draft.campaign.in_flight:
+    if draft.campaign.flights.in_flight:
         return _borrow(draft, norebalance=False).because(
-            Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.in_flight)))
+            Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(draft.campaign.flights.in_flight)))
     draft = _borrow(draft, norebalance=False, quiet=False)
     if not draft.in_force:
         return draft.report(_GIVING_BACK)
@@ -556,15 +560,16 @@ def _must_tidy(draft: Draft) -> bool:
 def _hand_over(draft: Draft) -> Draft:
     """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
     draft = _release_adopted(draft)
-    return keep(draft, [pgid for pgid in draft.pinned()
-                        if pgid not in draft.campaign.in_flight and pgid not in draft.unpins],
-                KEPT_ALL).set(pinning={})
+    draft = keep(draft, [pgid for pgid in draft.pinned()
+                         if pgid not in draft.campaign.flights.in_flight
+                         and pgid not in draft.unpins], None)
+    return draft.set(pinning=draft.campaign.pinning.awaiting({}))
 
 
 def _release_adopted(draft: Draft) -> Draft:
     """Forget the PGs that were never pinned and would only move for the balance."""
     return draft.forget_pins([pgid for pgid, pin in draft.pinned().items()
-                              if is_adopted(pin) and pgid not in draft.campaign.in_flight])
+                              if is_adopted(pin) and pgid not in draft.campaign.flights.in_flight])
 
 
 def _aborting(draft: Draft) -> Draft:
@@ -573,7 +578,7 @@ def _aborting(draft: Draft) -> Draft:
         return _await_abort(draft, Reason(
             Code.CRUSH_SENT, 'waiting for the result of the CRUSH change'))
     waited = draft.now - draft.campaign.phase_since
-    if draft.campaign.in_flight and not is_still(draft) \
+    if draft.campaign.flights.in_flight and not is_still(draft) \
             and waited <= draft.options.readback_timeout:
         return _await_abort(draft, Reason(
             Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in flight'))
@@ -582,8 +587,8 @@ def _aborting(draft: Draft) -> Draft:
     if awaited_pins is not None:
         return _await_abort(draft, awaited_pins)
     draft = _release_adopted(draft)
-    if draft.campaign.back is not None:
-        return _roll_back(draft, draft.campaign.back).enter(
+    if draft.campaign.rollback.wanted is not None:
+        return _roll_back(draft, draft.campaign.rollback.wanted).enter(
             Phase.PINNING, 'restoring CRUSH from before the campaign')
     unpinned = _unpinned(draft)
     draft = _keep_settings(draft, unpinned)
@@ -605,9 +610,9 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     campaign = draft.campaign
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
     left = draft.left - awaited(draft)
-    if left or campaign.pinning or campaign.in_flight:
+    if left or campaign.pinning.sent or campaign.flights.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
-            left + len(campaign.pinning) + len(campaign.in_flight)))
+            left + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))
     if not _reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
@@ -631,9 +636,8 @@ def _roll_back(draft: Draft, change: Change) -> Draft:
         elif present != led.before:
             pins[pgid] = PinRecord(led.before, present)
     return draft.note_pins(pins).set(
-        change=change, back=None, rolled_back=True, unpinnable=campaign.incomplete,
-        target='crush', goals='',
-        undone=campaign.undone if campaign.rolled_back else campaign.change)
+        change=change, rollback=campaign.rollback.started(campaign.change), target='crush',
+        pinning=campaign.pinning.tried_again().with_goals(GoalsMark()))
 
 
 def _must_stay_pinned(draft: Draft, unpinned: Sequence[str]) -> bool:
@@ -658,22 +662,23 @@ def _unpinned(draft: Draft) -> List[str]:
     The recorded reason may date from a time when an OSD was down; then it does not show whether
     CRUSH has a place for the PG.
     """
-    return [pgid for pgid, why in draft.campaign.unpinnable.items()
+    return [pgid for pgid, why in draft.campaign.pinning.unpinnable.items()
             if pgid in draft.seen.osdmap.pg_temp and pgid not in draft.seen.evacuation
             and why != INCOMPLETE and _may_move(draft, pgid)]
 
 
 def _still_incomplete(draft: Draft) -> List[str]:
-    return [pgid for pgid in draft.campaign.incomplete
+    return [pgid for pgid in draft.campaign.pinning.incomplete
             if pgid in draft.seen.osdmap.pg_temp and not _may_move(draft, pgid)]
 
 
 def _forget_others(draft: Draft, known: Sequence[str]) -> Draft:
     """Only these PGs are still known to be unpinnable."""
-    unpinnable = draft.campaign.unpinnable
+    unpinnable = draft.campaign.pinning.unpinnable
     if len(known) == len(unpinnable):
         return draft
-    return draft.set(unpinnable={pgid: unpinnable[pgid] for pgid in known})
+    return draft.set(pinning=draft.campaign.pinning.with_unpinnable(
+        {pgid: unpinnable[pgid] for pgid in known}))
 
 
 def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:
@@ -711,7 +716,7 @@ def _aborted(draft: Draft) -> Draft:
 def _resume_does(draft: Draft) -> str:
     change = draft.campaign.change
     if change is not None and (change.stage is ChangeStage.WANTED or change.partly):
-        return ('continues the rollback' if draft.campaign.rolled_back
+        return ('continues the rollback' if draft.campaign.rollback.begun
                 else 'continues the change of CRUSH')
     return 'releases them'
 
@@ -719,9 +724,9 @@ def _resume_does(draft: Draft) -> str:
 def _end(draft: Draft, phase: Phase) -> Draft:
     campaign = draft.campaign
     draft = draft.enter(phase, '%s released, %d kept as upmaps%s%s' % (
-        pgs(campaign.released), campaign.kept_now, _left_tiny(draft),
+        pgs(campaign.progress.released), campaign.kept_now, _left_tiny(draft),
         _parts_text(campaign)))
-    draft = draft.set(ended=draft.now, paused=False, acknowledged=())
+    draft = draft.set(ended=draft.now, orders=campaign.orders.over())
     return draft if campaign.held else draft.set(holds=campaign.holds.with_nothing_given_up())
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins PGs where their data is, and compares the pins with the OSDMap."""
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..cluster.evacuation import Evacuation
 from ..cluster.types import NO_ENTRY, NO_OSD, OsdSet, Placement, Pool, UpmapEntry
@@ -52,7 +52,7 @@ def audit(draft: Draft) -> Draft:
 def _confirm(draft: Draft) -> Draft:
     """Read back the pins that were sent."""
     pinning: Dict[str, Sent] = {}
-    for pgid, sent in draft.campaign.pinning.items():
+    for pgid, sent in draft.campaign.pinning.sent.items():
         pin = draft.pin_of(pgid)
         if pin is None or draft.pool(pgid) is None:
             continue
@@ -70,7 +70,9 @@ def _confirm(draft: Draft) -> Draft:
             pinning[pgid] = Sent(draft.now, sent.times + 1)
         else:
             draft = _give_up(draft, pgid, pin)
-    return draft if pinning == draft.campaign.pinning else draft.set(pinning=pinning)
+    if pinning == draft.campaign.pinning.sent:
+        return draft
+    return draft.set(pinning=draft.campaign.pinning.awaiting(pinning))
 
 
 def _is_needless(draft: Draft, pgid: str, pin: PinRecord) -> bool:
@@ -106,8 +108,9 @@ def _give_up(draft: Draft, pgid: str, pin: PinRecord) -> Draft:
     draft = draft.send(SetEntry(pgid, pin.leads_to, draft.seen.osdmap.entry(pgid))) \
         .forget_pins([pgid]).event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON.reason)
     if pgid in draft.seen.evacuation:
-        return draft.set(let_go=campaign.let_go | {pgid})
-    return draft.set(unpinnable={**campaign.unpinnable, pgid: DROPPED_BY_MON})
+        return draft.set(pinning=campaign.pinning.letting_go(
+            campaign.pinning.let_go | {pgid}))
+    return draft.set(pinning=campaign.pinning.cannot(pgid, DROPPED_BY_MON))
 
 
 def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
@@ -118,16 +121,6 @@ def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
     """
     return (present.vector in (None, *(entry.vector for entry in ours))
             and set(present.items) <= {pair for entry in ours for pair in entry.items})
-
-
-def count_again(campaign: Campaign, unanswered: Iterable[str]) -> Campaign:
-    """The campaign after some of its pins were sent without an answer: these attempts do not
-    count."""
-    pinning = dict(campaign.pinning)
-    for pgid in unanswered:
-        if pgid in pinning:
-            pinning[pgid] = replace(pinning[pgid], times=pinning[pgid].times - 1)
-    return replace(campaign, pinning=pinning)
 
 
 def _in_place(draft: Draft, pgid: str) -> bool:
@@ -142,7 +135,7 @@ def _find_lost(draft: Draft) -> Draft:
     foreign: List[str] = []
     remnants: Dict[str, PinRecord] = {}
     for pgid in pinned.differing(osdmap):
-        if pgid in draft.campaign.in_flight or pgid in draft.campaign.pinning \
+        if pgid in draft.campaign.flights.in_flight or pgid in draft.campaign.pinning.sent \
                 or draft.pin_of(pgid) is None:
             continue
         now, pin = osdmap.entry(pgid), pinned[pgid]
@@ -204,15 +197,15 @@ def pin_remapped(draft: Draft) -> Draft:
     for recovery. Of PGs that leave OSDs which are to be emptied, the other shards are pinned if
     possible.
     """
-    campaign = draft.campaign
-    room, other_crush = _pinning_room(draft), draft.seen.crush_version != campaign.refused_crush
+    campaign, room = draft.campaign, _pinning_room(draft)
+    other_crush = draft.seen.crush_version != campaign.pinning.refused_crush
     allowed = _pins_allowed(draft)
     unpinnable: Dict[str, Unpinnable] = {}
-    let_go = frozenset() if other_crush else campaign.let_go & draft.seen.evacuation.keys()
+    let_go = frozenset() if other_crush else campaign.pinning.let_go & draft.seen.evacuation.keys()
     plans: List[PgPlan] = []
     later = 0
     for pgid in draft.seen.osdmap.pg_temp:
-        if pgid in campaign.in_flight or pgid in campaign.pinning:
+        if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent:
             continue
         if pgid in draft.seen.evacuation:
             if pgid in let_go or len(plans) >= allowed or not _moves_others(draft, pgid):
@@ -226,7 +219,7 @@ def pin_remapped(draft: Draft) -> Draft:
             else:
                 plans.append(plan)
         elif _is_final(draft, pgid, other_crush):
-            unpinnable[pgid] = campaign.unpinnable[pgid]
+            unpinnable[pgid] = campaign.pinning.unpinnable[pgid]
         elif len(plans) >= min(room, allowed):
             later += 1
         else:
@@ -235,7 +228,8 @@ def pin_remapped(draft: Draft) -> Draft:
                 unpinnable[pgid] = plan.reason
             elif plan.action is not None:
                 plans.append(plan)
-    draft = _note_unpinnable(draft, unpinnable).set(let_go=let_go)
+    draft = _note_unpinnable(draft, unpinnable)
+    draft = draft.set(pinning=draft.campaign.pinning.letting_go(let_go))
     if later and allowed <= min(room, len(plans)):
         draft = draft.because(Code.PIN_LIMIT, '%s pinned, and %s not: %s; "campaign accept '
                               'PIN_LIMIT" pins them, or undo the change of CRUSH' % (
@@ -243,9 +237,9 @@ def pin_remapped(draft: Draft) -> Draft:
                                       draft.pin_count + len(plans) + later, draft.options,
                                       draft.seen.osdmap, draft.pin_count)))
     if other_crush:
-        draft = draft.set(refused_crush=draft.seen.crush_version)
+        draft = draft.set(pinning=draft.campaign.pinning.tried_under(draft.seen.crush_version))
     # A PG that arrives before norebalance is in force would move back to its pin.
-    if is_still(draft) or gives_way(campaign.blocked, draft.now):
+    if is_still(draft) or gives_way(campaign.holds.blocked, draft.now):
         draft = _pin(draft, plans)
     else:
         later += len(plans)
@@ -267,8 +261,8 @@ def _pinning_room(draft: Draft) -> int:
     """PGs that may be pinned now. A pin ends the remapping of a PG and moves no data, so many may
     peer at once, but not all."""
     campaign, batch = draft.campaign, draft.options.pin_batch
-    room = batch - max(len(campaign.pinning), draft.in_transition)
-    stuck = not campaign.pinning and draft.now - campaign.pins_sent > STUCK_SECONDS
+    room = batch - max(len(campaign.pinning.sent), draft.in_transition)
+    stuck = not campaign.pinning.sent and draft.now - campaign.pinning.sent_at > STUCK_SECONDS
     return batch if room <= 0 and stuck else room
 
 
@@ -276,8 +270,8 @@ def _pin(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
     draft, pinned = _carried_out(draft, plans), [plan.pgid for plan in plans if plan.pin]
     if not pinned:
         return draft
-    return draft.event('pin', 'pinning ' + pgs(len(pinned))).set(pins_sent=draft.now, pinning={
-        **draft.campaign.pinning, **dict.fromkeys(pinned, Sent(draft.now))})
+    return draft.event('pin', 'pinning ' + pgs(len(pinned))).set(
+        pinning=draft.campaign.pinning.sending(pinned, draft.now))
 
 
 def _carried_out(draft: Draft, plans: Sequence[PgPlan]) -> Draft:
@@ -290,7 +284,8 @@ def _pins_allowed(draft: Draft) -> int:
     """How many more PGs may be pinned. PGs that others remap meanwhile may double the pins of the
     campaign; an abort pins all of them."""
     reason = Reason(Code.PIN_LIMIT, '')
-    if draft.campaign.phase is Phase.ABORTING or is_waived(reason, draft.campaign.acknowledged):
+    campaign = draft.campaign
+    if campaign.phase is Phase.ABORTING or is_waived(reason, campaign.orders.acknowledged):
         return len(draft.seen.osdmap.pg_temp)
     most = 2 * pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
     return max(0, most - draft.pin_count)
@@ -308,28 +303,28 @@ def _is_final(draft: Draft, pgid: str, other_crush: bool) -> bool:
     CRUSH is the same.
     """
     # The pin of a degraded PG is retried in every turn; norebalance stays set until it succeeds.
-    reason = draft.campaign.unpinnable.get(pgid, DEGRADED)
+    reason = draft.campaign.pinning.unpinnable.get(pgid, DEGRADED)
     if reason == DEGRADED or other_crush:
         return False
     if reason == DROPPED_BY_MON or not draft.seen.new_map:
         return True
     # A PG that can move after all must be noticed.
-    return reason != INCOMPLETE and len(draft.campaign.unpinnable) > PLANNED_AGAIN
+    return reason != INCOMPLETE and len(draft.campaign.pinning.unpinnable) > PLANNED_AGAIN
 
 
 def waits(campaign: Campaign, pgid: str) -> bool:
     """Whether the PG is remapped and will be pinned after its recovery."""
-    return campaign.unpinnable.get(pgid) == DEGRADED
+    return campaign.pinning.unpinnable.get(pgid) == DEGRADED
 
 
 def waiting(campaign: Campaign) -> int:
     """How many PGs wait for recovery."""
-    return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
+    return sum(1 for pgid in campaign.pinning.unpinnable if waits(campaign, pgid))
 
 
 def lastingly_unpinnable(campaign: Campaign) -> Dict[str, Unpinnable]:
     """PGs that cannot be pinned, with the reasons, without those that wait for recovery."""
-    return {pgid: why for pgid, why in campaign.unpinnable.items() if why != DEGRADED}
+    return {pgid: why for pgid, why in campaign.pinning.unpinnable.items() if why != DEGRADED}
 
 
 def kept_on_osds(campaign: Campaign, seen: Observation) -> Evacuation:
@@ -338,10 +333,10 @@ def kept_on_osds(campaign: Campaign, seen: Observation) -> Evacuation:
     In PREPARED these are also PGs of OSDs whose CRUSH weight 0 counts as the operator's change: it
     may be another one's, for a disk that fails.
     """
-    if campaign.phase is not Phase.PREPARED or not campaign.emptied:
+    if campaign.phase is not Phase.PREPARED or not campaign.crush.emptied:
         return seen.evacuation
     weights = seen.crush.weights()
-    emptied = {osd for osd in campaign.emptied if not weights.get(osd)}
+    emptied = {osd for osd in campaign.crush.emptied if not weights.get(osd)}
     kept = {pgid: tuple([osd for osd in acting if osd in emptied])
             for pgid, acting in seen.osdmap.pg_temp.items() if not emptied.isdisjoint(acting)}
     return {**kept, **seen.evacuation}
@@ -354,7 +349,7 @@ def awaited(draft: Draft) -> int:
     where CRUSH places them. They may wait for an OSD that is too full, until releases have made
     room. Nor do those whose copies or shards are all in place.
     """
-    return sum(1 for pgid in draft.campaign.unpinnable
+    return sum(1 for pgid in draft.campaign.pinning.unpinnable
                if waits(draft.campaign, pgid) and not _only_recovers(draft, pgid))
 
 
@@ -368,13 +363,13 @@ def _only_recovers(draft: Draft, pgid: str) -> bool:
 
 def staying(campaign: Campaign) -> int:
     """How many PGs are remapped and have nowhere to move."""
-    return len(campaign.incomplete)
+    return len(campaign.pinning.incomplete)
 
 
 def unpinned(campaign: Campaign) -> int:
     """How many PGs without a pin move as soon as norebalance is cleared, or once they have
     recovered."""
-    return len(campaign.unpinnable) - staying(campaign)
+    return len(campaign.pinning.unpinnable) - staying(campaign)
 
 
 def lastingly_unpinned(campaign: Campaign) -> int:
@@ -396,7 +391,7 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     """
     number = lastingly_unpinned(campaign)
     ratio = options.max_unpinnable_ratio
-    if number <= campaign.accepted_unpinnable or not are_many(number, held, options):
+    if number <= campaign.orders.accepted_unpinnable or not are_many(number, held, options):
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
             'once, regardless of the caps, when norebalance is cleared: "campaign start" accepts '
@@ -408,8 +403,8 @@ def loose_pgs(campaign: Campaign, seen: Observation) -> Iterator[str]:
     """The remapped PGs that only norebalance keeps from moving, without those that are unpinnable
     because they recover or have nowhere to move."""
     return (pgid for pgid in seen.osdmap.pg_temp
-            if pgid not in campaign.in_flight and pgid not in seen.evacuation
-            and campaign.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
+            if pgid not in campaign.flights.in_flight and pgid not in seen.evacuation
+            and campaign.pinning.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
 
 
 def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
@@ -419,7 +414,7 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
     if campaign is None or campaign.holds.flag is None:
         return ''
     number = sum(1 for _ in loose_pgs(campaign, seen))
-    if not are_many(number, pins + campaign.released + campaign.kept, options):
+    if not are_many(number, pins + campaign.progress.released + campaign.progress.kept, options):
         return ''
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
@@ -490,9 +485,10 @@ def _before(draft: Draft, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]
 
 def _note_unpinnable(draft: Draft, unpinnable: Dict[str, Unpinnable]) -> Draft:
     fresh = {pgid: why for pgid, why in unpinnable.items()
-             if pgid not in draft.campaign.unpinnable}
+             if pgid not in draft.campaign.pinning.unpinnable}
     for pgid, why in sorted(fresh.items(), key=lambda row: row[0])[:10]:
         draft = draft.event('unpinnable', 'PG %s cannot be pinned' % pgid, why.reason)
     if len(fresh) > 10:
         draft = draft.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
-    return draft.set(unpinnable=unpinnable)  # also if only details differ
+    # Also if only details differ.
+    return draft.set(pinning=draft.campaign.pinning.with_unpinnable(unpinnable))

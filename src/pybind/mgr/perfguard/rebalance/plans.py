@@ -256,8 +256,10 @@ class Plans:
     def was_begun(self, campaign: Optional[Campaign]) -> bool:
         """Whether the campaign executes a saved plan that should have been removed: the mgr failed
         in between. A plan that was saved later may have the same name."""
-        plan = None if campaign is None else self._plans.get(campaign.plan)
-        return campaign is not None and plan is not None and plan.token == campaign.plan_token
+        if campaign is None:
+            return False
+        plan = self._plans.get(campaign.origin.plan)
+        return plan is not None and plan.token == campaign.origin.plan_token
 
     def remove(self, name: str) -> None:
         self._store.remove(PREFIX + name)

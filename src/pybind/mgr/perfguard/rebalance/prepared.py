@@ -17,7 +17,7 @@ from ..tables import pgs, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
-from .campaign import Campaign
+from .campaign import Campaign, Origin
 from .changes import AnyChange
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
 from .goals import Balanced, preview_balance
@@ -165,7 +165,7 @@ def _eta(forecast: MovePlan, rates: Sequence[float]) -> Tuple[Eta, str]:
 
 def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
     """Settings that a campaign would borrow now."""
-    campaign = Campaign(0, Phase.RELEASING, seen.now)
+    campaign = Campaign(0, Origin(seen.now), Phase.RELEASING)
     settings = replace(seen.settings, stored=seen.settings.stored or {})
     mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
            **wanted_mon_options(campaign, options, seen.osdmap)}

@@ -17,7 +17,7 @@ Each turn has one limit, which prevents further releases. Its seconds are counte
 reason. The sums, one for each code, are part of the campaign.
 """
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import Code, Reason
@@ -38,7 +38,7 @@ MOST_ERROR = math.log(8.0)
 
 
 @dataclass(frozen=True)
-class Progress:
+class Arrivals:
     """Arrived bytes by blocks of equal duration in which releases were allowed."""
     #: Bytes of each complete block, and the length of a block in seconds.
     blocks: Tuple[float, ...] = ()
@@ -66,11 +66,11 @@ class Eta(NamedTuple):
     high: float
 
 
-def advance(progress: Progress, seconds: float, arrived: float, in_flight: int = 0) -> Progress:
-    """The progress after these seconds, in which these bytes arrived, and so many PGs were in
+def advance(arrivals: Arrivals, seconds: float, arrived: float, in_flight: int = 0) -> Arrivals:
+    """The arrivals after these seconds, in which these bytes arrived, and so many PGs were in
     flight."""
-    blocks, length = list(progress.blocks), progress.length
-    filled, held = progress.seconds + max(0.0, seconds), progress.bytes + arrived
+    blocks, length = list(arrivals.blocks), arrivals.length
+    filled, held = arrivals.seconds + max(0.0, seconds), arrivals.bytes + arrived
     while filled >= length:
         part = held * length / filled
         blocks.append(part)
@@ -78,32 +78,32 @@ def advance(progress: Progress, seconds: float, arrived: float, in_flight: int =
         if len(blocks) >= MOST_BLOCKS:
             blocks = [first + second for first, second in zip(blocks[::2], blocks[1::2])]
             length *= 2
-    return Progress(tuple(round(block) for block in blocks), length, round(filled, 3), round(held),
-                    round(progress.flown + in_flight * max(0.0, seconds), 3),
-                    round(progress.busy + (max(0.0, seconds) if in_flight else 0.0), 3))
+    return Arrivals(tuple(round(block) for block in blocks), length, round(filled, 3), round(held),
+                    round(arrivals.flown + in_flight * max(0.0, seconds), 3),
+                    round(arrivals.busy + (max(0.0, seconds) if in_flight else 0.0), 3))
 
 
-def path_seconds(progress: Progress, left: float) -> float:
+def path_seconds(arrivals: Arrivals, left: float) -> float:
     """Seconds until these bytes have moved one PG at a time, at the speed of a PG so far; 0.0 while
     that is unknown."""
-    if progress.whole_bytes <= 0 or progress.busy <= 0:
+    if arrivals.whole_bytes <= 0 or arrivals.busy <= 0:
         return 0.0
-    idle = max(1.0, progress.whole_seconds / progress.busy)
-    return left * progress.flown / progress.whole_bytes * idle
+    idle = max(1.0, arrivals.whole_seconds / arrivals.busy)
+    return left * arrivals.flown / arrivals.whole_bytes * idle
 
 
-def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int,
+def remaining(arrivals: Arrivals, left: float, pgs_done: int, pgs_left: int,
               slowest: float = 0.0) -> Optional[Eta]:
     """None before the first arrival. `slowest`: path_seconds of the OSD that takes longest."""
     if left <= 0:
-        return _of_empty_pgs(progress, pgs_done, pgs_left)
-    done, passed = progress.whole_bytes, progress.whole_seconds
+        return _of_empty_pgs(arrivals, pgs_done, pgs_left)
+    done, passed = arrivals.whole_bytes, arrivals.whole_seconds
     if done <= 0 or passed <= 0:
         return None
     overall = left * passed / done
     seconds = max(overall, slowest)
-    error = min(MOST_ERROR, _error(progress, seconds, pgs_done, pgs_left))
-    recent = _by_recent_rate(progress, left)
+    error = min(MOST_ERROR, _error(arrivals, seconds, pgs_done, pgs_left))
+    recent = _by_recent_rate(arrivals, left)
     ends = [seconds * math.exp(-error), seconds * math.exp(error)]
     if recent is not None:
         # If the rate has a trend, only the later half counts.
@@ -113,21 +113,21 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int,
     return Eta(seconds, max(min(ends), slowest * math.exp(-error)), max(ends))
 
 
-def _of_empty_pgs(progress: Progress, pgs_done: int, pgs_left: int) -> Optional[Eta]:
+def _of_empty_pgs(arrivals: Arrivals, pgs_done: int, pgs_left: int) -> Optional[Eta]:
     """PGs without data wait for batches and peer like others, whose copying takes time as well."""
     if not pgs_left:
         return Eta(0.0, 0.0, 0.0)
-    if not pgs_done or progress.whole_seconds <= 0:
+    if not pgs_done or arrivals.whole_seconds <= 0:
         return None
-    seconds = pgs_left * progress.whole_seconds / pgs_done
+    seconds = pgs_left * arrivals.whole_seconds / pgs_done
     error = min(MOST_ERROR, _error_of_number(pgs_done, pgs_left))
     return Eta(seconds, seconds * math.exp(-MOST_ERROR), seconds * math.exp(error))
 
 
-def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> float:
+def _error(arrivals: Arrivals, seconds: float, pgs_done: int, pgs_left: int) -> float:
     """Half the width of the interval, of the logarithm."""
     by_number = _error_of_number(pgs_done, pgs_left)
-    by_rate = [_of_batches(progress, seconds, number) for number in BATCHES]
+    by_rate = [_of_batches(arrivals, seconds, number) for number in BATCHES]
     # Two causes that are independent of each other.
     return math.hypot(by_number, max(by_rate))
 
@@ -137,27 +137,27 @@ def _error_of_number(pgs_done: int, pgs_left: int) -> float:
     return NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
 
 
-def _of_batches(progress: Progress, seconds: float, number: int) -> float:
+def _of_batches(arrivals: Arrivals, seconds: float, number: int) -> float:
     """The part of the variance of `number` batches, or of fewer if there are not enough blocks."""
-    size = max(1, len(progress.blocks) // number)
-    number = min(number, len(progress.blocks) // size)
+    size = max(1, len(arrivals.blocks) // number)
+    number = min(number, len(arrivals.blocks) // size)
     if number < 2:
         return MOST_ERROR
-    used, length = progress.blocks[len(progress.blocks) - number * size:], size * progress.length
+    used, length = arrivals.blocks[len(arrivals.blocks) - number * size:], size * arrivals.length
     means = [sum(used[at:at + size]) / length for at in range(0, len(used), size)]
     mean = sum(means) / number
     variance = sum((each - mean) ** 2 for each in means) / (number - 1)
-    passed = progress.whole_seconds
-    rate = progress.whole_bytes / passed
+    passed = arrivals.whole_seconds
+    rate = arrivals.whole_bytes / passed
     relative = variance * length / rate ** 2 * (1.0 / passed + 1.0 / seconds)
     return STUDENT_95[number - 2] * math.sqrt(relative)
 
 
-def _by_recent_rate(progress: Progress, left: float) -> Optional[float]:
+def _by_recent_rate(arrivals: Arrivals, left: float) -> Optional[float]:
     """Seconds at the rate of the later half."""
-    later: List[float] = list(progress.blocks[len(progress.blocks) // 2:])
-    arrived = sum(later) + progress.bytes
-    return left * (len(later) * progress.length + progress.seconds) / arrived if arrived else None
+    later: List[float] = list(arrivals.blocks[len(arrivals.blocks) // 2:])
+    arrived = sum(later) + arrivals.bytes
+    return left * (len(later) * arrivals.length + arrivals.seconds) / arrived if arrived else None
 
 
 # ---- limits
@@ -219,3 +219,57 @@ def shares(limits: Limits) -> Dict[str, float]:
 def in_minutes(limits: Limits) -> Limits:
     """Only the total in whole minutes, so that it is stored once a minute."""
     return Limits({'': float(int(sum(limits.seconds.values()) // 60))})
+
+
+# ---- both, as a part of the campaign
+
+@dataclass(frozen=True)
+class Progress:
+    """What the campaign has done, and when."""
+    #: PGs of this campaign in all, arrived at their target, left as upmaps.
+    total: int = 0
+    released: int = 0
+    kept: int = 0
+    bytes_done: int = 0
+    #: Seconds in which PGs were in flight; with bytes_done the measured rate.
+    moving_seconds: float = 0.0
+    #: When the last turn was, and its OSDMap epoch.
+    turned: float = 0.0
+    last_epoch: int = 0
+    #: When a PG was last released or arrived, and when a stop condition last held.
+    progressed: float = 0.0
+    stopped: float = 0.0
+    #: Arrived bytes by blocks of time.
+    arrivals: Arrivals = Arrivals()
+    #: The campaign's limits, in seconds by code.
+    limits: Limits = Limits()
+
+    def landed(self, pgs: int, landed_bytes: int = 0) -> 'Progress':
+        return replace(self, released=self.released + pgs,
+                       bytes_done=self.bytes_done + landed_bytes)
+
+    def keeping(self, pgs: int) -> 'Progress':
+        return replace(self, kept=self.kept + pgs)
+
+    def at(self, now: float) -> 'Progress':
+        """A PG was released or has arrived."""
+        return replace(self, progressed=now)
+
+    def stopping(self, now: float) -> 'Progress':
+        return replace(self, stopped=now)
+
+    def timed(self, seconds: float, arrivals: Arrivals) -> 'Progress':
+        """`seconds`: in which PGs were in flight, since the last turn."""
+        return replace(self, moving_seconds=self.moving_seconds + seconds, arrivals=arrivals)
+
+    def turn(self, now: float, epoch: int, total: int, limits: Limits) -> 'Progress':
+        return replace(self, turned=now, last_epoch=epoch, total=total, limits=limits)
+
+    def lasting(self) -> 'Progress':
+        """What must be stored at once: all except times and what changes in every turn."""
+        return replace(self, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
+                       limits=in_minutes(self.limits), arrivals=Arrivals())
+
+    def without_arrivals(self) -> 'Progress':
+        """What does not change when a PG arrives."""
+        return replace(self, released=0, bytes_done=0, progressed=0.0, total=0)

@@ -13,6 +13,7 @@ from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
 from ..upmap.semantics import led_by
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
+from .campaign import GoalsMark
 from .change import Led
 from .copying import in_force
 from .draft import Draft
@@ -39,7 +40,8 @@ def stops_of(draft: Draft) -> List[Stop]:
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
     stops += _scoped(draft, [reason for reason in seen.stops if reason.code not in known
                              and not is_muted(reason, seen.signals)])
-    stops = [stop for stop in stops if not is_waived(stop.reason, draft.campaign.acknowledged)]
+    waived = draft.campaign.orders.acknowledged
+    stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
     return stops + [Stop(reason) for reason in _against_us(draft)]
 
 
@@ -107,7 +109,7 @@ def recovering(draft: Draft) -> List[OwnPg]:
     degraded for a moment, which reports show until after it has arrived.
     """
     seen, campaign = draft.seen, draft.campaign
-    pgids = {*campaign.in_flight, *(change.pgid for change in campaign.stalls.changes)}
+    pgids = {*campaign.flights.in_flight, *(change.pgid for change in campaign.stalls.changes)}
     own: List[OwnPg] = []
     for pgid in pgids - set(seen.osdmap.pg_temp) - {''}:
         place = seen.placement(pgid)
@@ -154,9 +156,9 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
     Only norebalance keeps them where they are. A PG without a new OSD does not move.
     """
     found: Dict[str, Move] = {}
-    for pgid in draft.campaign.unpinnable:
+    for pgid in draft.campaign.pinning.unpinnable:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-        if (pgid in draft.campaign.in_flight or pool is None or place is None
+        if (pgid in draft.campaign.flights.in_flight or pool is None or place is None
                 or pgid not in draft.seen.osdmap.pg_temp or waits(draft.campaign, pgid)):
             continue
         move = move_between(pgid, pool, place.acting, place.up,
@@ -174,38 +176,42 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
                              confirmed=draft.now, seen_remapped=True)
                for pgid, move in moves.items()}
     # The operator accepted these PGs, but not PGs that become unpinnable later.
-    return draft.set(in_flight={**draft.campaign.in_flight, **adopted}, accepted_unpinnable=0)
+    return draft.set(flights=draft.campaign.flights.joined_by(adopted),
+                     orders=draft.campaign.orders.accepting_unpinnable(0))
 
 
 def keep_stayers(draft: Draft) -> Draft:
     """Pins that are already at their goal become ordinary upmaps."""
     campaign = draft.campaign
-    if campaign.kept_mark == campaign.goals and not draft.seen.new_map:
+    if campaign.pinning.kept_mark == campaign.pinning.goals and not draft.seen.new_map:
         return draft
     stayers = [pgid for pgid in draft.pinned().staying
-               if pgid not in campaign.in_flight and pgid not in draft.unpins]
+               if pgid not in campaign.flights.in_flight and pgid not in draft.unpins]
     if not stayers:
         return draft
     pins = {pgid: draft.pinned()[pgid] for pgid in stayers}
     draft = note_ahead(draft, {pgid: Led(pin.found, pin.entry) for pgid, pin in pins.items()
                                if pin.entry != pin.found})
-    return keep(draft, stayers, campaign.goals).event(
+    return keep(draft, stayers, campaign.pinning.goals).event(
         'keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
         'the PGs are where a later tranche of the change places them'
         if campaign.target != 'balanced' else 'the balance requires them')
 
 
-def keep(draft: Draft, pgids: Sequence[str], mark: str) -> Draft:
-    """Forget pins that stay in the OSDMap; count them once, even if a crash restores them."""
-    draft = draft.forget_pins(pgids)
-    if draft.campaign.kept_mark == mark:
+def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft:
+    """Forget pins that stay in the OSDMap; count them once, even if a crash restores them.
+
+    `mark`: as Pinning.kept_mark."""
+    draft, campaign = draft.forget_pins(pgids), draft.campaign
+    if campaign.pinning.kept_mark == mark:
         return draft
-    return draft.set(kept=draft.campaign.kept + len(pgids), kept_mark=mark)
+    return draft.set(progress=campaign.progress.keeping(len(pgids)),
+                     pinning=campaign.pinning.kept(mark))
 
 
 def present_load(draft: Draft, most: Caps) -> Load:
     """PGs in flight, and PGs that OSDs are deleting."""
-    load = load_of(draft.campaign.in_flight, draft.seen.crush.host_of,
+    load = load_of(draft.campaign.flights.in_flight, draft.seen.crush.host_of,
                    domains_of(draft.seen.crush, draft.seen.osdmap.pools))
     load.add_removals(draft.seen.removing, most.source)
     return load
@@ -327,7 +333,7 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
 
 def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     """Remove the pins of these PGs."""
-    flights: Dict[str, Flight] = dict(draft.campaign.in_flight)
+    flights: Dict[str, Flight] = dict(draft.campaign.flights.in_flight)
     actions: List[SetEntry] = []
     for move in moves:
         pin = draft.pin_of(move.pgid)
@@ -340,7 +346,8 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in moves for _ in range(1 if _is_primed(draft, move) else 2)]
     return draft.send(*actions).set(
-        in_flight=flights, progressed=draft.now, stalls=replace(
+        flights=draft.campaign.flights.now_flying(flights),
+        progress=draft.campaign.progress.at(draft.now), stalls=replace(
             note(stalls, changes, draft.now, draft.seen.stats_period), released=draft.now))
 
 
@@ -354,7 +361,7 @@ def _is_batch(draft: Draft, number: int, most: int, spread: bool) -> bool:
     the budget of stalls prevents more, so with no PG in flight there is nothing to wait for. The
     same holds without active clients. PGs in flight on OSDs with a stop condition may arrive
     late."""
-    flights = draft.campaign.in_flight
+    flights = draft.campaign.flights.in_flight
     waiting = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(path_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
@@ -375,7 +382,7 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
     """
     reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
                     'released after recovery')
-    waived = is_waived(reason, draft.campaign.acknowledged) or is_muted(
+    waived = is_waived(reason, draft.campaign.orders.acknowledged) or is_muted(
         reason, draft.seen.signals)
     whole = [move for move in moves if not (waived and _may_be_degraded(draft, move)
                                             or draft.lost and _lacks_an_osd(draft, move))]
@@ -463,7 +470,8 @@ def full_osds(draft: Draft) -> _Full:
         reasons.append(Reason(
             Code.BACKFILL_TOOFULL, 'targets are too full for backfill; no PG is released '
             'to the targets of the PGs in flight'))
-        full.update(osd for flight in draft.campaign.in_flight.values() for osd in flight.targets)
+        full.update(osd for flight in draft.campaign.flights.in_flight.values()
+                    for osd in flight.targets)
     return _Full(frozenset(full), tuple(reasons))
 
 
@@ -473,12 +481,13 @@ def receives(draft: Draft) -> Mapping[int, int]:
     PGs that have arrived since the last reading of the OSDs may count twice.
     """
     seen, campaign = draft.seen, draft.campaign
-    if not seen.pg_limit or not seen.osd_counts or Code.PG_LIMIT in campaign.acknowledged:
+    if not seen.pg_limit or not seen.osd_counts or Code.PG_LIMIT in campaign.orders.acknowledged:
         return {}
     left = {osd: seen.pg_limit - (seen.osd_counts[osd].total if osd in seen.osd_counts else 0)
             for osd in seen.osdmap.osds}
-    arrived = {change.pgid for change in campaign.stalls.changes
-               if draft.now - change.time <= 2 * seen.stats_period} - campaign.in_flight.keys()
+    lately = {change.pgid for change in campaign.stalls.changes
+              if draft.now - change.time <= 2 * seen.stats_period}
+    arrived = lately - campaign.flights.in_flight.keys()
     for pgid in arrived - {''}:
         place = seen.placement(pgid)
         for osd in place.acting if place is not None else ():
@@ -489,10 +498,10 @@ def receives(draft: Draft) -> Mapping[int, int]:
 def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:
     """Whether the pin is in force, the PG in place, and the targets are ready."""
     pgid, campaign, osds = move.pgid, draft.campaign, draft.seen.osdmap.osds
-    if pgid in campaign.in_flight or pgid in campaign.pinning or draft.pin_of(pgid) is None \
-            or pgid in draft.seen.osdmap.pg_temp:
+    if pgid in campaign.flights.in_flight or pgid in campaign.pinning.sent \
+            or draft.pin_of(pgid) is None or pgid in draft.seen.osdmap.pg_temp:
         return False
-    if not move.known and campaign.in_flight:
+    if not move.known and campaign.flights.in_flight:
         return False  # it may concern any OSD, so it is released alone
     for osd in move.targets:
         if osd in full or osd not in osds or not osds[osd].up:

@@ -178,7 +178,7 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
     if campaign is None or campaign.phase is not Phase.ABORTING \
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
         return ''
-    caught = campaign.trigger == 'auto' and osd in facts.entering
+    caught = campaign.origin.trigger == 'auto' and osd in facts.entering
     ordered = campaign.change is not None \
         and campaign.change.weights.get(osd, 0.0) > DRAINED_WEIGHT
     return 'campaign %d, which fills it, is aborted%s' % (campaign.id, '' if facts.weight(

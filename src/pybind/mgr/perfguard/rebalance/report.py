@@ -12,7 +12,7 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable
 from ..window import BadWindow, is_open, seconds_until_done
-from .campaign import Campaign
+from .campaign import Campaign, Origin
 from .copying import NAMES
 from .executor import commands_of
 from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
@@ -25,7 +25,7 @@ from .types import Action, Phase, PinRecord, SetAutoscale, SetFlag
 
 #: The plain command.
 BALANCER_ON = 'ceph balancer on'
-_NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
+_NOTHING = Campaign(0, Origin(0.0), Phase.IDLE)
 
 
 @dataclass(frozen=True)
@@ -112,29 +112,31 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
     """`waiting`: the moves of PGs that are not in flight yet."""
     shown = campaign or _NOTHING
     phase = shown.phase
-    if phase is Phase.PREPARED and not shown.prepared:
+    if phase is Phase.PREPARED and not shown.holds.prepared:
         phase = Phase.IDLE
-    flights = shown.in_flight
+    flights = shown.flights.in_flight
     left = waiting.bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
     tranche, tranches = tranche_of(shown)
     if shown.active and tranche:
         # As much for each tranche that is still to come as for those so far.
-        left += (shown.bytes_done + left) * (tranches - tranche) // tranche
+        left += (shown.progress.bytes_done + left) * (tranches - tranche) // tranche
+    progress = shown.progress
     return CampaignStatus(
-        id=shown.id, phase=phase, paused=shown.paused,
-        paused_until=shown.paused_until if shown.paused else 0.0, settings=dict(shown.settings),
-        trigger=shown.trigger if campaign else None, target=shown.target, total=shown.total,
+        id=shown.id, phase=phase, paused=shown.orders.paused,
+        paused_until=shown.orders.paused_until if shown.orders.paused else 0.0,
+        settings=dict(shown.orders.settings), target=shown.target, total=progress.total,
+        trigger=shown.origin.trigger if campaign else None,
         moving=_moving(shown), done_ratio=progress_share(shown), pinned=held_back(shown, pins),
-        in_flight=len(flights), released=shown.released,
-        kept=shown.kept_now, unpinnable=shown.unpinnable, bytes_total=shown.bytes_done + left,
-        bytes_done=shown.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
-        rolled_back=shown.rolled_back, held=shown.held,
+        in_flight=len(flights), released=progress.released, kept=shown.kept_now,
+        unpinnable=shown.pinning.unpinnable, bytes_total=progress.bytes_done + left,
+        bytes_done=progress.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
+        rolled_back=shown.rollback.begun, held=shown.held,
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
-        started=shown.started, ended=shown.ended,
-        epochs=max(0, shown.last_epoch - shown.first_epoch), reasons=tuple(reasons),
-        limit_shares=shares(shown.limits), acknowledged=shown.acknowledged, tranche=tranche,
-        tranches=tranches)
+        started=shown.origin.started, ended=shown.ended,
+        epochs=max(0, progress.last_epoch - shown.origin.first_epoch), reasons=tuple(reasons),
+        limit_shares=shares(progress.limits), acknowledged=shown.orders.acknowledged,
+        tranche=tranche, tranches=tranches)
 
 
 def tranche_of(campaign: Campaign) -> Tuple[int, int]:
@@ -172,13 +174,13 @@ def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
     """PGs that are pinned and not in flight; the pins of those in flight are still known."""
-    flights = campaign.in_flight if campaign is not None else {}
+    flights = campaign.flights.in_flight if campaign is not None else {}
     return len(pins) - sum(1 for pgid in flights if pgid in pins)
 
 
 def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
     """Whether releases wait for begin_time."""
-    if campaign.phase is not Phase.HOLDING or campaign.paused:
+    if campaign.phase is not Phase.HOLDING or campaign.orders.paused:
         return False
     try:
         return not is_open(window_of(options), now)
@@ -188,12 +190,13 @@ def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
 
 def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optional[str]:
     """Why the campaign is making no progress, if that is so for stalled_after seconds."""
-    if campaign is None or not campaign.active or campaign.paused or _waits_for_operator(campaign):
+    if campaign is None or not campaign.active or campaign.orders.paused \
+            or _waits_for_operator(campaign):
         return None
-    if waits_for_window(campaign, options, now) and not campaign.in_flight:
+    if waits_for_window(campaign, options, now) and not campaign.flights.in_flight:
         return None
     # A large PG may be in flight for longer.
-    idle = min(campaign.idle_seconds(now), now - campaign.copied)
+    idle = min(campaign.idle_seconds(now), now - campaign.flights.copied)
     if idle < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (
@@ -202,7 +205,7 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
 
 def _waits_for_operator(campaign: Campaign) -> bool:
     """For a CRUSH change, or for the next command."""
-    return (campaign.phase is Phase.PREPARED and campaign.prepared
+    return (campaign.phase is Phase.PREPARED and campaign.holds.prepared
             or campaign.phase is Phase.PINNED and not campaign.automatic)
 
 
@@ -213,11 +216,12 @@ def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Opti
     `waiting`: what OSDs are still to send and to receive, without PGs in flight. None while the
     time is unknown.
     """
-    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.paused:
+    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.orders.paused:
         return None
-    found = remaining(campaign.arrivals, left, campaign.released,
-                      campaign.total - campaign.released - campaign.kept_now,
-                      path_seconds(campaign.arrivals, _longest_queue(waiting, caps(options))))
+    progress = campaign.progress
+    found = remaining(progress.arrivals, left, progress.released,
+                      progress.total - progress.released - campaign.kept_now,
+                      path_seconds(progress.arrivals, _longest_queue(waiting, caps(options))))
     if found is None:
         return None
     return Eta(*(round(by_the_clock(work, options, now), 1) for work in found))
@@ -239,17 +243,17 @@ def by_the_clock(work: float, options: Options, now: float) -> float:
 
 def progress_share(campaign: Campaign) -> float:
     """0 to 1: PGs that have arrived, of those that have to move."""
-    if not campaign.total:
+    if not campaign.progress.total:
         return 0.0
     tranche, tranches = tranche_of(campaign)
     begun = tranche / tranches if tranche else 1.0
     moving = _moving(campaign)
-    return begun * min(1.0, campaign.released / moving) if moving > 0 else begun
+    return begun * min(1.0, campaign.progress.released / moving) if moving > 0 else begun
 
 
 def _moving(campaign: Campaign) -> int:
     """After an abort, what is left in place has not moved yet."""
-    return campaign.total - campaign.kept
+    return campaign.progress.total - campaign.progress.kept
 
 
 def plan_json(shown: ReleasePlan) -> Json:
@@ -260,12 +264,13 @@ def plan_json(shown: ReleasePlan) -> Json:
 
 def summary(campaign: Campaign) -> Json:
     """One line of `campaign ls`, kept after the campaign has ended."""
-    return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.trigger,
-            'target': campaign.target, 'started': campaign.started, 'ended': campaign.ended,
-            'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept_now,
-            'bytes_done': campaign.bytes_done, 'moving_seconds': round(campaign.moving_seconds, 1),
-            'epochs': max(0, campaign.last_epoch - campaign.first_epoch),
-            'unpinnable': len(campaign.unpinnable), 'rolled_back': campaign.rolled_back}
+    progress = campaign.progress
+    return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.origin.trigger,
+            'target': campaign.target, 'started': campaign.origin.started, 'ended': campaign.ended,
+            'total': progress.total, 'released': progress.released, 'kept': campaign.kept_now,
+            'bytes_done': progress.bytes_done, 'moving_seconds': round(progress.moving_seconds, 1),
+            'epochs': max(0, progress.last_epoch - campaign.origin.first_epoch),
+            'unpinnable': len(campaign.pinning.unpinnable), 'rolled_back': campaign.rollback.begun}
 
 
 def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
@@ -275,7 +280,7 @@ def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
                        '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]
     if campaign is not None:
         return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d kept as upmaps' % (
-            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]
+            campaign.id, campaign.phase.value, pgs(campaign.progress.released), campaign.kept_now))]
     return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
 
 
@@ -286,14 +291,14 @@ def progress_id(campaign: Campaign) -> str:
 
 def progress_text(campaign: Campaign) -> str:
     return 'perfguard campaign %d: %s, %d of %s released' % (
-        campaign.id, campaign.phase.value, campaign.released, pgs(_moving(campaign)))
+        campaign.id, campaign.phase.value, campaign.progress.released, pgs(_moving(campaign)))
 
 
 def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> List[Row]:
     """Of a campaign that is active, or aborted with pins left."""
     if campaign is None or not campaign.open:
         return []
-    since, holds = campaign.started, campaign.holds
+    since, holds = campaign.origin.started, campaign.holds
     owned = partial(Row, Owner.CAMPAIGN)
     rows = [owned('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)), flag)
             for flag in sorted(holds.flags)]

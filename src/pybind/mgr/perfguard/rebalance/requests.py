@@ -2,14 +2,14 @@
 """Requests of operators to a campaign: when they are valid, and their effects."""
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Container, Dict, FrozenSet, Optional, Sequence
+from typing import ClassVar, Container, FrozenSet, Optional, Sequence
 
 from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused, texts
 from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
-from .campaign import Campaign
+from .campaign import Campaign, Orders
 from .holds import retaken
 from .pinning import lastingly_unpinned
 from .pool_rule import RuleChange
@@ -114,10 +114,10 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
         assignment('%s=%s' % (request.option, request.value))
     if verb in ('abort', 'accept', 'set'):
         return
-    if verb == 'pin' and not campaign.prepared:
+    if verb == 'pin' and not campaign.holds.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet: wait until norebalance is set '
                       'and the balancer is off (see "campaign status")' % campaign.id)
-    nothing_to_resume = verb == 'resume' and not campaign.paused and not campaign.held
+    nothing_to_resume = verb == 'resume' and not campaign.orders.paused and not campaign.held
     if campaign.phase not in from_phases(verb) or nothing_to_resume:
         advice = _ADVICE.get((verb, campaign.phase)) or _ENDING.get(campaign.phase)
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
@@ -191,7 +191,7 @@ def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
     """Raise Refused for a setting that is invalid or contradicts other options. `options`: the
     module's own, which may have other problems."""
     names_pools = request.option == 'latency_limits_ms' and request.value
-    found = problems(overridden(options, _settings(campaign, request)),
+    found = problems(overridden(options, _with_setting(campaign, request).settings),
                      pools if names_pools else None)
     found = [text for text in found if request.option in text]
     if found:
@@ -202,43 +202,40 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     """The campaign after a request that `check` has accepted (except prepare)."""
     verb = request.verb
     if verb == 'pause':
-        return replace(campaign, paused=True, paused_until=request.until, paused_at=now)
+        return replace(campaign, orders=campaign.orders.pausing(now, request.until))
     if verb == 'resume':
         return _resumed(campaign, now)
     if verb == 'accept':
-        waived = dict.fromkeys((*campaign.acknowledged, request.code))
-        return replace(campaign, acknowledged=tuple(waived))
+        return replace(campaign, orders=campaign.orders.accepting(request.code))
     if verb == 'set':
-        return replace(campaign, settings=_settings(campaign, request))
-    phase = STATES[campaign.phase].verbs[verb]
+        return replace(campaign, orders=_with_setting(campaign, request))
+    phase, orders = STATES[campaign.phase].verbs[verb], campaign.orders.resumed()
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
-        return replace(campaign, back=None)
+        return replace(campaign, rollback=campaign.rollback.requested(None))
     if verb == 'finish':
-        campaign = replace(campaign, keep=request.keep)
+        orders = orders.finishing(request.keep)
     elif verb == 'abort':
         campaign = replace(campaign, holds=retaken(campaign.holds, NOREBALANCE_KEY))
     elif verb == 'start':
-        campaign = replace(campaign, accepted_unpinnable=lastingly_unpinned(campaign))
+        orders = orders.accepting_unpinnable(lastingly_unpinned(campaign))
     elif verb == 'pin':
         # The operator requests pins again: unpinnable PGs are tried again.
-        campaign = replace(campaign, unpinnable=campaign.incomplete, acknowledged=tuple(
-            dict.fromkeys((*campaign.acknowledged, *((Code.PIN_LIMIT,) if request.force else ())))))
-    return replace(campaign, phase=phase, phase_since=now, paused=False, paused_until=0.0,
-                   held=False, left=0)
+        campaign = replace(campaign, pinning=campaign.pinning.tried_again())
+        orders = orders.accepting(*([Code.PIN_LIMIT] if request.force else []))
+    return replace(campaign.reopened(phase, now), orders=orders)
 
 
-def _settings(campaign: Campaign, request: Request) -> Dict[str, str]:
-    settings = {**campaign.settings, request.option: request.value}
-    return {name: value for name, value in settings.items() if value}
+def _with_setting(campaign: Campaign, request: Request) -> Orders:
+    return campaign.orders.with_setting(request.option, request.value)
 
 
 def _resumed(campaign: Campaign, now: float) -> Campaign:
     if not campaign.held:
-        return replace(campaign, paused=False, paused_until=0.0)
+        return replace(campaign, orders=campaign.orders.resumed())
     # PGs that became remapped meanwhile are pinned first; then releases continue automatically.
-    return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
-                   held=False, left=0, ended=None, unpinnable=campaign.incomplete,
-                   holds=campaign.holds.with_nothing_given_up())
+    return replace(campaign.reopened(Phase.PINNING, now), automatic=True, ended=None,
+                   pinning=campaign.pinning.tried_again(),
+                   holds=campaign.holds.with_nothing_given_up().in_force(False))
 
 
 #: "accept" and "set" are possible in every phase of an active campaign. A rollback is an

@@ -296,7 +296,7 @@ def set_pace(draft: Draft) -> Draft:
     stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
     held = campaign.holds.held.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
-    pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
+    pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.flights.in_flight)))
     if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
         pace = _burdened(draft, pace)
@@ -310,7 +310,7 @@ def set_pace(draft: Draft) -> Draft:
                       mean_stall_ms(stalls, options.stall_ratio, fast),
                       pace.used, options, _nothing_moves(draft), path)
         if pace.decided != campaign.pace.decided:
-            pace = replace(pace, used=len(campaign.in_flight))
+            pace = replace(pace, used=len(campaign.flights.in_flight))
     stalls = credit(stalls, clients, draft.now, options.stall_ratio, fast,
                     draft.seen.commit_seconds)
     draft = draft.set(pace=pace, stalls=stalls)
@@ -429,7 +429,7 @@ def _rules(osdmap: OsdMap) -> FrozenSet[int]:
 def _nothing_moves(draft: Draft) -> bool:
     """Whether norebalance is in force or, if others have cleared it, nothing would move."""
     osdmap = draft.seen.osdmap
-    return NOREBALANCE in osdmap.flags or not (draft.campaign.in_flight or osdmap.pg_temp)
+    return NOREBALANCE in osdmap.flags or not (draft.campaign.flights.in_flight or osdmap.pg_temp)
 
 
 def too_much(draft: Draft) -> List[Reason]:
@@ -481,10 +481,10 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     ceiling = _above_ceiling(draft, epochs)
     if ceiling:
         return ceiling
-    counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progressed
+    counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progress.progressed
     unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
     if not most or epochs <= most or unclean \
-            or not draft.campaign.in_flight and idle > TRIM_SECONDS:
+            or not draft.campaign.flights.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
                    'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
@@ -502,7 +502,7 @@ def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
                     'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
                     'PGs are clean; "campaign accept UNTRIMMED_CEILING" continues'
                     % (epochs, bytes_text(epochs * map_bytes), most))
-    waived = epochs <= most or is_waived(reason, draft.campaign.acknowledged)
+    waived = epochs <= most or is_waived(reason, draft.campaign.orders.acknowledged)
     return [] if waived else [reason]
 
 

@@ -12,7 +12,7 @@ from ..options import Options
 from ..tables import plural
 from ..upmap.down_osds import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
-from .campaign import Campaign
+from .campaign import Basis, Campaign, GoalsMark
 from .campaign_store import PinStore, parts
 from .campaigns import CampaignContext
 from .change import Change, ChangeStage
@@ -198,8 +198,7 @@ class ChangePreviews:
 
 class NewGoals(NamedTuple):
     """What the campaign has to note on its goals."""
-    #: The new value of Campaign.goals.
-    mark: str
+    mark: GoalsMark
     #: None: they are yet to be stored.
     event: Optional[Event] = None
 
@@ -211,10 +210,9 @@ class _Storing(NamedTuple):
     #: What is yet to be stored, each in one value.
     parts: List[Dict[str, PinRecord]]
 
-    def serves(self, campaign: Campaign, basis: str, fit: bool) -> bool:
+    def serves(self, campaign: Campaign, basis: Basis, fit: bool) -> bool:
         """Whether the campaign needs them."""
-        return not fit and self.on.campaign.id == campaign.id and goals.still_holds(
-            self.on.basis, basis)
+        return not fit and self.on.campaign.id == campaign.id and self.on.basis.covers(basis)
 
 
 class PinGoals:
@@ -231,10 +229,12 @@ class PinGoals:
         self._forecast = forecast
         #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
         #: change.
-        self._basis, self._basis_since = '', 0.0
+        self._basis: Optional[Basis] = None
+        self._basis_since = 0.0
         #: The basis of the raw sets, and when they are requested again.
-        self._raw_basis, self._raws_due = '', 0.0
-        self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
+        self._raw_basis: Optional[Basis] = None
+        self._raws_due = 0.0
+        self._raw_job: Optional[Tuple[Basis, ToolJob[Outlook]]] = None
         self._goals_job: Optional[Tuple[goals.Ground, ToolJob[_Storing]]] = None
         #: Goals of which some are yet to be stored.
         self._storing: Optional[_Storing] = None
@@ -253,9 +253,12 @@ class PinGoals:
         """
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
-                   if pgid not in campaign.in_flight}
-        now = goals.basis(seen.osdmap, seen.crush, map(pool_of, vectors)) if vectors else ''
-        if joining or goals.still_holds(self._raw_basis, now) or not self._may_write() \
+                   if pgid not in campaign.flights.in_flight}
+        if not vectors:
+            return True
+        now = goals.basis(seen.osdmap, seen.crush, map(pool_of, vectors))
+        if joining or self._raw_basis is not None and self._raw_basis.covers(now) \
+                or not self._may_write() \
                 or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
             return True
         outlook = self._raw_outlook(seen.osdmap, now)
@@ -276,7 +279,7 @@ class PinGoals:
         self._forecast.rework()
         return True
 
-    def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
+    def _raw_outlook(self, osdmap: OsdMap, basis: Basis) -> Optional[Outlook]:
         """The present mapping, which shows the sets of CRUSH; None: it is being computed."""
         if self._raw_job is None or self._raw_job[0] != basis:
             call_off(self._raw_job)
@@ -320,8 +323,9 @@ class PinGoals:
         storing = self._storing
         if storing is None or not self._may_write():
             return None
-        if goals.have_basis(campaign) and len(storing.parts) > 1:
-            return NewGoals(goals.being_stored(campaign))
+        mark = campaign.pinning.goals
+        if mark.basis is not None and len(storing.parts) > 1:
+            return NewGoals(mark.being_stored())
         counts = self._pins.note_some(storing.parts, seen.osdmap, storing.on.pins)
         self._forecast.rework()
         if not counts:

@@ -201,6 +201,12 @@ class Holds:
     given_up: FrozenSet[str] = frozenset()
     #: Options that the mons did not accept.
     refused: FrozenSet[str] = frozenset()
+    #: The cluster has shown flag, balancer and autoscaler as required.
+    prepared: bool = False
+    #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
+    blocked: float = 0.0
+    #: Since when norebalance keeps PGs on OSDs that are to be emptied; 0: it does not.
+    evacuation_held: float = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.held)
@@ -240,6 +246,23 @@ class Holds:
 
     def give_up(self, *keys: str) -> 'Holds':
         return replace(self, given_up=self.given_up | set(keys))
+
+    def in_force(self, prepared: bool = True) -> 'Holds':
+        return replace(self, prepared=prepared)
+
+    def taken_over(self) -> 'Holds':
+        """As the next campaign begins with them."""
+        return Holds(self.held)
+
+    def blocked_since(self, blocked: float) -> 'Holds':
+        return replace(self, blocked=blocked)
+
+    def evacuation_held_since(self, since: float) -> 'Holds':
+        return replace(self, evacuation_held=since)
+
+    def lasting(self) -> 'Holds':
+        """What must be stored at once: all except times."""
+        return replace(self, blocked=0.0, evacuation_held=0.0)
 
 
 # ---- actions for the executor -------------------------------------------------

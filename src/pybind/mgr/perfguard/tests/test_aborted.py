@@ -214,8 +214,9 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     driver.run_to('ABORTED', 30)
     driver.run(10)
     assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
-    waiting = sum(1 for why in driver.loop.rebalance.campaign.unpinnable.values()  # type: ignore
-                  if why == DEGRADED)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    waiting = sum(1 for why in campaign.pinning.unpinnable.values() if why == DEGRADED)
     assert waiting and '%d of them must recover first' % waiting in driver.status['reasons'][0]
     detail = driver.cluster.checks[HELD]['detail']
     assert waiting > 1 and '%s of these must recover before they can be pinned' % pgs(
@@ -276,7 +277,7 @@ def test_a_pg_that_has_just_arrived_stays_there(given_up: bool) -> None:
 def flights(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.published.rebalanced.campaign
     assert campaign is not None
-    return campaign.in_flight
+    return campaign.flights.in_flight
 
 
 def just_arrived(driver: Driver) -> List[str]:

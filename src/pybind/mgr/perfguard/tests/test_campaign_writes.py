@@ -9,6 +9,7 @@ from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.types import Flight, Phase, PinRecord
 from perfguard.upmap.pins import Unpinnable
 
+from .fakes.campaigns import campaign_of, changed
 from .fakes.driver import Driver
 
 UNPINNABLE, FLIGHTS = 10000, 32
@@ -24,7 +25,7 @@ def flight(number: int) -> Flight:
 
 def large() -> Campaign:
     reasons = [Unpinnable('osd.%d is out' % osd) for osd in range(20)]
-    return Campaign(1, Phase.RELEASING, 1.7e9, prepared=True, total=20000, in_flight={
+    return campaign_of(1, Phase.RELEASING, 1.7e9, prepared=True, total=20000, in_flight={
         '1.%x' % number: flight(number) for number in range(FLIGHTS)}, unpinnable={
             '1.%x' % number: reasons[number % 20] for number in range(5000, 5000 + UNPINNABLE)})
 
@@ -51,8 +52,8 @@ class Writes:
 
 
 def without(campaign: Campaign, pgid: str) -> Campaign:
-    return replace(campaign, released=campaign.released + 1, in_flight={
-        other: flight for other, flight in campaign.in_flight.items() if other != pgid})
+    return changed(campaign, released=campaign.progress.released + 1, in_flight={
+        other: flight for other, flight in campaign.flights.in_flight.items() if other != pgid})
 
 
 def test_a_large_campaign_takes_one_small_write_a_turn() -> None:
@@ -60,8 +61,8 @@ def test_a_large_campaign_takes_one_small_write_a_turn() -> None:
     assert len(writes.save(campaign)) == 2, 'the campaign, and what cannot be pinned'
     for number in range(FLIGHTS):
         campaign = without(campaign, '1.%x' % number)
-        campaign = replace(campaign, unpinnable={
-            pgid: why for pgid, why in campaign.unpinnable.items() if pgid != '1.%x' % (
+        campaign = changed(campaign, unpinnable={
+            pgid: why for pgid, why in campaign.pinning.unpinnable.items() if pgid != '1.%x' % (
                 5000 + number)})
         writes.driver.cluster.now += 1.0
         sizes = writes.save(campaign)
@@ -76,14 +77,14 @@ def test_a_large_campaign_takes_one_small_write_a_turn() -> None:
 def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something_is_sent() -> None:
     writes, campaign = Writes(), large()
     writes.save(campaign)
-    assert writes.save(replace(campaign, turned=1.0, last_epoch=9)) == []
+    assert writes.save(changed(campaign, turned=1.0, last_epoch=9)) == []
     # While PGs of others recover, for hours perhaps, every turn sees that they do.
     assert writes.save(replace(campaign, copying=Copying(degraded=1.7e9 + 5))) == []
-    arrived = without(replace(campaign, in_flight={
-        pgid: replace(flight, confirmed=2.0) for pgid, flight in campaign.in_flight.items()}),
-        '1.1')
+    flights = campaign.flights.in_flight.items()
+    arrived = without(changed(campaign, in_flight={
+        pgid: replace(flight, confirmed=2.0) for pgid, flight in flights}), '1.1')
     assert writes.save(arrived, sending=False) == []
-    paused = replace(arrived, paused=True)
+    paused = changed(arrived, paused=True)
     assert len(writes.save(paused, sending=False)) == 1
     later = without(paused, '1.2')
     assert writes.save(later, sending=False) == []
@@ -95,7 +96,7 @@ def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something
 def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
     writes, campaign = Writes(), large()
     writes.save(campaign)
-    aborted = replace(campaign, phase=Phase.ABORTED, held=True, in_flight={},
+    aborted = changed(campaign, phase=Phase.ABORTED, held=True, in_flight={},
                       unpinnable={'1.1388': Unpinnable('osd.0 is out')})
     assert len(writes.save(aborted)) == 2
     writes.driver.restart()

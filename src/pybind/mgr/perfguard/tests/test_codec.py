@@ -3,7 +3,7 @@
 import enum
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import (Annotated, Any, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple,
                     Union, get_args)
 
@@ -24,7 +24,7 @@ from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.crush_orders import Added, Drained
 from perfguard.rebalance.pg_num import PgNumChange
 from perfguard.rebalance.pool_rule import RuleChange
-from perfguard.rebalance.progress import Limits, Progress
+from perfguard.rebalance.progress import Arrivals, Limits
 from perfguard.rebalance.replacing import Replacement
 from perfguard.rebalance.requests import VERBS, Request
 from perfguard.rebalance.stalls import IntervalChange, Stalls
@@ -33,6 +33,8 @@ from perfguard.rebalance.types import (Flight, Holds, Pace, Phase, PinRecord, Se
 from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
 from perfguard.upmap.pins import DEGRADED, Unpinnable
+
+from .fakes.campaigns import campaign_of, changed
 
 
 class Color(enum.Enum):
@@ -129,15 +131,15 @@ CHANGES = (
     MapChange(*SENT, 8, 9), RuleChange(*SENT, True, 2, PoolRule(3, 7), 9, 'a', 'b', 'c'),
     PgNumChange(*SENT, True, 2, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)))
 HELD = Held('1', '3', True, True, ('2',))
-CAMPAIGN = Campaign(
-    7, Phase.PINNING, 1.5, automatic=True, change=CHANGES[0], back=CHANGES[1], undone=CHANGES[2],
+CAMPAIGN = campaign_of(
+    7, Phase.PINNING, 1.5, automatic=True, change=CHANGES[0], wanted=CHANGES[1], undone=CHANGES[2],
     draining=(3, 5), acknowledged=('X',), ended=9.0, undersized=4, undersized_pgs=('1.a', '2.0'),
     holds=Holds({'a': HELD, 'b': HELD}, frozenset({'c'}), frozenset({'d'})),
     pace=Pace(3.5, 7.0, 1, 2, True, 'why', 'CODE', {'reads': 1.5}, 8.0, 3, 4),
     stalls=Stalls((IntervalChange(1.5, 3, (1, 2), '1.a'), IntervalChange(2.5, 3, ())), 1.0, 2.0,
                   3.0, {3: 0.5}, 4.0, 0.25, 5.0),
     copying=Copying(3, 12.5, 11.0, {'option': '0.05'}, 'auto wpq 0.05', True, True),
-    arrivals=Progress((1.5, 2.0), 5.0, 1.0, 7.0, 2.0, 3.0), limits=Limits({'CODE': 1.5}, 'CODE'),
+    arrivals=Arrivals((1.5, 2.0), 5.0, 1.0, 7.0, 2.0, 3.0), limits=Limits({'CODE': 1.5}, 'CODE'),
     settings={'latency_factor': '2'}, paused_until=7.0, plan='p', plan_token='t')
 
 
@@ -162,7 +164,7 @@ def test_pins(pins: Dict[str, PinRecord]) -> None:
        st.dictionaries(PGIDS, st.sampled_from([Unpinnable('osd.0 is out'), DEGRADED]), max_size=9))
 def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
                    unpinnable: Dict[str, Unpinnable]) -> None:
-    campaign = replace(CAMPAIGN, in_flight=flights, unpinnable=unpinnable, pinning={
+    campaign = changed(CAMPAIGN, in_flight=flights, unpinnable=unpinnable, sent={
         pgid: Sent(since) for pgid, since in sent.items()})
     assert again(Campaign, campaign) == campaign
     assert again(UnpinnablePgs, unpinnable) == unpinnable

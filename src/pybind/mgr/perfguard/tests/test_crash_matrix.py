@@ -96,7 +96,7 @@ def remapped(driver: Driver) -> bool:
 def rolling_back(driver: Driver) -> bool:
     campaign = driver.loop.rebalance.campaign
     return ended()(driver) or campaign is not None and (
-        campaign.rolled_back or campaign.back is not None)
+        campaign.rollback.begun or campaign.rollback.wanted is not None)
 
 
 BY_HAND = [asked('prepare', phase('PREPARED')), Step(grow, remapped)]

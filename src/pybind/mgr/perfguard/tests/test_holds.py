@@ -25,6 +25,8 @@ from perfguard.rebalance.holds import NOREBALANCE, reconcile
 from perfguard.rebalance.types import (Action, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
                                        SetOption)
 
+from .fakes.campaigns import campaign_of
+
 BAD = Evidence((Reason('LAGGY', '1 PG is laggy'),), moving=True, rebalancing=True)
 ACT = Policy('act', 10.0, affinity=True)
 Value = Optional[str]
@@ -81,7 +83,7 @@ class OfCampaign(Engine):
     def turn(self, wanted: bool) -> None:
         done = reconcile(self.holds, self.settings(), **self.wish(wanted))
         self.notices += done.notices
-        campaign = encode(Campaign(1, Phase.PREPARED, 1.0, holds=done.holds))
+        campaign = encode(campaign_of(1, Phase.PREPARED, 1.0, holds=done.holds))
         self.holds = decode(Campaign, json.loads(json.dumps(campaign))).holds
         assert self.holds == done.holds
         for action in done.actions:

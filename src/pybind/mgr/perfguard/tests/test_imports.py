@@ -40,7 +40,8 @@ EDGES = frozenset({
     'cluster.tool_thread', 'cluster.types', 'metrics.endpoint',
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',
     'probe.plan.order_of_words', 'probe.records', 'probe.run', 'probe.wire', 'probe.worker',
-    'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',
+    'rebalance.campaign_store.CampaignHistory', 'rebalance.campaigns.without_future',
+    'rebalance.campaign_store.campaign_record',
     'rebalance.plans.WaitingOrder', 'rebalance.settings',
     'status', 'why.answers'})
 EDGE_ROOMS = ('controller', 'report', 'tables')

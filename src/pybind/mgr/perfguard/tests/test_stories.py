@@ -234,7 +234,7 @@ class Stories(RuleBasedStateMachine):
         if campaign is None or not campaign.active:
             return True
         holds = campaign.holds
-        return (campaign.prepared and campaign.phase.value == 'RELEASING'
+        return (campaign.holds.prepared and campaign.phase.value == 'RELEASING'
                 and self.cluster.now - campaign.phase_since > 8.0
                 and holds.flag is None
                 and all(held.seen for key, held in holds.held.items() if not is_option(key)))

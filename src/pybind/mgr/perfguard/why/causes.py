@@ -86,9 +86,9 @@ def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> 
     if campaign is None:
         return [passed_on(reason) for reason in reasons] or [
             Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
-    share, seconds = shares(campaign.limits), campaign.limits.seconds
+    share, seconds = shares(campaign.progress.limits), campaign.progress.limits.seconds
     texts = _texts(reasons)
-    now = campaign.limits.now if campaign.active else ''
+    now = campaign.progress.limits.now if campaign.active else ''
     ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
     found = [Cause(code, texts.get(code, _past(code)), {
         'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
@@ -319,7 +319,7 @@ def _moving(case: OsdCase) -> Dict[str, List[str]]:
     found: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
     if case.campaign is None or not case.campaign.active:
         return found
-    for pgid, flight in sorted(case.campaign.in_flight.items()):
+    for pgid, flight in sorted(case.campaign.flights.in_flight.items()):
         for role in _roles(case.osd.id, flight):
             found[role].append(pgid)
     return found

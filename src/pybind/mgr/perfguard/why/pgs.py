@@ -42,7 +42,7 @@ class PgCase:
 
     @property
     def flight(self) -> Optional[Flight]:
-        return None if self.campaign is None else self.campaign.in_flight.get(self.pgid)
+        return None if self.campaign is None else self.campaign.flights.in_flight.get(self.pgid)
 
     @property
     def primary(self) -> int:
@@ -71,7 +71,7 @@ def causes(case: PgCase) -> List[Cause]:
 
 def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
     evidence = {'phase': campaign.phase.value, 'campaign': campaign.id}
-    if case.pgid in campaign.pinning:
+    if case.pgid in campaign.pinning.sent:
         return [Cause(Code.PINS_SENT, 'its pin is not in the OSDMap yet', evidence)]
     if pin.stays:
         return [Cause(Code.KEPT, 'an ordinary upmap keeps it where it is, because the balance '
@@ -95,17 +95,17 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
             found.append(Cause(code, 'its target is %s: %s' % (text, osds_text(osds)),
                                {'osds': sorted(osds)}))
     if gate.pace is not None:
-        found.append(passed_on(gate.pace, in_flight=len(campaign.in_flight)))
+        found.append(passed_on(gate.pace, in_flight=len(campaign.flights.in_flight)))
     found += [_capped(obstacle) for obstacle in gate.obstacles]
     if not gate.affordable:
         found.append(Cause(Code.STALL_RATIO, 'the pool waits a few seconds between releases '
                            '(stall_ratio)', {'option': 'stall_ratio'}))
-    if case.move is not None and not case.move.known and campaign.in_flight:
+    if case.move is not None and not case.move.known and campaign.flights.in_flight:
         found.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
-                           'is released alone', {'in_flight': len(campaign.in_flight)}))
+                           'is released alone', {'in_flight': len(campaign.flights.in_flight)}))
     found += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
     return found or [Cause(Code.NEXT, 'it can be released: PGs whose OSDs have less load '
-                           'are released first', {'in_flight': len(campaign.in_flight)})]
+                           'are released first', {'in_flight': len(campaign.flights.in_flight)})]
 
 
 def _capped(obstacle: Obstacle) -> Cause:
@@ -226,7 +226,7 @@ def _unpinned(case: PgCase) -> List[Cause]:
     if case.leaves:
         return [Cause(Code.EVACUATING, 'it leaves OSDs that are to be emptied: %s'
                       % osds_text(case.leaves), {'osds': list(case.leaves)})]
-    why = None if campaign is None else campaign.unpinnable.get(case.pgid)
+    why = None if campaign is None else campaign.pinning.unpinnable.get(case.pgid)
     if campaign is not None and why:
         return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why.reason,
                       {'campaign': campaign.id})]

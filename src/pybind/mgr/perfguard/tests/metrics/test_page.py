@@ -153,7 +153,7 @@ def test_a_campaign_under_way(moving: Published) -> None:
     campaign = moving.rebalanced.campaign
     assert campaign is not None
     assert found[key('campaign_progress_timestamp_seconds')] == max(
-        campaign.progressed, campaign.phase_since)
+        campaign.progress.progressed, campaign.phase_since)
     assert found[key('last_turn_timestamp_seconds')] == moving.turned > 0
     timed = replace(moving, status=replace(moving.status, turn_cpu_ms=12.5))
     assert page(timed)[key('turn_cpu_seconds')] == 0.0125

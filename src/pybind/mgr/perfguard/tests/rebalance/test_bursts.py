@@ -23,6 +23,7 @@ from perfguard.rebalance.types import TINY_WEIGHT, Action, Phase, PinRecord, Set
 from perfguard.rebalance.weights import WeightChange
 from perfguard.upmap.semantics import apply_entry
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.mon_model import ToyMon, ToyOsd
 
 OLD, NEW = 40, 10
@@ -108,7 +109,7 @@ class LargeMap:
 
 
 def carried_out(map_: LargeMap, change: WeightChange) -> Campaign:
-    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, prepared=True, change=change)
+    campaign = campaign_of(1, Phase.PINNING, 0.0, automatic=True, prepared=True, change=change)
     pins: Dict[str, PinRecord] = {}
     for turn in range(100):
         seen = map_.observe(100.0 + turn)

@@ -78,7 +78,7 @@ def test_pgs_whose_osds_are_the_same_are_released_meanwhile() -> None:
     driver.turn()
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
-    released = {*campaign.in_flight} & before
+    released = {*campaign.flights.in_flight} & before
     assert released - moved and moved & before - released
     assert Code.PEERING in codes(driver.status)
     driver.run_until(lambda: Code.PEERING not in codes(driver.status))

@@ -2,17 +2,17 @@
 """Many pins, and their goals, are stored or removed over several turns: a write may take the mons a
 second."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.codec import decode
-from perfguard.rebalance.campaign import Campaign
+from perfguard.rebalance.campaign import Campaign, GoalsMark
 from perfguard.rebalance.campaign_store import PinStore, parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.types import PinRecord
+from perfguard.rebalance.types import Flight, PinRecord
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
 
@@ -49,10 +49,10 @@ class Writes:
         return self.keys
 
 
-def goals(driver: Driver) -> str:
+def goals(driver: Driver) -> GoalsMark:
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
-    return campaign.goals
+    return campaign.pinning.goals
 
 
 def stored(kv: MemoryKv) -> Dict[str, PinRecord]:
@@ -133,7 +133,7 @@ def recomputing() -> Driver:
     driver.to_releasing()
     driver.cluster.mark_out(1)
     Writes(driver)
-    driver.run_until(lambda: goals(driver).endswith(':'))
+    driver.run_until(lambda: goals(driver).basis is None)
     return driver
 
 
@@ -141,18 +141,24 @@ def recomputing() -> Driver:
 def test_a_pause_acts_while_goals_are_stored_and_nothing_is_released() -> None:
     driver = recomputing()
     cluster = driver.cluster
-    in_flight = set(driver.loop.rebalance.campaign.in_flight)  # type: ignore[union-attr]
+    in_flight = set(flights(driver))
     driver.run(3)
-    assert goals(driver).endswith(':')
+    assert goals(driver).basis is None
     driver.ask('pause')
     driver.run(3)
     assert driver.status['paused'] and 'norebalance' in cluster.flags
-    assert set(driver.loop.rebalance.campaign.in_flight) <= in_flight  # type: ignore[union-attr]
+    assert set(flights(driver)) <= in_flight
 
 
-def mark(kv: MemoryKv) -> str:
+def flights(driver: Driver) -> Mapping[str, Flight]:
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    return campaign.flights.in_flight
+
+
+def mark(kv: MemoryKv) -> GoalsMark:
     campaign: Campaign = decode(Campaign, Store(kv).get('campaign'))
-    return campaign.goals
+    return campaign.pinning.goals
 
 
 @pytest.mark.usefixtures('small_values')
@@ -166,20 +172,20 @@ def test_goals_of_which_a_part_is_stored_are_never_trusted() -> None:
     pins.note({pgid: replace(pin, goal=UpmapEntry(((1, 2), (3, 4)))) for pgid, pin in pins.items()})
     pins.note({pgid: replace(pin, goal=None) for pgid, pin in list(pins.items())[:3]})
     driver.loop.rebalance._pin_goals.look_again()
-    kv, number = driver.kv, mark(driver.kv).partition(':')[0]
-    trusted: List[Tuple[str, Dict[str, PinRecord]]] = []
+    kv, number = driver.kv, mark(driver.kv).number
+    trusted: List[Tuple[GoalsMark, Dict[str, PinRecord]]] = []
     set_store = kv.set_store
 
     def write(key: str, val: Optional[str]) -> None:
         set_store(key, val)
         driver.cluster.now += 1.0
         found = stored(kv)
-        if mark(kv).partition(':')[2] and all(pin.goal is not None for pin in found.values()):
+        if mark(kv).basis is not None and all(pin.goal is not None for pin in found.values()):
             trusted.append((mark(kv), found))
 
     setattr(kv, 'set_store', write)
     driver.run(40)
-    assert trusted and all(found == new and not mark.startswith(number + ':')
+    assert trusted and all(found == new and mark.number != number
                            for mark, found in trusted)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
+from perfguard.rebalance.campaign import GoalsMark
 from perfguard.rebalance import forecast
 from perfguard.rebalance.tables import rebalance_status
 
@@ -59,7 +60,7 @@ def test_a_restart_of_an_osd_leaves_the_goals_as_they_are() -> None:
     driver.run(20)
     after = driver.loop.jobs.rebalance.campaign
     assert campaign is not None and after is not None
-    assert campaign.goals and after.goals == campaign.goals
+    assert campaign.pinning.goals.basis and after.pinning.goals == campaign.pinning.goals
 
 
 @dataclass
@@ -82,10 +83,10 @@ class Merging(FakeCluster):
         super().tick(seconds)
 
 
-def goals_of(driver: Driver) -> str:
+def goals_of(driver: Driver) -> GoalsMark:
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.goals
-    return campaign.goals
+    assert campaign is not None and campaign.pinning.goals.number
+    return campaign.pinning.goals
 
 
 def test_a_pool_of_others_that_merges_pgs_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

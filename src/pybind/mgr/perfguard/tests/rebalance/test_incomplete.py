@@ -76,7 +76,7 @@ def stuck(driver: Driver) -> List[str]:
 def unpinnable(driver: Driver) -> Mapping[str, Unpinnable]:
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
-    return campaign.unpinnable
+    return campaign.pinning.unpinnable
 
 
 def expanding(gaps: Mapping[str, Sequence[int]], options: Any = OPTIONS,
@@ -354,12 +354,12 @@ def test_a_flight_whose_target_is_down_for_a_while_is_not_given_up() -> None:
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
     pgid = next(pgid for pgid in cluster.remapped() if pgid[0] == '2')
-    target = campaign.in_flight[pgid].targets[0]
+    target = campaign.flights.in_flight[pgid].targets[0]
     cluster.take_down(target)
     driver.run(20)
     campaign = driver.loop.rebalance.campaign
     assert NO_OSD in cluster.pg[pgid].up and campaign is not None
-    assert pgid in campaign.in_flight
+    assert pgid in campaign.flights.in_flight
     cluster.revive(target)
     driver.run_to('DONE')
     assert cluster.clean() and [one.pgid for one in cluster.moved].count(pgid) == 1

@@ -1108,8 +1108,8 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     driver.order('expand', weight='1.0', force=True)
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
-    forced = len(campaign.undersized_pgs) + campaign.undersized
-    assert forced > 2 and len(campaign.undersized_pgs) == min(listed, forced)
+    forced = len(campaign.pinning.undersized_pgs) + campaign.pinning.undersized
+    assert forced > 2 and len(campaign.pinning.undersized_pgs) == min(listed, forced)
     driver.tools.late = True
     driver.run(3)
     driver.restart()
@@ -1121,7 +1121,7 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     driver.tools.work()
     driver.run(40)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.undersized_pgs == ()
+    assert campaign is not None and campaign.pinning.undersized_pgs == ()
     if listed:
         assert codes(driver.status) == ['DEGRADED']
         restore(driver, 5)

@@ -20,6 +20,7 @@ from perfguard.rebalance.holds import wanted_mon_options as wanted
 from perfguard.rebalance.types import Action, Holds, Phase, SetOption
 from perfguard.rebalance.weights import WeightChange
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.driver import OPTIONS, Driver
 
 NAME = 'paxos_propose_interval'
@@ -130,7 +131,7 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
 
 
 def test_the_journal_keeps_it() -> None:
-    held = Campaign(1, Phase.PINNING, 0.0, holds=Holds({NAME: Held(None, '3', True)}))
+    held = campaign_of(1, Phase.PINNING, 0.0, holds=Holds({NAME: Held(None, '3', True)}))
     assert decode(Campaign, encode(held)) == held
 
 
@@ -150,7 +151,7 @@ def osdmap_of(osds: int, pgs: int, entries: int = 0) -> OsdMap:
     (1100, 8192, None, '0.25')])
 def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Optional[str],
                                                    on: str) -> None:
-    campaign = Campaign(1, Phase.RELEASING, 0.0)
+    campaign = campaign_of(1, Phase.RELEASING, 0.0)
     osdmap = osdmap_of(osds, pgs)
     for mode, value in (('auto', auto), ('on', on), ('off', None)):
         options = replace(DEFAULTS, fast_peering=mode)
@@ -173,7 +174,7 @@ def test_proposals_are_fast_from_prepare_until_all_pgs_are_pinned(
         phase: Phase, change: Optional[WeightChange], expected: bool, osds: int,
         value: Optional[str]) -> None:
     """All PGs that the CRUSH change remaps peer at once: never faster than 0.1 s."""
-    campaign = Campaign(1, phase, 0.0, change=change)
+    campaign = campaign_of(1, phase, 0.0, change=change)
     options = replace(DEFAULTS, fast_peering='auto')
     found = wanted(campaign, options, osdmap_of(osds, 1000 if osds < 500 else 8192))
     assert found == ({NAME: value} if expected and value else {})

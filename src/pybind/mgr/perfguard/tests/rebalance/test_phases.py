@@ -31,6 +31,7 @@ from perfguard.upmap.semantics import out_osds
 from perfguard.why.causes import gate
 
 from ..fakes.audit import load, over_caps
+from ..fakes.campaigns import campaign_of, changed
 from ..fakes.cluster import BALANCER, FakeCluster
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=4, readback_timeout=6.0)
@@ -44,7 +45,7 @@ class Machine:
         self.cluster = cluster or FakeCluster()
         self.options = options
         now = self.cluster.now
-        self.campaign = Campaign(1, Phase.PREPARED, now, phase_since=now)
+        self.campaign = campaign_of(1, Phase.PREPARED, now, phase_since=now)
         self.pins: Dict[str, PinRecord] = {}
         self.phases: List[Phase] = []
         self.events: List[Event] = []
@@ -114,7 +115,7 @@ class Machine:
 
 def prepared(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
     machine = Machine(cluster, options)
-    machine.until(lambda: machine.campaign.prepared)
+    machine.until(lambda: machine.campaign.holds.prepared)
     return machine
 
 
@@ -133,11 +134,11 @@ def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
     seen, flags = machine.observe(), frozenset({'norebalance'})
     seen = replace(seen, settings=replace(seen.settings, taken=flags))
     decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
-    assert decision.campaign.in_flight and not decision.pins
+    assert decision.campaign.flights.in_flight and not decision.pins
     there = replace(seen.osdmap, flags=seen.osdmap.flags | flags)
     seen = replace(seen, settings=replace(seen.settings, osdmap=there))
     decision = judge(machine.campaign, machine.pins, {}, seen, OPTIONS)
-    assert not decision.campaign.in_flight and decision.pins
+    assert not decision.campaign.flights.in_flight and decision.pins
 
 
 def test_norebalance_is_not_cleared_before_an_osdmap_has_shown_it() -> None:
@@ -189,7 +190,7 @@ def pinned(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) ->
 def releasing(cluster: Optional[FakeCluster] = None) -> Machine:
     machine = pinned(cluster)
     machine.ask('start')
-    machine.until(lambda: bool(machine.campaign.in_flight))
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
     return machine
 
 
@@ -237,8 +238,8 @@ def test_the_whole_way() -> None:
         {moved.pgid for moved in cluster.moved})
     assert 1 <= cluster.most_moving <= 4
     ended = machine.campaign
-    assert (ended.released, ended.total, ended.kept) == (12, 12, 0)
-    assert ended.bytes_done > 0 and ended.ended and not machine.pins
+    assert (ended.progress.released, ended.progress.total, ended.progress.kept) == (12, 12, 0)
+    assert ended.progress.bytes_done > 0 and ended.ended and not machine.pins
 
 
 def test_a_campaign_without_remapped_pgs_ends() -> None:
@@ -247,7 +248,7 @@ def test_a_campaign_without_remapped_pgs_ends() -> None:
     machine.to(Phase.PINNED)
     machine.ask('start')
     machine.to(Phase.DONE)
-    assert machine.campaign.released == 0 and not machine.pins
+    assert machine.campaign.progress.released == 0 and not machine.pins
     assert not machine.cluster.map_view().osdmap.upmap_items
 
 
@@ -269,7 +270,7 @@ def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
     machine = pinned()
     cluster = machine.cluster
     assert cluster.clean() and cluster.moved == [] and len(machine.pins) == 12
-    assert machine.campaign.unpinnable == {} and not machine.campaign.pinning
+    assert machine.campaign.pinning.unpinnable == {} and not machine.campaign.pinning.sent
     assert machine.turn() == [SetOption('mon', 'paxos_propose_interval', None)]
     assert [machine.turn() for _ in range(5)] == [[]] * 5
     assert machine.campaign.phase is Phase.PINNED and machine.codes == ['AWAITS_START']
@@ -291,7 +292,7 @@ def test_releases_wait_while_pgs_peer() -> None:
     machine.ask('start')
     for _ in range(10):
         machine.turn()
-    assert not machine.campaign.in_flight and 'PEERING' in machine.codes
+    assert not machine.campaign.flights.in_flight and 'PEERING' in machine.codes
     machine.cluster.trouble = {}
     machine.to(Phase.DONE)
 
@@ -317,7 +318,7 @@ def test_a_pinned_pg_that_crush_moves_again_keeps_what_was_before() -> None:
     first = machine.pins['1.2'].entry
     raw = cluster.pg['1.2'].mon.raw
     cluster.set_raw('1.2', (raw[0], 9, raw[2]))
-    machine.until(lambda: machine.pins['1.2'].entry != first and not machine.campaign.pinning)
+    machine.until(lambda: machine.pins['1.2'].entry != first and not machine.campaign.pinning.sent)
     assert machine.pins['1.2'].before == found['1.2']
     assert set(first.items) < set(cluster.entries()['1.2'].items)
     machine.ask('start')
@@ -396,13 +397,14 @@ def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order
     machine.ask('start')
     # Its interval without a pg_temp is one more.
     for pool, number in (('1.', 1), ('2.', 2)):
-        machine.until(lambda: any(pgid.startswith(pool) for pgid in machine.campaign.in_flight))
+        machine.until(lambda: any(
+            pgid.startswith(pool) for pgid in machine.campaign.flights.in_flight))
         changes = [change.pgid for change in machine.campaign.stalls.changes]
-        assert {changes.count(pgid) for pgid in machine.campaign.in_flight
+        assert {changes.count(pgid) for pgid in machine.campaign.flights.in_flight
                 if pgid.startswith(pool)} == {number}
     machine.to(Phase.DONE)
     assert cluster.primed and not [pgid for pgid in cluster.primed if pgid.startswith('2.')]
-    assert machine.campaign.released == len(serving) and any(
+    assert machine.campaign.progress.released == len(serving) and any(
         pgid.startswith('2.') for pgid in serving)
 
 
@@ -411,14 +413,14 @@ def test_a_pinned_pg_that_was_remapped_while_an_osd_was_down_is_released_afterwa
     machine.ask('start')
     machine.until(lambda: machine.campaign.phase is Phase.RELEASING)
     number, pgid = len(machine.pins), max(machine.pins)
-    assert pgid not in machine.campaign.in_flight
+    assert pgid not in machine.campaign.flights.in_flight
     # It could not be pinned where it was meanwhile, and counted against the caps like any other.
     back = Flight(machine.cluster.now, machine.pins[pgid].entry, confirmed=machine.cluster.now,
                   seen_remapped=True)
-    machine.campaign = replace(machine.campaign, in_flight={
-        **machine.campaign.in_flight, pgid: back})
+    machine.campaign = changed(machine.campaign, in_flight={
+        **machine.campaign.flights.in_flight, pgid: back})
     machine.to(Phase.DONE)
-    assert machine.cluster.entries() == {} and machine.campaign.released == number
+    assert machine.cluster.entries() == {} and machine.campaign.progress.released == number
 
 
 # ---- caps
@@ -435,7 +437,7 @@ def test_each_cap_is_reached_and_never_exceeded(role: str) -> None:
     """Four racks of two hosts with two OSDs each, the rack being the failure domain."""
     cluster = FakeCluster(hosts=8, osds_per_host=2, racks=4, pgs=24, backfill_seconds=10.0)
     machine = Machine(cluster, wide(**{'max_backfills_%s' % role: 2}))
-    machine.until(lambda: machine.campaign.prepared)
+    machine.until(lambda: machine.campaign.holds.prepared)
     cluster.expand(count=4, share=1)
     machine.until(lambda: len(cluster.remapped()) == 48)
     machine.ask('pin')
@@ -485,15 +487,15 @@ def lacking_a_shard() -> Tuple[Machine, str, Set[int]]:
     cluster.backfill_seconds = 1e6
     machine.ask('pin')
     machine.to(Phase.PINNED)
-    assert pgid in machine.campaign.unpinnable
+    assert pgid in machine.campaign.pinning.unpinnable
     machine.ask('start')
     return machine, pgid, {first, second}
 
 
 def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
     machine, pgid, holders = lacking_a_shard()
-    machine.until(lambda: pgid in machine.campaign.in_flight)
-    flight = machine.campaign.in_flight[pgid]
+    machine.until(lambda: pgid in machine.campaign.flights.in_flight)
+    flight = machine.campaign.flights.in_flight[pgid]
     assert set(flight.readers) == holders and flight.sources == ()
 
 
@@ -501,9 +503,9 @@ def test_a_release_whose_way_was_not_known_is_charged_once_it_is() -> None:
     machine, pgid, holders = lacking_a_shard()
     now = machine.cluster.now
     blind = Flight(now, UpmapEntry(), confirmed=now)
-    machine.campaign = replace(machine.campaign, in_flight={pgid: blind})
+    machine.campaign = changed(machine.campaign, in_flight={pgid: blind})
     machine.turn()
-    flight = machine.campaign.in_flight[pgid]
+    flight = machine.campaign.flights.in_flight[pgid]
     assert set(flight.readers) == holders and len(flight.targets) == 1 and flight.bytes
 
 
@@ -515,7 +517,7 @@ def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
     for _ in range(60):
         machine.turn()
         assert not any(new in transfer.targets for transfer in machine.cluster.released.values())
-    assert 0 < machine.campaign.released < 12 and machine.campaign.phase is Phase.RELEASING
+    assert 0 < machine.campaign.progress.released < 12 and machine.campaign.phase is Phase.RELEASING
     assert Code.TARGET_DOWN in machine.codes
     assert gate_down(machine, new) == {new}
     machine.cluster.revive(new)
@@ -535,7 +537,7 @@ def test_no_pg_is_released_that_lacks_an_osd_before_it_is_reported_as_degraded()
     released: Set[str] = set()
     for _ in range(60):
         machine.turn()
-        released |= machine.campaign.in_flight.keys()
+        released |= machine.campaign.flights.in_flight.keys()
         assert not released & lacking
     assert lacking and released
     assert machine.campaign.phase is Phase.RELEASING and Code.DEGRADED in machine.codes
@@ -567,7 +569,7 @@ def test_what_recovers_is_pinned_at_once() -> None:
     assert set(held) <= set(cluster.remapped())
     machine.ask('pin')
     machine.until(lambda: set(held) <= set(machine.pins), turns=5)
-    assert machine.campaign.unpinnable == {} and set(held) <= set(cluster.entries())
+    assert machine.campaign.pinning.unpinnable == {} and set(held) <= set(cluster.entries())
     assert cluster.report_now().degraded
     machine.to(Phase.PINNED)
 
@@ -586,8 +588,8 @@ def test_a_stop_condition_stops_releases_until_it_is_over(trouble: Dict[str, Any
         assert not any(isinstance(action, SetEntry) for action in machine.turn())
         assert 'norebalance' not in cluster.flags
     assert machine.campaign.phase is Phase.HOLDING and machine.reasons
-    under_way = machine.campaign.released
-    assert under_way == 4 and not machine.campaign.in_flight, 'PGs in flight continue'
+    under_way = machine.campaign.progress.released
+    assert under_way == 4 and not machine.campaign.flights.in_flight, 'PGs in flight continue'
     cluster.trouble, cluster.health, cluster.slow_ops = {}, {}, 0
     machine.turn()
     assert machine.campaign.phase is Phase.HOLDING, 'it may be back with the next report'
@@ -602,10 +604,10 @@ def test_full_disks_of_mons_stop_releases(check: str) -> None:
     cluster.refuse['osd pg-upmap'] = 'no'
     first, second, third = cluster.pg['2.1'].data
     cluster.set_raw('2.1', (second, first, third))
-    machine.until(lambda: '2.1' in machine.campaign.unpinnable)
+    machine.until(lambda: '2.1' in machine.campaign.pinning.unpinnable)
     cluster.health = {check: 'mon a is low on available space'}
     machine.until(lambda: machine.campaign.phase is Phase.HOLDING
-                  and not machine.campaign.in_flight)
+                  and not machine.campaign.flights.in_flight)
     left = len(machine.pins)
     for _ in range(30):
         machine.turn()
@@ -641,10 +643,10 @@ def test_pause_stops_all_movement_and_resume_goes_on() -> None:
     machine = paused()
     cluster = machine.cluster
     assert 'norebalance' in cluster.flags and machine.campaign.phase is Phase.HOLDING
-    flights = set(machine.campaign.in_flight)
+    flights = set(machine.campaign.flights.in_flight)
     for _ in range(10):
         machine.turn()
-    assert cluster.moved == [] and set(machine.campaign.in_flight) == flights
+    assert cluster.moved == [] and set(machine.campaign.flights.in_flight) == flights
     assert 'PAUSED' in machine.codes
     machine.ask('resume')
     machine.to(Phase.DONE)
@@ -675,7 +677,7 @@ def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
     machine.ask('start')
     others = [pgid for pgid in machine.cluster.pg if pgid not in machine.pins]
     assert len(others) >= len(machine.pins)
-    machine.campaign = replace(machine.campaign, in_flight={
+    machine.campaign = changed(machine.campaign, in_flight={
         pgid: Flight(machine.cluster.now, UpmapEntry()) for pgid in others})
     for _ in range(3):
         assert not any(isinstance(action, SetEntry) for action in machine.turn())
@@ -701,8 +703,9 @@ def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
     machine.ask('start')
     for _ in range(60):
         machine.turn()
-        assert all(full not in flight.targets for flight in machine.campaign.in_flight.values())
-    assert 0 < machine.campaign.released < 12
+        flights = machine.campaign.flights.in_flight.values()
+        assert all(full not in flight.targets for flight in flights)
+    assert 0 < machine.campaign.progress.released < 12
     machine.cluster.fullness = {}
     machine.to(Phase.DONE)
 
@@ -710,13 +713,14 @@ def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
 def test_while_a_pg_is_too_full_only_other_targets_get_more() -> None:
     machine = releasing()
     machine.cluster.backfill_seconds = 1000.0
-    targets = {osd for flight in machine.campaign.in_flight.values() for osd in flight.targets}
+    flights = machine.campaign.flights.in_flight.values()
+    targets = {osd for flight in flights for osd in flight.targets}
     machine.options = replace(OPTIONS, max_pgs_in_flight=12, max_backfills_target=12)
     machine.cluster.trouble = {'backfill_toofull': 1}
-    under_way = set(machine.campaign.in_flight)
+    under_way = set(machine.campaign.flights.in_flight)
     for _ in range(10):
         machine.turn()
-    fresh = [flight for pgid, flight in machine.campaign.in_flight.items()
+    fresh = [flight for pgid, flight in machine.campaign.flights.in_flight.items()
              if pgid not in under_way]
     assert not any(targets & set(flight.targets) for flight in fresh)
     assert 'BACKFILL_TOOFULL' in machine.codes and machine.campaign.phase is Phase.RELEASING
@@ -733,8 +737,8 @@ def test_pgs_on_an_osd_that_is_nearly_full_go_first() -> None:
     machine.cluster.fullness = {source: 'backfillfull'}
     machine.cluster.health = {'OSD_BACKFILLFULL': '1 backfillfull osd'}
     machine.ask('start')
-    machine.until(lambda: bool(machine.campaign.in_flight))
-    [flight] = machine.campaign.in_flight.values()
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
+    [flight] = machine.campaign.flights.in_flight.values()
     assert source in flight.sources
     machine.cluster.fullness, machine.cluster.health = {}, {}
     machine.to(Phase.DONE)
@@ -745,13 +749,13 @@ def test_pgs_on_an_osd_that_is_nearly_full_go_first() -> None:
 def test_a_second_crush_change_is_pinned_while_releasing() -> None:
     machine = releasing()
     cluster = machine.cluster
-    guarded: Set[str] = set(machine.campaign.in_flight)
+    guarded: Set[str] = set(machine.campaign.flights.in_flight)
     cluster.set_raw('1.1', (9, 8, 10))
     machine.until(lambda: '1.1' in machine.pins)
     assert '1.1' not in guarded and machine.pins['1.1'].entry
     machine.to(Phase.DONE)
     assert set(cluster.pg['1.1'].data) == {9, 8, 10} and cluster.clean()
-    assert machine.campaign.released == 13
+    assert machine.campaign.progress.released == 13
 
 
 def test_an_upmap_of_others_replaces_a_pin_and_stays() -> None:
@@ -771,13 +775,13 @@ def test_a_pg_in_flight_that_others_pin_is_not_counted_as_moved() -> None:
     """As upmap-remapped.py does with all PGs that move."""
     machine = releasing()
     cluster = machine.cluster
-    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.in_flight)))
-    pgid = min(set(cluster.remapped()) & set(machine.campaign.in_flight))
-    data, total = cluster.pg[pgid].data, machine.campaign.total
+    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.flights.in_flight)))
+    pgid = min(set(cluster.remapped()) & set(machine.campaign.flights.in_flight))
+    data, total = cluster.pg[pgid].data, machine.campaign.progress.total
     theirs = tuple((new, old) for new, old in zip(cluster.pg[pgid].mon.raw, data) if new != old)
     cluster.set_upmap(pgid, theirs)
     machine.to(Phase.DONE)
-    assert machine.campaign.released == total - 1 and machine.campaign.kept == 1
+    assert machine.campaign.progress.released == total - 1 and machine.campaign.progress.kept == 1
     assert [event.what for event in machine.events if event.kind == 'keep'] == [
         'PG %s does not move to where it was released' % pgid]
     assert cluster.pg[pgid].data == data and cluster.entries()[pgid].items == theirs
@@ -787,15 +791,15 @@ def led_elsewhere(machine: Machine) -> Tuple[str, OsdSet, UpmapEntry]:
     """Others lead a PG in flight away from the OSD that it was released to. Returns the PG, where
     its data is, and their upmap. Nothing moves until the caller clears norebalance."""
     cluster = machine.cluster
-    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.in_flight)))
-    pgid = min(set(cluster.remapped()) & set(machine.campaign.in_flight))
+    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.flights.in_flight)))
+    pgid = min(set(cluster.remapped()) & set(machine.campaign.flights.in_flight))
     pg = cluster.pg[pgid]
     bad = next(new for new, old in zip(pg.mon.raw, pg.data) if new != old)
     other = next(osd for osd in cluster.toys if osd not in pg.mon.raw and osd not in pg.data)
     cluster.flags.add('norebalance')
     cluster.set_upmap(pgid, [(bad, other)])
     machine.turn()
-    assert pgid in machine.campaign.in_flight and pgid in cluster.remapped()
+    assert pgid in machine.campaign.flights.in_flight and pgid in cluster.remapped()
     return pgid, pg.data, UpmapEntry(((bad, other),))
 
 
@@ -831,7 +835,7 @@ def test_a_pg_that_is_pinned_back_keeps_the_upmap_of_others() -> None:
     machine.to(Phase.DONE)
     assert machine.cluster.entries() == {pgid: theirs}
     assert theirs.items[0][1] in machine.cluster.pg[pgid].data
-    assert machine.campaign.released == 12 and machine.campaign.kept == 0
+    assert machine.campaign.progress.released == 12 and machine.campaign.progress.kept == 0
 
 
 @pytest.mark.parametrize('sent', [False, True])
@@ -842,11 +846,11 @@ def test_a_pin_that_never_reached_the_mons_is_not_replaced_by_others(sent: bool)
     found, newer = machine.pins[pgid], UpmapEntry(vector=machine.cluster.pg[pgid].data)
     machine.pins[pgid] = replace(found, entry=newer, earlier=found.entry)
     if sent:
-        machine.campaign = replace(machine.campaign, pinning={
+        machine.campaign = changed(machine.campaign, sent={
             pgid: Sent(machine.cluster.now - machine.options.readback_timeout - 1.0)})
     machine.turn()
     assert not [event.what for event in machine.events if 'outside perfguard' in event.what]
-    assert machine.cluster.entries()[pgid] == found.entry and not machine.campaign.pinning
+    assert machine.cluster.entries()[pgid] == found.entry and not machine.campaign.pinning.sent
     assert machine.pins[pgid] == replace(found, raw=None)
     machine.ask('start')
     machine.to(Phase.DONE)
@@ -864,13 +868,13 @@ def test_a_pin_that_is_sent_again_fits_where_crush_places_the_pg_by_then() -> No
     raw = [osd for osd in data if osd != target] + [target]
     cluster.set_raw(pgid, [9 if source != 9 else 10, *raw[1:]])
     assert not cluster.entries().get(pgid)
-    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.campaign = changed(machine.campaign, sent={pgid: Sent(cluster.now)})
     machine.turn()
-    assert pgid in machine.campaign.pinning
-    machine.until(lambda: not machine.campaign.pinning and not cluster.remapped())
+    assert pgid in machine.campaign.pinning.sent
+    machine.until(lambda: not machine.campaign.pinning.sent and not cluster.remapped())
     assert machine.pins[pgid].entry not in (pin.entry, UpmapEntry())
     assert machine.pins[pgid].before == pin.before and machine.pins[pgid].was == pin.was
-    assert not machine.campaign.unpinnable
+    assert not machine.campaign.pinning.unpinnable
     assert not cluster.moved and cluster.pg[pgid].data == data
     machine.ask('start')
     machine.to(Phase.DONE)
@@ -882,9 +886,9 @@ def test_a_pin_that_is_sent_again_keeps_what_a_rollback_restores() -> None:
     pgid, pin = next((pgid, pin) for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
     machine.pins[pgid] = replace(pin, was=UpmapEntry(((0, 4),)), goal=UpmapEntry(((1, 5),)))
     cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
-    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.campaign = changed(machine.campaign, sent={pgid: Sent(cluster.now)})
     machine.turn()
-    machine.until(lambda: not machine.campaign.pinning and not cluster.remapped())
+    machine.until(lambda: not machine.campaign.pinning.sent and not cluster.remapped())
     assert machine.pins[pgid] == replace(pin, was=UpmapEntry(((0, 4),)),
                                          goal=UpmapEntry(((1, 5),)))
 
@@ -910,9 +914,9 @@ def test_a_pin_that_the_mons_commit_late_is_not_forgotten(
         return run([command for command in commands if sent or command.get('pgid') != pgid])
 
     monkeypatch.setattr(cluster, 'run', delayed)
-    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(cluster.now)})
+    machine.campaign = changed(machine.campaign, sent={pgid: Sent(cluster.now)})
     machine.turn()
-    machine.until(lambda: not machine.campaign.pinning)
+    machine.until(lambda: not machine.campaign.pinning.sent)
     assert not late and cluster.entries()[pgid] == machine.pins[pgid].entry == (
         pin.entry if sent else UpmapEntry((), vector))
     monkeypatch.setattr(cluster, 'run', run)
@@ -926,7 +930,7 @@ def test_once_a_pin_is_in_force_the_one_before_it_is_no_longer_ours() -> None:
     pgid = next(pgid for pgid, pin in sorted(machine.pins.items()) if pin.entry.items)
     found, older = machine.pins[pgid], UpmapEntry(vector=machine.cluster.pg[pgid].data)
     machine.pins[pgid] = replace(found, earlier=older)
-    machine.campaign = replace(machine.campaign, pinning={pgid: Sent(machine.cluster.now)})
+    machine.campaign = changed(machine.campaign, sent={pgid: Sent(machine.cluster.now)})
     machine.turn()
     assert machine.pins[pgid] == found
 
@@ -938,7 +942,7 @@ def test_pins_that_others_removed_are_pinned_again() -> None:
     machine.cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
     machine.turn()
     assert pgid not in machine.pins
-    machine.until(lambda: pgid in machine.pins and not machine.campaign.pinning)
+    machine.until(lambda: pgid in machine.pins and not machine.campaign.pinning.sent)
     assert machine.cluster.entries()[pgid] == entry and machine.cluster.moved == []
 
 
@@ -955,16 +959,16 @@ def test_what_the_mon_refuses_is_unpinnable_and_takes_the_place_of_releases() ->
     machine.until(lambda: len(cluster.remapped()) == 16)
     machine.ask('pin')
     machine.to(Phase.PINNED)
-    assert set(machine.campaign.unpinnable) == swapped and len(machine.pins) == 12
+    assert set(machine.campaign.pinning.unpinnable) == swapped and len(machine.pins) == 12
     assert '4 cannot be' in machine.reasons
     machine.ask('start')
-    machine.until(lambda: bool(machine.campaign.in_flight))
-    assert set(machine.campaign.in_flight) == swapped
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
+    assert set(machine.campaign.flights.in_flight) == swapped
     while machine.campaign.phase is not Phase.DONE:
         machine.turn()
         under_way = swapped.intersection(cluster.remapped()) | set(cluster.released)
         assert len(under_way) <= OPTIONS.max_pgs_in_flight
-    assert cluster.clean() and machine.campaign.released == 16
+    assert cluster.clean() and machine.campaign.progress.released == 16
 
 
 # ---- finish and abort
@@ -972,12 +976,12 @@ def test_what_the_mon_refuses_is_unpinnable_and_takes_the_place_of_releases() ->
 def test_finish_keep_leaves_the_pins_as_upmaps() -> None:
     machine = releasing()
     cluster = machine.cluster
-    flights = set(machine.campaign.in_flight)
+    flights = set(machine.campaign.flights.in_flight)
     kept = {pgid: pin.entry for pgid, pin in machine.pins.items() if pgid not in flights}
     machine.ask('finish', keep=True)
     machine.to(Phase.DONE)
     assert cluster.entries() == kept and not machine.pins and cluster.clean()
-    assert (machine.campaign.kept, machine.campaign.released) == (8, 4)
+    assert (machine.campaign.progress.kept, machine.campaign.progress.released) == (8, 4)
 
 
 def test_finish_does_not_wait_for_ever_for_what_is_not_its_doing() -> None:
@@ -1000,7 +1004,7 @@ def test_abort_works_in_every_state(phase: Phase, make: Callable[..., Machine]) 
     machine.ask('abort')
     machine.to(Phase.ABORTED)
     assert cluster.foreign() == cluster.quiet_for(machine.pins)
-    assert not machine.campaign.in_flight
+    assert not machine.campaign.flights.in_flight
     cluster.balances = bool(machine.pins)
     for _ in range(15):
         machine.turn()
@@ -1033,18 +1037,18 @@ def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(
     observe = machine.observe
     monkeypatch.setattr(machine, 'observe', lambda: replace(observe(), untrimmed_epochs=kept[0]))
     machine.ask('start')
-    machine.until(lambda: bool(machine.campaign.in_flight))
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
     kept[0] = machine.options.max_untrimmed_osdmaps + 1
     machine.turn()
-    pace, in_flight = machine.campaign.pace.pgs, set(machine.campaign.in_flight)
+    pace, in_flight = machine.campaign.pace.pgs, set(machine.campaign.flights.in_flight)
     assert machine.campaign.phase is Phase.HOLDING and 'UNTRIMMED_MAPS' in machine.codes
-    machine.until(lambda: not machine.campaign.in_flight)
+    machine.until(lambda: not machine.campaign.flights.in_flight)
     assert in_flight and machine.campaign.pace.pgs >= pace, 'movement is not what it waits for'
     left = len(machine.pins)
     machine.turn()
     assert len(machine.pins) == left > 0
     kept[0] = 500
-    machine.until(lambda: bool(machine.campaign.in_flight))
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
     assert machine.campaign.phase is Phase.RELEASING
 
 
@@ -1060,10 +1064,11 @@ def test_a_long_pause_does_not_keep_the_mons_from_trimming_their_osdmaps(
     kept[0] = machine.options.max_untrimmed_osdmaps + 1
     for _ in range(5):
         machine.turn()
-    assert machine.campaign.in_flight and cluster.remapped(), 'what was copied is not lost yet'
+    assert machine.campaign.flights.in_flight
+    assert cluster.remapped(), 'what was copied is not lost yet'
     cluster.tick(LONG_PAUSE_SECONDS / 2)
     machine.until(lambda: not cluster.remapped(), turns=20)
-    assert not machine.campaign.in_flight and machine.campaign.paused
+    assert not machine.campaign.flights.in_flight and machine.campaign.orders.paused
     machine.ask('resume')
     cluster.backfill_seconds, kept[0] = 4.0, 500
     machine.to(Phase.DONE)
@@ -1086,7 +1091,7 @@ def test_a_long_pause_keeps_what_was_copied_if_other_pgs_keep_the_osdmaps(
     cluster.tick(2 * LONG_PAUSE_SECONDS)
     for _ in range(10):
         machine.turn()
-    assert machine.campaign.in_flight and cluster.remapped()
+    assert machine.campaign.flights.in_flight and cluster.remapped()
 
 
 def test_a_released_pg_that_peers_does_not_end_the_wait_for_the_mons_to_trim() -> None:
@@ -1109,15 +1114,15 @@ def test_a_pg_that_is_too_full_does_not_hold_those_that_make_room(
     """It waits for space, the mons wait for it, and releases would wait for the mons."""
     machine = releasing()
     cluster, observe = machine.cluster, machine.observe
-    pgid, flight = next(iter(machine.campaign.in_flight.items()))
+    pgid, flight = next(iter(machine.campaign.flights.in_flight.items()))
     backfills = cluster._backfills
     monkeypatch.setattr(cluster, '_backfills',
                         lambda each, pg: each != pgid and backfills(each, pg))
     monkeypatch.setattr(machine, 'observe', lambda: replace(
         observe(), untrimmed_epochs=10000 if cluster.remapped() else 500))
     cluster.trouble = {'backfill_toofull': 1}
-    machine.until(lambda: list(machine.campaign.in_flight) == [pgid]
-                  and machine.campaign.released > 4)
+    machine.until(lambda: list(machine.campaign.flights.in_flight) == [pgid]
+                  and machine.campaign.progress.released > 4)
     machine.until(lambda: 'BACKFILL_TOOFULL' in machine.codes)
     left = {osd for each in machine.pins for osd in set(cluster.pg[each].mon.raw)
             - set(cluster.pg[each].data)}
@@ -1133,9 +1138,9 @@ def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_tr
     cluster.refuse['osd pg-upmap'] = 'no'
     first, second, third = cluster.pg['2.1'].data
     cluster.set_raw('2.1', (second, first, third))
-    machine.until(lambda: '2.1' in machine.campaign.unpinnable)
-    assert machine.campaign.in_flight
-    machine.campaign = replace(machine.campaign, accepted_unpinnable=1)
+    machine.until(lambda: '2.1' in machine.campaign.pinning.unpinnable)
+    assert machine.campaign.flights.in_flight
+    machine.campaign = changed(machine.campaign, accepted_unpinnable=1)
     machine.to(Phase.DONE)
     assert cluster.clean()
 
@@ -1167,7 +1172,7 @@ def test_nothing_is_released_above_the_ceiling_of_untrimmed_maps(
     machine.cluster.trouble = {trouble: 1}
     machine.turn()
     assert machine.campaign.phase is Phase.HOLDING and 'UNTRIMMED_CEILING' in machine.codes
-    machine.until(lambda: not machine.campaign.in_flight)
+    machine.until(lambda: not machine.campaign.flights.in_flight)
     left, epoch = len(machine.pins), machine.cluster.epoch
     for _ in range(200):
         machine.turn()
@@ -1186,10 +1191,10 @@ def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
         seen = replace(seen, signals=replace(seen.signals, counts=replace(
             seen.signals.counts, degraded=1)))
     ago = TRIM_SECONDS + 1 if why == 'long' else 0.0
-    campaign = replace(machine.campaign, progressed=seen.now - ago)
+    campaign = changed(machine.campaign, progressed=seen.now - ago)
     draft = Draft.of(campaign, machine.pins, {}, seen, options)
     assert maps_to_trim(draft, others_degraded(draft)) == []
     waiting = replace(draft.options, max_untrimmed_osdmaps=1000)
     seen = replace(machine.observe(), untrimmed_epochs=1001)
-    recent = replace(campaign, progressed=seen.now)
+    recent = changed(campaign, progressed=seen.now)
     assert maps_to_trim(Draft.of(recent, machine.pins, {}, seen, waiting), False)

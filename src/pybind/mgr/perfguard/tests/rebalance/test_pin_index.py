@@ -14,6 +14,7 @@ from perfguard.cluster.types import (OsdMap, OsdSet, Placement, Pool, UpmapEntry
                                      seed_of)
 from perfguard.errors import Code
 from perfguard.observation import Observation
+from perfguard.rebalance.campaign import Basis, GoalsMark
 from perfguard.rebalance import goals
 from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.executor import execute
@@ -24,6 +25,7 @@ from perfguard.rebalance.draft import CampaignDecision
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 
+from ..fakes.campaigns import changed
 from ..fakes.cluster import MemoryKv
 from .test_phases import OPTIONS, releasing
 
@@ -34,6 +36,8 @@ RECORDS = st.builds(PinRecord, st.sampled_from(ENTRIES), st.sampled_from(ENTRIES
                     goal=st.sampled_from([None, *ENTRIES]), was=st.sampled_from([None, *ENTRIES]))
 STEPS = st.lists(st.tuples(st.dictionaries(PGIDS, RECORDS, max_size=4),
                            st.frozensets(PGIDS, max_size=4)), max_size=6)
+#: The basis of goals that are up to date.
+NOW = Basis('now', {})
 
 
 def map_of(entries: Dict[str, UpmapEntry], pg_nums: Dict[int, int]) -> OsdMap:
@@ -149,7 +153,7 @@ class Big:
         self.pins.note({pgid: PinRecord(UpmapEntry(), entry, goal=UpmapEntry())
                         for pgid, entry in self.entries.items()})
         self.forecast = Forecast()
-        self.campaign = replace(self.machine.campaign, target='balanced', goals='1:now')
+        self.campaign = changed(self.machine.campaign, target='balanced', goals=GoalsMark(1, NOW))
 
     def observe(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> Observation:
         seen = self.machine.observe()
@@ -165,7 +169,7 @@ class Big:
 
     def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
         seen = self.observe(epoch, changed)
-        assert not goals.needed(self.campaign, self.pins, 'now', seen.osdmap)
+        assert not goals.needed(self.campaign, self.pins, NOW, seen.osdmap)
         self.forecast.update_moves(self.pins, seen)
         decision = judge(self.campaign, self.pins, self.forecast.moves, seen, OPTIONS)
         self.campaign = decision.campaign
@@ -188,7 +192,7 @@ def test_a_turn_looks_only_at_pins_that_have_changed(monkeypatch: pytest.MonkeyP
             lost = big.turn(12, {'7.5': UpmapEntry(), '7.6': UpmapEntry(((0, 9),))}).unpins
         # It came as far as the releases, and lost what others have changed.
         assert Code.FAST_PEERING in [reason.code for reason in decision.reasons]
-        assert decision.campaign.in_flight and lost >= {'7.6'}
+        assert decision.campaign.flights.in_flight and lost >= {'7.6'}
         big.turn(13, {'7.5': UpmapEntry(), '7.6': UpmapEntry(((0, 9),))})
         assert '7.4' in big.forecast.moves and not lost & set(big.forecast.moves)
         looked[number] = [quiet, looks.number]

@@ -8,7 +8,7 @@ from typing import Callable, Iterator, List, Sequence, Tuple
 import pytest
 
 from perfguard.codec import decode, encode
-from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, Eta, Progress, advance,
+from perfguard.rebalance.progress import (BLOCK_SECONDS, MOST_BLOCKS, Eta, Arrivals, advance,
                                           path_seconds, remaining)
 
 #: Rates in bytes a second, one for each second.
@@ -57,7 +57,7 @@ def campaign(rates: Rates, seed: int, share: float, pgs: int = PGS) -> Tuple[Eta
     """The estimate when a share of the PGs has arrived, and the truth."""
     rng = random.Random(seed)
     sizes = [PG * rng.uniform(0.7, 1.3) for _ in range(pgs)]
-    progress, done, copied, second = Progress(), 0, 0.0, 0
+    progress, done, copied, second = Arrivals(), 0, 0.0, 0
     asked, estimate = 0, None
     for rate in rates(rng):
         second += 1
@@ -91,7 +91,7 @@ def on_paths(rates: Rates, seed: int, paths: Sequence[int], share: float) -> Tup
     rng = random.Random(seed)
     waiting = [[PG * rng.uniform(0.7, 1.3) for _ in range(number)] for number in paths]
     copied = [PG * rng.random() for _ in paths]
-    progress, second, done, pgs = Progress(), 0, 0, sum(paths)
+    progress, second, done, pgs = Arrivals(), 0, 0, sum(paths)
     estimate, asked = None, 0
     for rate in rates(rng):
         second += 1
@@ -124,11 +124,11 @@ def test_the_osd_with_most_pgs_left_bounds_the_time(rates: Rates, paths: List[in
 
 
 def test_what_has_not_flown_bounds_nothing() -> None:
-    assert path_seconds(Progress(), 1e9) == 0.0
-    progress = advance(Progress(), 10.0, 100.0)
+    assert path_seconds(Arrivals(), 1e9) == 0.0
+    progress = advance(Arrivals(), 10.0, 100.0)
     assert path_seconds(progress, 1e9) == 0.0
     # Two PGs at a time took 10 s for 50 bytes each; half of the time nothing was in flight.
-    progress = advance(advance(Progress(), 10.0, 100.0, 2), 10.0, 0.0, 0)
+    progress = advance(advance(Arrivals(), 10.0, 100.0, 2), 10.0, 0.0, 0)
     assert path_seconds(progress, 50.0) == 20.0
 
 
@@ -144,28 +144,28 @@ def test_few_pgs_at_a_steady_rate_give_no_order_of_magnitude() -> None:
 
 
 def test_nothing_is_known_before_anything_has_arrived() -> None:
-    assert remaining(Progress(), 1.0, 0, 1) is None
-    assert remaining(advance(Progress(), 60.0, 0.0), 1.0, 0, 1) is None
-    assert remaining(Progress(), 0.0, 0, 0) == Eta(0.0, 0.0, 0.0)
+    assert remaining(Arrivals(), 1.0, 0, 1) is None
+    assert remaining(advance(Arrivals(), 60.0, 0.0), 1.0, 0, 1) is None
+    assert remaining(Arrivals(), 0.0, 0, 0) == Eta(0.0, 0.0, 0.0)
 
 
 def test_pgs_without_data_take_time_too() -> None:
-    progress = advance(Progress(), 60.0, 100.0)
+    progress = advance(Arrivals(), 60.0, 100.0)
     eta = remaining(progress, 0.0, 30, 40)
     assert eta is not None and eta.seconds == 80.0
     assert eta.low == pytest.approx(10.0) and eta.high > 80.0
-    empty = remaining(advance(Progress(), 60.0, 0.0), 0.0, 30, 15)
+    empty = remaining(advance(Arrivals(), 60.0, 0.0), 0.0, 30, 15)
     assert empty is not None and empty.seconds == 30.0 and empty.low == pytest.approx(3.75)
-    assert remaining(Progress(), 0.0, 0, 9) is None
+    assert remaining(Arrivals(), 0.0, 0, 9) is None
 
 
 def test_the_first_arrival_gives_a_wide_interval() -> None:
-    eta = remaining(advance(Progress(), 4.0, 100.0), 900.0, 1, 9)
+    eta = remaining(advance(Arrivals(), 4.0, 100.0), 900.0, 1, 9)
     assert eta is not None and eta.seconds == 36.0 and eta.high / eta.low > 10
 
 
 def test_the_history_stays_small_and_loses_nothing() -> None:
-    progress, seconds, given = Progress(), 0.0, 0.0
+    progress, seconds, given = Arrivals(), 0.0, 0.0
     rng = random.Random(8)
     for _ in range(20000):
         step, arrived = rng.uniform(0.3, 5.0), rng.choice([0.0, 0.0, 1e9])
@@ -174,11 +174,11 @@ def test_the_history_stays_small_and_loses_nothing() -> None:
     assert len(progress.blocks) < MOST_BLOCKS
     assert abs(progress.whole_seconds - seconds) < 1e-3 * seconds
     assert abs(progress.whole_bytes - given) < 1e-6 * given
-    assert decode(Progress, encode(progress)) == progress
+    assert decode(Arrivals, encode(progress)) == progress
 
 
 def test_blocks_hold_what_arrived_in_them() -> None:
-    progress = Progress()
+    progress = Arrivals()
     for number in range(4):
         progress = advance(progress, BLOCK_SECONDS, 10.0 * number)
     found: List[float] = list(progress.blocks)

@@ -18,6 +18,7 @@ from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
                                         batch_seconds)
 from perfguard.rebalance.draft import Draft
 
+from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
 from .test_phases import Machine, pinned, wide
 
@@ -25,7 +26,7 @@ from .test_phases import Machine, pinned, wide
 def expanding(cluster: FakeCluster, options: Options, busy: bool = False) -> Machine:
     """A campaign that has just been started; `busy`: with clients, within their limits."""
     machine = Machine(cluster, options)
-    machine.until(lambda: machine.campaign.prepared)
+    machine.until(lambda: machine.campaign.holds.prepared)
     cluster.expand()
     machine.until(lambda: bool(cluster.remapped()))
     machine.ask('pin')
@@ -51,11 +52,11 @@ def batches(machine: Machine) -> List[Tuple[float, int]]:
     found: List[Tuple[float, int]] = []
     while machine.campaign.phase is not Phase.DONE:
         now = machine.cluster.now
-        before = set(machine.campaign.in_flight)
+        before = set(machine.campaign.flights.in_flight)
         entries = {action.pgid for action in machine.turn() if isinstance(action, SetEntry)}
         if entries - before:
             found.append((now, len(entries - before)))
-    assert sum(number for _, number in found) == machine.campaign.released
+    assert sum(number for _, number in found) == machine.campaign.progress.released
     return found
 
 
@@ -66,7 +67,7 @@ def test_releases_that_are_spread_out_go_in_batches() -> None:
     found = batches(machine)
     numbers = [number for _, number in found]
     # The budget is empty at first, and the last batch is what is left.
-    assert machine.campaign.released == 60 and len(numbers) <= 60 / BATCH_PGS + 2
+    assert machine.campaign.progress.released == 60 and len(numbers) <= 60 / BATCH_PGS + 2
     gaps = [after - before for (before, _), (after, _) in zip(found, found[1:])]
     for gap, number in zip(gaps, numbers[1:]):
         assert gap >= BATCH_SECONDS or number >= BATCH_PGS or number == numbers[-1]
@@ -114,8 +115,8 @@ def test_nothing_waits_for_others_while_nothing_is_in_flight() -> None:
 def arrived_unseen(machine: Machine, seconds: int) -> List[str]:
     """Release PGs, and let them arrive while no OSDMap is read for `seconds`."""
     machine.ask('start')
-    machine.until(lambda: bool(machine.campaign.in_flight))
-    released = list(machine.campaign.in_flight)
+    machine.until(lambda: bool(machine.campaign.flights.in_flight))
+    released = list(machine.campaign.flights.in_flight)
     for _ in range(seconds):
         machine.cluster.tick()
     return released
@@ -127,9 +128,9 @@ def test_pgs_that_arrive_between_two_turns_do_not_stay_in_flight() -> None:
     machine = pinned(cluster, wide())
     released = arrived_unseen(machine, 5)
     begin = machine.cluster.now
-    while set(released) & machine.campaign.in_flight.keys():
-        assert not any(machine.campaign.in_flight[pgid].seen_remapped
-                       for pgid in released if pgid in machine.campaign.in_flight)
+    while set(released) & machine.campaign.flights.in_flight.keys():
+        assert not any(machine.campaign.flights.in_flight[pgid].seen_remapped
+                       for pgid in released if pgid in machine.campaign.flights.in_flight)
         machine.turn()
     assert machine.cluster.now - begin <= 1 + ASKED_SECONDS < machine.cluster.period
     machine.to(Phase.DONE)
@@ -144,8 +145,8 @@ def test_a_pg_whose_acting_set_the_mons_drop_is_in_flight_until_it_has_arrived()
         cluster.led = dict.fromkeys(cluster.toys, cluster.epoch)
         machine.turn()
         assert all(pg.up == pg.data for pgid, pg in cluster.pg.items()
-                   if pgid not in machine.campaign.in_flight and pgid not in machine.pins)
-    assert machine.campaign.in_flight
+                   if pgid not in machine.campaign.flights.in_flight and pgid not in machine.pins)
+    assert machine.campaign.flights.in_flight
 
 
 def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:
@@ -157,7 +158,7 @@ def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:
     before = Pace(pgs=4.0, decided=first.clients.time, why='known')
 
     def paced(seen: Observation, pace: Pace, in_flight: Mapping[str, Flight]) -> Pace:
-        campaign = replace(machine.campaign, pace=pace, in_flight=in_flight)
+        campaign = changed(machine.campaign, pace=pace, in_flight=in_flight)
         return set_pace(Draft.of(campaign, {}, {}, seen, machine.options)).campaign.pace
 
     used = paced(first, before, flights)
@@ -190,13 +191,13 @@ def test_a_release_waits_for_others_only_for_the_sake_of_clients(busy: bool) -> 
         observe = machine.observe
         setattr(machine, 'observe', lambda: replace(
             observe(), clients=Clients(machine.cluster.now, 5.0, (), {}, IDLE_SECONDS)))
-    machine.until(lambda: len(machine.campaign.in_flight) == 2)
+    machine.until(lambda: len(machine.campaign.flights.in_flight) == 2)
     machine.options = replace(machine.options, max_pgs_in_flight=3)
 
     def waits() -> bool:
         return Code.BATCH in [reason.code for reason in machine.decision.reasons]
 
-    machine.until(lambda: waits() or len(machine.campaign.in_flight) == 3)
+    machine.until(lambda: waits() or len(machine.campaign.flights.in_flight) == 3)
     assert waits() == busy
 
 
@@ -204,13 +205,13 @@ def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
     """It would wait for a batch each time, as long as the slow OSD keeps a PG in flight."""
     machine = expanding(FakeCluster(pgs=24, backfill_seconds=600.0),
                         replace(wide(), max_pgs_in_flight=1), busy=True)
-    machine.until(lambda: len(machine.campaign.in_flight) == 1)
-    flight, = machine.campaign.in_flight.values()
+    machine.until(lambda: len(machine.campaign.flights.in_flight) == 1)
+    flight, = machine.campaign.flights.in_flight.values()
     now = machine.cluster.now
     machine.options = replace(machine.options, max_pgs_in_flight=2)
-    while len(machine.campaign.in_flight) == 1:
+    while len(machine.campaign.flights.in_flight) == 1:
         assert machine.cluster.now - now < BATCH_SECONDS - 2.0
         # Holds are not stored, and the machine reads what is stored.
-        machine.campaign = replace(machine.campaign, pace=replace(
+        machine.campaign = changed(machine.campaign, pace=replace(
             machine.campaign.pace, slow_reads={flight.sources[0]: SlowReads(now, now)}))
         machine.turn()

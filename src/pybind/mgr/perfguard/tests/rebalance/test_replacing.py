@@ -9,7 +9,6 @@ import pytest
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
-from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
                                            ReplacePhase, Replacement, ending, given_up,
                                            has_new_device, new_weight, phase_of)
@@ -18,6 +17,7 @@ from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
 from .test_orders import inventory
@@ -498,9 +498,10 @@ def test_a_fill_that_the_mons_refuse_is_not_begun_again() -> None:
 
 def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
     known, ready = ReplaceFacts(inventory()), ReplacePhase.READY
-    drain = Campaign(2, Phase.ABORTING, 0.0, change=WeightChange(weights={1: 0.0001}, drained=(1,)))
+    drain = campaign_of(
+        2, Phase.ABORTING, 0.0, change=WeightChange(weights={1: 0.0001}, drained=(1,)))
     fill = replace(drain, change=WeightChange(weights={1: 1.0}))
-    caught = Campaign(2, Phase.ABORTING, 0.0, trigger='auto')
+    caught = campaign_of(2, Phase.ABORTING, 0.0, trigger='auto')
     assert not given_up(1, ready, replace(known, campaign=drain))
     assert given_up(1, ready, replace(known, campaign=fill))
     assert not given_up(2, ready, replace(known, campaign=fill))

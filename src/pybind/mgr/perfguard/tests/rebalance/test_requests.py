@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every verb in every phase."""
 import errno
-from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -12,6 +11,8 @@ from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.requests import Request, VERBS, apply, check
 from perfguard.rebalance.types import Phase
 from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
+
+from ..fakes.campaigns import campaign_of, changed
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.
 TABLE = {
@@ -32,7 +33,7 @@ DEGRADED = Reason(Code.DEGRADED, '3 PGs are degraded')
 
 
 def campaign(phase: Phase, **changes: Any) -> Campaign:
-    return replace(Campaign(id=7, phase=phase, started=1.0, prepared=True), **changes)
+    return campaign_of(7, phase, 1.0, **{'prepared': True, **changes})
 
 
 def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
@@ -55,7 +56,7 @@ def test_verb_in_phase(verb: str, phase: Phase) -> None:
         after = apply(subject, Request(verb), 50.0)
         assert after.phase is TABLE[verb][phase]
         if after.phase is not phase:
-            assert after.phase_since == 50.0 and not after.paused
+            assert after.phase_since == 50.0 and not after.orders.paused
     else:
         refused = refusal(subject, Request(verb))
         assert refused.errno == (errno.ENOENT if phase in ENDED else errno.EBUSY)
@@ -88,7 +89,7 @@ def test_acknowledge_in_phase(phase: Phase) -> None:
     once = apply(campaign(phase), request, 50.0)
     assert once == campaign(phase, acknowledged=('DEGRADED',))
     assert apply(once, request, 51.0) == once
-    assert apply(once, Request('accept', code='SLOW_OPS'), 51.0).acknowledged == (
+    assert apply(once, Request('accept', code='SLOW_OPS'), 51.0).orders.acknowledged == (
         'DEGRADED', 'SLOW_OPS')
 
 
@@ -130,14 +131,14 @@ def test_finish_with_pins_needs_keep() -> None:
     refused = refusal(subject, Request('finish'), pins=5)
     assert refused.errno == errno.EBUSY and '5 PGs' in str(refused) and '--keep' in str(refused)
     check(subject, Request('finish', keep=True), 5, ())
-    assert apply(subject, Request('finish', keep=True), 9.0).keep
-    assert not apply(subject, Request('finish'), 9.0).keep
+    assert apply(subject, Request('finish', keep=True), 9.0).orders.keep
+    assert not apply(subject, Request('finish'), 9.0).orders.keep
 
 
 def test_pause_and_resume() -> None:
     paused = apply(campaign(Phase.RELEASING), Request('pause'), 9.0)
-    assert paused.paused
-    assert not apply(paused, Request('resume'), 9.0).paused
+    assert paused.orders.paused
+    assert not apply(paused, Request('resume'), 9.0).orders.paused
 
 
 def test_abort_twice_keeps_its_clock() -> None:
@@ -147,9 +148,9 @@ def test_abort_twice_keeps_its_clock() -> None:
 
 def test_pin_again_gives_another_chance() -> None:
     subject = campaign(Phase.PINNED, unpinnable={'1.0': Unpinnable('why')})
-    assert apply(subject, Request('pin'), 9.0).unpinnable == {}
-    assert apply(subject, Request('start'), 9.0).unpinnable == {'1.0': Unpinnable('why')}
-    assert subject.unpinnable == {'1.0': Unpinnable('why')}
+    assert apply(subject, Request('pin'), 9.0).pinning.unpinnable == {}
+    assert apply(subject, Request('start'), 9.0).pinning.unpinnable == {'1.0': Unpinnable('why')}
+    assert subject.pinning.unpinnable == {'1.0': Unpinnable('why')}
 
 
 @pytest.mark.parametrize('raw', [None, 3, 'pin', [], {}, {'verb': 'dance'},
@@ -164,5 +165,5 @@ def test_start_accepts_only_what_it_asks_about() -> None:
     unpinnable = {**{'1.%x' % seed: INCOMPLETE for seed in range(300)},
                   **{'2.%x' % seed: DEGRADED_PG for seed in range(300)},
                   '3.0': Unpinnable('why')}
-    subject = replace(campaign(Phase.PINNED), unpinnable=unpinnable)
-    assert apply(subject, Request('start'), 9.0).accepted_unpinnable == 1
+    subject = changed(campaign(Phase.PINNED), unpinnable=unpinnable)
+    assert apply(subject, Request('start'), 9.0).orders.accepted_unpinnable == 1

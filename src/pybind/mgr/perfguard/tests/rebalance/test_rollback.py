@@ -9,6 +9,7 @@ import pytest
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import UpmapEntry
 from perfguard.errors import Refused
+from perfguard.rebalance.campaign import Rollback
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.orders import Order
@@ -153,7 +154,7 @@ def test_an_upmap_that_others_set_on_a_pg_in_flight_stays_if_it_fits_the_earlier
     while not flying:
         driver.turn()
         assert rebalance.campaign is not None
-        flying = sorted(set(cluster.remapped()) & set(rebalance.campaign.in_flight))
+        flying = sorted(set(cluster.remapped()) & set(rebalance.campaign.flights.in_flight))
     pg = cluster.pg[flying[0]]
     data, raw = pg.data, pg.mon.raw
     bad = next(osd for osd in raw if (osd in data) is valid)
@@ -334,7 +335,7 @@ def test_a_refused_rollback_may_be_asked_for_again_and_resume_does_not_repeat_it
     driver.order('rollback')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.rolled_back
+    assert campaign is not None and not campaign.rollback.begun
     assert stage(driver) is ChangeStage.LANDED and set(change(driver).weights) == set(cluster.new)
     cluster.refuse.clear()
     assert driver.order('rollback', dry_run=True)['pins_removed'] == 12
@@ -361,7 +362,7 @@ def test_a_rollback_that_was_carried_out_in_part_remains_one(
     driver.run_to('ABORTED')
     assert change(driver).done == (8, 9) and cluster.moved == []
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and campaign.rolled_back
+    assert campaign is not None and campaign.rollback.begun
 
 
 def test_a_rollback_that_continues_one_empties_its_osds_under_the_caps(
@@ -564,7 +565,7 @@ def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and not campaign.rolled_back
+    assert campaign is not None and not campaign.rollback.begun
     assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [1.0] * 3
 
 
@@ -792,7 +793,7 @@ def play(fault_at: Any, error: BaseException) -> int:
     for _ in range(300):
         try:
             campaign = driver.loop.rebalance.campaign
-            wanted = campaign is not None and not (campaign.back or campaign.rolled_back)
+            wanted = campaign is not None and campaign.rollback == Rollback()
             if wanted and driver.phase not in ('FINISHING', 'DONE'):
                 asked.append(driver.loop.requests.submit(Order('rollback')))
             driver.turn()

@@ -21,6 +21,7 @@ from perfguard.rebalance.throttle import SLOW_SHARE
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.types import Phase
 
+from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
 from .test_phases import Machine, releasing
 
@@ -197,7 +198,7 @@ def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
                                                   norms))
 
     setattr(machine, 'observe', seen)
-    limit, began, new = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
+    limit, began, new = machine.campaign.pace.pgs, set(machine.campaign.flights.in_flight), 0
     for turn in range(60):
         machine.turn()
         if machine.campaign.phase is Phase.HOLDING:
@@ -205,7 +206,7 @@ def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
         pace = machine.decision.campaign.pace
         assert pace.pgs >= limit, 'the pool did not count it'
         machine.campaign = replace(machine.campaign, pace=pace)
-        flights = machine.campaign.in_flight
+        flights = machine.campaign.flights.in_flight
         if turn > 1:
             assert stopped_osds(pace.slow_reads, cluster.now) == host
             fresh = flights.keys() - began
@@ -279,7 +280,7 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
     touched = moving_osds(machine)
     slow = min(osd for osd in range(12) if (osd in touched) == burdened)
     setattr(machine, 'observe', slowed(machine, slow))
-    limit, began, late = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
+    limit, began, late = machine.campaign.pace.pgs, set(machine.campaign.flights.in_flight), 0
     alarm = cluster.now + RAISE_SECONDS
     while cluster.now < 1150.0:
         places = map(machine.observe().placement, machine.pins)
@@ -289,7 +290,7 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
             break  # the PGs that are left touch the slow OSD
         # The same mgr knows more than the store.
         machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
-        flights = machine.campaign.in_flight
+        flights = machine.campaign.flights.in_flight
         new = flights.keys() - began
         began |= new
         late += len(new) if cluster.now > alarm else 0
@@ -348,7 +349,8 @@ def test_many_slow_osds_count_in_their_pools() -> None:
 
 
 def moving_osds(machine: Machine) -> Set[int]:
-    return {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    flights = machine.campaign.flights.in_flight.values()
+    return {osd for flight in flights for osd in path_osds(flight)}
 
 
 def of_three_hosts(machine: Machine, osds: Iterable[int]) -> List[int]:
@@ -411,15 +413,15 @@ def test_movement_slows_osds_of_several_hosts(slow: Set[int], moving: Iterable[i
 def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> None:
     """The PGs have arrived elsewhere, and the OSDs that they have left delete them."""
     machine = releasing(FakeCluster(hosts=120, backfill_seconds=600.0))
-    flights = machine.campaign.in_flight.values()
+    flights = machine.campaign.flights.in_flight.values()
     sources = {osd for flight in flights for osd in flight.sources}
     slow = of_three_hosts(machine, sources)
     observe = slowed(machine, *slow, others=range(8, 120), factor=5.0)
     machine.turn()
-    left = {pgid: flight for pgid, flight in machine.campaign.in_flight.items()
+    left = {pgid: flight for pgid, flight in machine.campaign.flights.in_flight.items()
             if set(slow).isdisjoint(path_osds(flight))}
     # The same mgr knows more than the store.
-    machine.campaign = replace(machine.campaign, in_flight=left,
+    machine.campaign = changed(machine.campaign, in_flight=left,
                                pace=machine.decision.campaign.pace)
     removing = dict.fromkeys(slow, 1) if deleting else {}
     setattr(machine, 'observe', lambda: replace(observe(), removing=removing))
@@ -511,7 +513,7 @@ def test_the_alarm_of_a_pool_outlasts_the_slow_osds_that_have_caused_it() -> Non
 def test_a_clock_that_is_set_back_does_not_prolong_an_exemption() -> None:
     states = {3: SlowReads(9000.0, 100.0, exempt_until=9000.0 + EXEMPT_SECONDS)}
     machine = releasing(FakeCluster())
-    campaign = replace(machine.campaign, turned=9000.0,
+    campaign = changed(machine.campaign, turned=9000.0,
                        pace=replace(machine.campaign.pace, slow_reads=states))
     found = without_future(campaign, 5400.0).pace.slow_reads[3]
     assert found.exempt_until == 5400.0 + EXEMPT_SECONDS

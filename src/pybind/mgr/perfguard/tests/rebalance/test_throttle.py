@@ -388,7 +388,7 @@ def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -
     for _ in range(2 * NEW_BASELINE_READINGS):
         machine.turn()
     assert 'norebalance' not in cluster.flags
-    assert machine.campaign.pace.halted and machine.campaign.in_flight
+    assert machine.campaign.pace.halted and machine.campaign.flights.in_flight
     cluster.flags.add('norebalance')
     machine.until(lambda: not machine.campaign.pace.halted, NEW_BASELINE_READINGS + 5)
 

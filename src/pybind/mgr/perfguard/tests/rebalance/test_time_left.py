@@ -44,8 +44,9 @@ def test_commands_json_and_the_progress_event_agree(moving: Driver) -> None:
 
 def test_an_osd_with_most_to_send_or_to_receive_bounds_the_time(moving: Driver) -> None:
     campaign = moving.loop.rebalance.campaign
-    assert campaign is not None and campaign.arrivals.flown > campaign.arrivals.busy > 0
-    size = 8 * campaign.bytes_done
+    assert campaign is not None
+    assert campaign.progress.arrivals.flown > campaign.progress.arrivals.busy > 0
+    size = 8 * campaign.progress.bytes_done
     found = [eta(campaign, size, waiting, OPTIONS, moving.cluster.now) for waiting in (
         (), [OsdLoad(osd, 1, 1, size // 8, size // 8) for osd in range(8)],
         [OsdLoad(1, 8, 0, size, 0)], [OsdLoad(1, 0, 8, 0, size)])]

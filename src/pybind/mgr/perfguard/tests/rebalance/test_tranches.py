@@ -206,7 +206,7 @@ def most_held(driver: Driver, done: Callable[[], bool]) -> int:
             return most
         driver.turn()
         rebalance = driver.loop.rebalance
-        flights = rebalance.campaign.in_flight if rebalance.campaign is not None else {}
+        flights = rebalance.campaign.flights.in_flight if rebalance.campaign is not None else {}
         entries = driver.cluster.entries()
         held = [pgid for pgid, pin in rebalance.pins.items()
                 if pgid not in flights and entries.get(pgid) == pin.entry]

@@ -38,7 +38,7 @@ def test_degraded_pgs_are_pinned_and_nothing_is_released_until_they_have_recover
     everything(machine)
     machine.ask('pin')
     machine.to(Phase.PINNED)
-    assert len(machine.pins) == 12 and not machine.campaign.unpinnable
+    assert len(machine.pins) == 12 and not machine.campaign.pinning.unpinnable
     machine.ask('start')
     for _ in range(30):
         machine.turn()
@@ -68,7 +68,7 @@ def test_pgs_that_recover_from_a_lost_osd_raise_no_alarm() -> None:
 def test_degraded_pgs_of_a_later_change_are_pinned(phase: Phase) -> None:
     machine = pinned() if phase is Phase.PINNED else releasing()
     cluster = machine.cluster
-    machine.until(lambda: not machine.campaign.in_flight or phase is not Phase.HOLDING)
+    machine.until(lambda: not machine.campaign.flights.in_flight or phase is not Phase.HOLDING)
     moved = len(cluster.moved)
     everything(machine)
     cluster.expand(share=1)
@@ -76,7 +76,7 @@ def test_degraded_pgs_of_a_later_change_are_pinned(phase: Phase) -> None:
     machine.turn()
     cluster.most_moving = 0  # an unannounced change moves data until it is seen
     machine.until(lambda: not cluster.remapped())
-    assert not machine.campaign.unpinnable
+    assert not machine.campaign.pinning.unpinnable
     assert len(cluster.moved) - moved <= 4, 'only what was released before'
     recovered(machine)
     if phase is Phase.PINNED:
@@ -103,10 +103,10 @@ def test_what_pgs_have_left_is_pinned_while_an_osd_is_lost(out: bool) -> None:
     for _ in range(5):
         machine.turn()
     assert all(held <= set(cluster.pg[pgid].up) for pgid, held in lacking.items())
-    assert set(machine.campaign.unpinnable) <= set(cluster.remapped())
+    assert set(machine.campaign.pinning.unpinnable) <= set(cluster.remapped())
     cluster.backfill_seconds = 4.0
     cluster.revive(0)
-    machine.until(lambda: not machine.campaign.unpinnable and not cluster.remapped())
+    machine.until(lambda: not machine.campaign.pinning.unpinnable and not cluster.remapped())
     machine.to(Phase.PINNED)
     machine.ask('start')
     machine.to(Phase.DONE)
@@ -136,7 +136,7 @@ def test_norebalance_gives_way_to_recovery_behind_pgs_without_objects(phase: Pha
     machine = held_up(phase)
     cluster = machine.cluster
     machine.until(lambda: not cluster.report_now().degraded, turns=60)
-    machine.until(lambda: not machine.campaign.blocked and 'norebalance' in cluster.flags)
+    machine.until(lambda: not machine.campaign.holds.blocked and 'norebalance' in cluster.flags)
     assert machine.campaign.active
 
 
@@ -312,11 +312,11 @@ def test_pins_onto_an_osd_that_was_out_succeed_once_it_is_in_again() -> None:
     machine = expanded()
     cluster = machine.cluster
     machine.ask('pin')
-    machine.until(lambda: bool(machine.campaign.pinning))
+    machine.until(lambda: bool(machine.campaign.pinning.sent))
     cluster.backfill_seconds = 1e6
     cluster.mark_out(0)
-    machine.until(lambda: not machine.campaign.pinning)
-    assert not machine.campaign.unpinnable and cluster.remapped()
+    machine.until(lambda: not machine.campaign.pinning.sent)
+    assert not machine.campaign.pinning.unpinnable and cluster.remapped()
     cluster.revive(0)
     machine.until(lambda: not cluster.remapped())
     machine.to(Phase.PINNED)
@@ -470,7 +470,8 @@ def test_what_cannot_be_pinned_does_not_move_while_releases_are_held(
     ends(driver)
     driver.run_until(lambda: 'norebalance' not in cluster.flags)
     campaign = driver.loop.rebalance.campaign
-    assert campaign is not None and len(campaign.in_flight) >= 3, 'counted from the first moment'
+    assert campaign is not None
+    assert len(campaign.flights.in_flight) >= 3, 'counted from the first moment'
     driver.run_to('DONE')
     assert cluster.clean()
 
@@ -519,7 +520,7 @@ def test_pgs_with_a_hole_wait_for_recovery() -> None:
         driver.turn()
         campaign = driver.loop.rebalance.campaign
         assert campaign is not None and driver.phase != 'PINNED'
-        assert all(waits(campaign, pgid) for pgid in campaign.unpinnable)
+        assert all(waits(campaign, pgid) for pgid in campaign.pinning.unpinnable)
     driver.run_to('DONE')
 
 

@@ -22,8 +22,8 @@ def charged(driver: Driver) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     def note() -> bool:
         campaign = driver.loop.published.rebalanced.campaign
         assert campaign is not None
-        if PGID in campaign.in_flight and campaign.in_flight[PGID].targets:
-            found[PGID] = campaign.in_flight[PGID].targets
+        if PGID in campaign.flights.in_flight and campaign.flights.in_flight[PGID].targets:
+            found[PGID] = campaign.flights.in_flight[PGID].targets
         return driver.phase == 'DONE'
 
     driver.run_until(note)
@@ -74,8 +74,8 @@ def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -
     driver.run(80)
     campaign = driver.loop.published.rebalanced.campaign
     assert driver.loop.rebalance.pins[PGID].raw == (first, third, second)
-    assert goals is not None and campaign is not None and goals.goals
-    assert int(campaign.goals.partition(':')[0]) == int(goals.goals.partition(':')[0]) + 1
+    assert goals is not None and campaign is not None and goals.pinning.goals
+    assert campaign.pinning.goals.number == goals.pinning.goals.number + 1
 
 
 def test_a_release_whose_way_is_not_known_goes_alone() -> None:
@@ -91,10 +91,10 @@ def test_a_release_whose_way_is_not_known_goes_alone() -> None:
         driver.turn()
         campaign = driver.loop.published.rebalanced.campaign
         assert campaign is not None
-        released = campaign.in_flight.get(PGID)
+        released = campaign.flights.in_flight.get(PGID)
         if released is not None and released.confirmed is None:
             alone = True
-            assert set(campaign.in_flight) == {PGID}
+            assert set(campaign.flights.in_flight) == {PGID}
         if driver.phase == 'DONE':
             break
     assert alone and driver.phase == 'DONE'

@@ -15,6 +15,8 @@ from perfguard.rebalance.report import ReleasePlan, status
 from perfguard.rebalance.requests import Request, check
 from perfguard.rebalance.types import Phase
 
+from ..fakes.campaigns import campaign_of
+
 TABLE = json.loads((Path(__file__).resolve().parents[2] / 'web' / 'tests' / 'verbs.json')
                    .read_text())
 VERBS = ('abort', 'finish', 'pause', 'pin', 'prepare', 'resume', 'rollback', 'start')
@@ -33,11 +35,11 @@ def campaigns() -> Iterator[Optional[Campaign]]:
     yield None
     for phase in Phase:
         if phase is not Phase.IDLE:
-            yield Campaign(id=7, phase=phase, started=1.0, prepared=True, crush_own=5)
+            yield campaign_of(7, phase, 1.0, prepared=True, own=5)
     for phase in PAUSABLE:
-        yield Campaign(id=7, phase=phase, started=1.0, prepared=True, crush_own=5, paused=True)
-    yield Campaign(id=7, phase=Phase.PREPARED, started=1.0, crush_own=5)
-    yield Campaign(id=7, phase=Phase.ABORTED, started=1.0, prepared=True, crush_own=5, held=True)
+        yield campaign_of(7, phase, 1.0, prepared=True, own=5, paused=True)
+    yield campaign_of(7, Phase.PREPARED, 1.0, own=5)
+    yield campaign_of(7, Phase.ABORTED, 1.0, prepared=True, own=5, held=True)
 
 
 def is_accepted(campaign: Optional[Campaign], verb: str) -> bool:

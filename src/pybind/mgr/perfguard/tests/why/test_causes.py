@@ -7,13 +7,14 @@ import pytest
 
 from perfguard.cluster.types import Osd, PgCounts, Signals, UpmapEntry
 from perfguard.errors import Code
-from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
 from perfguard.watch.laggy import Suspect
 from perfguard.watch.report import OsdRow
 from perfguard.watch.types import Chronic
 from perfguard.why.causes import OsdCase, osd_causes
+
+from ..fakes.campaigns import campaign_of
 
 ROW = OsdRow(3, 'h0', 'ssd', '', read_ms=1.0, write_ms=1.0, score=1.0, ping_ms=1.0)
 CALM = OsdCase(Osd(3, True, 1.0), ROW)
@@ -43,7 +44,7 @@ def counts(**more: Any) -> OsdCase:
     (replace(CALM, suspect=Suspect(3, 1.0, 'in all')), 'PERFGUARD_LAGGY_PGS'),
     (row(ping_ms=300.0), Code.SLOW_PING),
     (replace(CALM, signals=Signals(PgCounts(), slow_daemons={'osd.3': 2})), Code.SLOW_OPS),
-    (replace(CALM, campaign=Campaign(1, Phase.RELEASING, 0.0, in_flight={'1.a': FLIGHT})),
+    (replace(CALM, campaign=campaign_of(1, Phase.RELEASING, 0.0, in_flight={'1.a': FLIGHT})),
      Code.IN_FLIGHT),
     (counts(backfilling=2), Code.BACKFILLING),
     (counts(recovering=2), Code.DEGRADED),

@@ -8,7 +8,6 @@ import pytest
 
 from perfguard.cluster.types import ANSWER_SECONDS, OsdPlace, Readings
 from perfguard.errors import Code, Refused
-from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
@@ -16,6 +15,7 @@ from perfguard.watch.state import WatchState
 from perfguard.why.causes import Why, campaign_causes, parsed
 from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, PATIENCE_SECONDS
 
+from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
 
@@ -70,7 +70,7 @@ def explain(driver: Driver, what: str, turns: int = 20) -> Any:
 def flights(driver: Driver) -> Mapping[str, Flight]:
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
-    return campaign.in_flight
+    return campaign.flights.in_flight
 
 
 def codes(answer: Mapping[str, Any]) -> List[str]:
@@ -251,6 +251,6 @@ CODES = [value for name, value in vars(Code).items() if name.isupper()]
 @pytest.mark.parametrize('code', sorted(
     {*CODES[CODES.index(Code.REQUESTED):CODES.index(Code.OTHER) + 1]} - NO_LIMITS))
 def test_what_has_limited_a_campaign_is_said_in_words(code: str) -> None:
-    campaign = Campaign(1, Phase.DONE, 1.0, limits=Limits({code: 9.0}))
+    campaign = campaign_of(1, Phase.DONE, 1.0, limits=Limits({code: 9.0}))
     cause = campaign_causes(campaign, [])[0]
     assert cause.code == code and cause.text and code not in cause.text

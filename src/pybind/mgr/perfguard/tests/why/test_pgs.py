@@ -15,6 +15,8 @@ from perfguard.why.answers import PgAnswers, Queue, Reservations
 from perfguard.why.causes import Gate
 from perfguard.why.pgs import PgCase, causes
 
+from ..fakes.campaigns import campaign_of
+
 PGID = '1.a'
 HERE, THERE = (0, 1, 2), (0, 1, 8)
 OSDS = {osd: Osd(osd, True, 1.0) for osd in range(9)}
@@ -26,7 +28,7 @@ REMAPPED = replace(IDLE, place=Placement(THERE, HERE), remapped=True)
 
 
 def campaign(phase: Phase, **more: Any) -> Campaign:
-    return Campaign(7, phase, 1000.0, **more)
+    return campaign_of(7, phase, 1000.0, **more)
 
 
 def pinned(phase: Phase = Phase.RELEASING, *reasons: str, **more: Any) -> PgCase:
