@@ -152,6 +152,8 @@ def test_buttons_follow_the_phase_and_changes_are_announced(browser: Browser,
 def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'aborted')
     browser.wait_text('phase', 'ABORTED')
+    # Also afterwards.
+    browser.wait_shows('limits')
     assert set(buttons(browser)) >= {'button-resume', 'button-rollback', 'button-finish'}
     for verb, phase in (('resume', 'RELEASING'), ('abort', 'ABORTED'), ('rollback', 'ABORTING')):
         browser.click(f'button-{verb}')
@@ -164,6 +166,7 @@ def test_borrowed_settings_and_limits_are_shown_on_request(browser: Browser, pag
                                                            ) -> None:
     look(browser, page, 'releasing')
     browser.wait_shows('held')
+    browser.wait_text('tranche', '2 of about 5')
     for name, text in (('held', 'ceph balancer on'), ('limits', '61')):
         summary = browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{name}"] summary')
         summary.send_keys(Keys.ENTER)

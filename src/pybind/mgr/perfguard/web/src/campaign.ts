@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The campaign: which actions each phase allows, and its progress.
-import { bytesText, plural, secondsText } from './format';
+import { bytesText, plural, secondsText, timeText } from './format';
 import type { Campaign, Phase } from './types';
 
 export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'rollback'
@@ -142,6 +142,16 @@ export function etaText(campaign: Partial<Campaign>): string {
 
 export function movedText(campaign: Partial<Campaign>): string {
     return `${bytesText(campaign.bytes_done ?? 0)} of ${bytesText(campaign.bytes_total ?? 0)}`;
+}
+
+/** What not every campaign has: name and value. */
+export function extraFacts(campaign: Partial<Campaign>): [string, string][] {
+    const { tranche = 0, tranches = 0, paused_until: until = null, settings = {} } = campaign;
+    const set = Object.entries(settings).map(([name, value]) => `${name}=${value}`).join(', ');
+    const facts: [string, string][] = [
+        ['Tranche', tranche ? `${tranche} of about ${tranches}` : ''],
+        ['Pause ends', until ? timeText(until) : ''], ['Settings', set]];
+    return facts.filter(([, value]) => value);
 }
 
 export function limitText({ limit }: Partial<Campaign>): string {

@@ -107,6 +107,14 @@ export interface Campaign {
     limits: Reason[];
     /** Codes of stop conditions that are waived. */
     acknowledged: string[];
+    /** The present part of a change in tranches, and the number of all; 0: it is not divided. */
+    tranche: number;
+    tranches: number;
+    paused_until: Value;
+    /** OSDMap epochs since it began. */
+    epochs: number;
+    /** Options that are set for this campaign only. */
+    settings: Record<string, string>;
 }
 
 /** A preview that was saved, to be carried out once it is approved. */

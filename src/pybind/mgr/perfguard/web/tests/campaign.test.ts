@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
-    confirmationOf, etaText, limitText, partsOf, isActive, verbsOf,
+    confirmationOf, etaText, extraFacts, limitText, partsOf, isActive, verbsOf,
 } from '../src/campaign';
 import type { Campaign, Phase } from '../src/types';
 
@@ -98,4 +98,15 @@ test('a limit of nothing is said in words', () => {
 test('a campaign that has ended is not active', () => {
     assert.deepEqual((['IDLE', 'DONE', 'ABORTED', 'PINNED', 'HOLDING'] as Phase[]).map(isActive),
         [false, false, false, true, true]);
+});
+
+test('tranches, the end of a pause and own options are shown where there are any', () => {
+    assert.deepEqual(extraFacts(CAMPAIGN), []);
+    const facts = extraFacts({
+        ...CAMPAIGN, tranche: 2, tranches: 5, paused_until: 1767225600,
+        settings: { latency_factor: '2', max_pgs_in_flight: '8' },
+    });
+    assert.deepEqual(facts[0], ['Tranche', '2 of about 5']);
+    assert.match(facts[1]![1], /^2026-01-01 \d\d:00:00 \S+$|^2025-12-31 \d\d:00:00 \S+$/);
+    assert.deepEqual(facts[2], ['Settings', 'latency_factor=2, max_pgs_in_flight=8']);
 });

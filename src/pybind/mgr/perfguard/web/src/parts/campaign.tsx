@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useState } from 'preact/hooks';
 import {
-    confirmationOf, etaText, limitText, movedText, partsOf, type Verb, verbsOf,
+    confirmationOf, etaText, extraFacts, limitText, movedText, partsOf, type Verb, verbsOf,
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
@@ -91,6 +91,10 @@ export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
                 <Fact name="Began" value={timeText(campaign.started ?? null)} test="began" />
                 {campaign.ended
                     ? <Fact name="Ended" value={timeText(campaign.ended)} test="ended" /> : null}
+                <Fact name="OSDMap epochs" value={countText(campaign.epochs ?? null)} test="epochs" />
+                {extraFacts(campaign).map(([name, value]) => (
+                    <Fact key={name} name={name} value={value} test={name.toLowerCase()} />
+                ))}
             </dl>
             <Unpinnable campaign={campaign} />
         </div>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-import { isActive } from '../campaign';
 import type { Store } from '../store';
 import type { Overview } from '../types';
 import { checkText, headline, toneOf } from '../words';
@@ -23,7 +22,7 @@ export function Now({ store, overview }: { store: Store; overview: Overview }) {
                 {status.reasons.map((reason, place) => <li key={place}>{reason}</li>)}
             </ul>
             {rebalance.id ? <CampaignBar campaign={rebalance} /> : null}
-            {isActive(status.phase) && <Limits store={store} />}
+            {rebalance.id ? <Limits store={store} /> : null}
             <Plans store={store} may={overview.may.update} />
             <BorrowedSettings store={store} />
         </section>

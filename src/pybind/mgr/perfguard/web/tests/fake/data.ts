@@ -181,7 +181,8 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
         unpinnable_count: phase === 'PINNED' ? 812 : 0,
         bytes_total: 10e12, bytes_done: share * 10e12, eta_seconds: known ? left : null,
         eta_low_seconds: known ? 0.9 * left : null, eta_high_seconds: known ? 1.13 * left : null,
-        limit: phase === 'RELEASING' ? 60 : 0, 
+        limit: phase === 'RELEASING' ? 60 : 0, epochs: 1830, tranche: 2, tranches: 5,
+        settings: { latency_factor: '2' }, paused_until: paused ? now + 600 : null,
         started: now - share / 0.7 * CAMPAIGN_SECONDS,
         ended: phase === 'DONE' || phase === 'ABORTED' ? now - 60 : null, reasons: reasons(scenario),
     };
