@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, Stream
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest, request_to_json, step_result_from_json
 from qa.cluster import Cluster
 from qa.lib.pgids import pgid_of
@@ -64,7 +64,7 @@ def fio_names(case: ProbeCase) -> List[str]:
 
 def twins(names: Sequence[str]) -> Tuple[str, ...]:
     """Names in the probes' namespace that lie in the same PGs."""
-    tried = ('%sbench-%d' % (PREFIX, n) for n in itertools.count())
+    tried = ('%sbench-%d' % (PROBE_PREFIX, n) for n in itertools.count())
     # Only the number of the PG matters, so the id of any pool works.
     return tuple(next(twin for twin in tried if pgid_of(1, PG_NUM, NAMESPACE, twin)
                       == pgid_of(1, PG_NUM, '', name)) for name in names)
@@ -108,7 +108,7 @@ class ProbeBench:
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster, self._seconds = cluster, seconds
-        self._key = probe_key(cluster, PREFIX + 'bench', POOL)
+        self._key = probe_key(cluster, PROBE_PREFIX + 'bench', POOL)
         self._twins = {case.object_bytes: twins(fio_names(case)) for case in CASES}
 
     def iops(self, engine: str, case: ProbeCase) -> float:
@@ -122,8 +122,9 @@ class ProbeBench:
     def _worker(self, engine: str, case: ProbeCase) -> float:
         job = job_of(case, self._seconds)
         names = self._twins[case.object_bytes]
-        request = WorkerRequest(POOL, PREFIX + 'bench-', 'client.%sbench' % PREFIX, self._key, '',
-                                conf=str(self._cluster.conf_path), namespace=NAMESPACE,
+        request = WorkerRequest(POOL, PROBE_PREFIX + 'bench-', 'client.%sbench' % PROBE_PREFIX,
+                                self._key, '', conf=str(self._cluster.conf_path),
+                                namespace=NAMESPACE,
                                 steps=(JobStep(job, (Stream('bench', names),)),), engine=engine,
                                 limit_seconds=self._seconds + SPARE_SECONDS)
         return worker_iops(self._cluster, request)

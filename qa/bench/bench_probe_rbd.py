@@ -15,7 +15,7 @@ from typing import Dict, List
 
 import rbd
 
-from perfguard.probe.types import PREFIX, RBD, JobStep, Stream
+from perfguard.probe.types import PROBE_PREFIX, RBD, JobStep, Stream
 from perfguard.probe.wire import WorkerRequest
 from qa.cluster import Cluster
 from qa.lib.probe_worker import probe_key
@@ -23,7 +23,7 @@ from qa.lib.probe_worker import probe_key
 from .bench_probe import (CASES, PG_NUM, POOL, SPARE_SECONDS, ProbeCase, fio_iops, job_of,
                           worker_iops)
 
-USER = PREFIX + 'rbd'
+USER = PROBE_PREFIX + 'rbd'
 RUN = USER + '-'
 #: fio's image, and that of the worker.
 FIO_IMAGE, PROBE_IMAGE = 'fio', RUN + 'image'

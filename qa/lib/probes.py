@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Tuple
 
 import rados
 
-from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from qa.cluster import Cluster
 
 from .auditor import Foreign, Placement, placement
@@ -24,7 +24,8 @@ SHORT = {'bs': '4k', 'size': '1m', 'nrfiles': '16', 'runtime': '1', 'ramp_time':
 #: On a small machine, probes slow clients down beyond their limit, which would end the probe.
 PATIENT_CLIENTS = {'latency_factor': '100', 'latency_alarm_factor': '100'}
 #: Foreign objects that look like those of a probe: (namespace, name).
-LOOKALIKES = ((NAMESPACE, 'mine'), ('', PREFIX + '1-65536-0'), ('other', PREFIX + '1-65536-0'))
+LOOKALIKES = ((NAMESPACE, 'mine'), ('', PROBE_PREFIX + '1-65536-0'),
+              ('other', PROBE_PREFIX + '1-65536-0'))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from perfguard.advise.report import Severity
 from perfguard.advise.rules import RULES
-from perfguard.metrics.catalogue import CATALOGUE, HEALTH_CHECKS, MEASURED, OSD, POOL
+from perfguard.metrics.catalogue import CATALOGUE, HEALTH_CHECKS, MEASURED, OSD_LABELS, POOL
 from perfguard.options import ADVANCED, BASIC, DEV, OPTIONS
 from perfguard.probe.jobs import SUPPORTED
 from perfguard.rebalance.states import STATES
@@ -39,7 +39,7 @@ UNNAMED = {'change', 'what', 'duration', 'pg_num', 'count', 'profile', 'run', 'c
 ALIASES = {'perfguard campaign': 'perfguard campaign status',
            'perfguard pg-num': 'perfguard pg_num'}
 #: Labels that the manual abbreviates.
-LABELS = {POOL: '*pool*', OSD: '*osd*', MEASURED: '*measured*'}
+LABELS = {POOL: '*pool*', OSD_LABELS: '*osd*', MEASURED: '*measured*'}
 
 
 def pages() -> Dict[str, str]:

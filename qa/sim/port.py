@@ -14,7 +14,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, Outlook
-from perfguard.cluster.types import (ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
+from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
                                      PgCounts, Placement, Pool, PoolSetting, PoolSpace, Question,
                                      Readings, Reply, Signals, Space, UnreadablePg, UpmapEntry,
@@ -540,7 +540,7 @@ class SimCluster:
     # ---- what is of no consequence here
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         """No OSD answers."""
 
     def asked(self, topic: str) -> AbstractSet[int]:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator
 
 import pytest
 
-from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from qa.cluster import Cluster, CommandError
 from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import dispatch_delay
@@ -206,7 +206,7 @@ def test_own_pool(probes: Probes) -> None:
     # `ceph -s` takes some seconds on a busy machine.
     run = probes.begin(rw='randwrite', **{**SHORT, 'runtime': '12', 'iodepth': '4'})
     probes.wait_state(run, 'running')
-    pool, user = PREFIX + str(run), 'client.' + PREFIX + str(run)
+    pool, user = PROBE_PREFIX + str(run), 'client.' + PROBE_PREFIX + str(run)
     assert pool in {each['pool_name'] for each in cluster.osd_dump()['pools']}
     caps = cluster.mon('auth get', entity=user)[0]['caps']
     assert caps == {'mon': 'allow r', 'osd': 'allow rw pool=%s namespace=%s' % (pool, NAMESPACE)}
@@ -235,7 +235,7 @@ def test_image(probes: Probes) -> None:
     run = probes.begin(rw='randrw', ioengine='rbd', **{**SHORT, 'runtime': '3', 'numjobs': '2',
                                                        'iodepth': '4', 'size': '8m'})
     probes.wait_state(run, 'running')
-    pool = PREFIX + str(run)
+    pool = PROBE_PREFIX + str(run)
     caps = probes.cluster.mon('auth get', entity='client.' + pool)[0]['caps']
     assert caps == {'mon': 'allow r', 'osd': 'allow rwx pool=' + pool}
     probes.cluster.wait(lambda: ('', 'rbd_directory') in objects(probes.cluster, pool),
@@ -485,6 +485,7 @@ def cannot_be_removed(probes: Probes) -> None:
     probes.refused('probe run', errno.EBUSY, 'probe %d is active' % run, rw='read', **SHORT)
     cluster.tell('mon.a', 'config set', var='mon_allow_pool_delete', val=['true'])
     assert probes.wait_state(run, 'done')['jobs'][0]['write']['total_ios'] > 0
-    assert PREFIX + str(run) not in {pool['pool_name'] for pool in cluster.osd_dump()['pools']}
-    assert 'client.' + PREFIX + str(run) not in users(cluster)
+    pools = {pool['pool_name'] for pool in cluster.osd_dump()['pools']}
+    assert PROBE_PREFIX + str(run) not in pools
+    assert 'client.' + PROBE_PREFIX + str(run) not in users(cluster)
     assert not has_option(cluster, 'mon_allow_pool_delete')

@@ -11,7 +11,7 @@ from typing import Iterator, List
 
 import pytest
 
-from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from qa.cluster import Cluster
 from qa.cluster.modules import default_module_dir
 from qa.lib.clusters import ClusterFactory
@@ -54,7 +54,7 @@ def begin(cluster: Cluster, *words: str) -> 'subprocess.Popen[str]':
 def of_probes(cluster: Cluster) -> List[str]:
     with cluster.rados().open_ioctx('rep') as ioctx:
         ioctx.set_namespace(NAMESPACE)
-        return [each.key for each in ioctx.list_objects() if each.key.startswith(PREFIX)]
+        return [each.key for each in ioctx.list_objects() if each.key.startswith(PROBE_PREFIX)]
 
 
 def test_results_are_imported_and_nothing_is_left(probes: Probes) -> None:

@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 import pytest
 import rados
 
-from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
 from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
@@ -47,7 +47,7 @@ def written(cluster: Cluster, run: int) -> bool:
         ioctx.set_namespace(NAMESPACE)
         for number in range(int(LONG['nrfiles'])):
             try:
-                ioctx.stat('%s%d-%d-%d' % (PREFIX, run, OBJECT_BYTES, number))
+                ioctx.stat('%s%d-%d-%d' % (PROBE_PREFIX, run, OBJECT_BYTES, number))
             except rados.ObjectNotFound:
                 return False
     return True
@@ -58,7 +58,7 @@ def left(cluster: Cluster) -> int:
     with cluster.rados().open_ioctx(POOL) as ioctx:
         ioctx.set_namespace(NAMESPACE)
         names = [each.key for each in ioctx.list_objects()]
-    probes = sum(name.startswith(PREFIX) for name in names)
+    probes = sum(name.startswith(PROBE_PREFIX) for name in names)
     assert len(names) - probes == OBJECTS
     return probes
 
@@ -104,12 +104,12 @@ def test_a_killed_probe_is_cleaned_up_by_name(probes: Probes) -> None:
 def test_objects_of_unknown_names_are_found_by_a_listing_that_resumes(probes: Probes) -> None:
     """Each worker has a few seconds; the next one continues at its cursor."""
     cluster, run = probes.cluster, 9999
-    prefix = '%s%d-' % (PREFIX, run)
+    prefix = '%s%d-' % (PROBE_PREFIX, run)
     with cluster.rados().open_ioctx(POOL) as ioctx:
         ioctx.set_namespace(NAMESPACE)
         for number in range(STRAY_OBJECTS):
             ioctx.write_full('%s4096-%d' % (prefix, number), bytes(64))
-    user = PREFIX + str(run)
+    user = PROBE_PREFIX + str(run)
     key = probe_key(cluster, user, POOL)
     removed = cursor = sweeps = 0
     begin = time.monotonic()
@@ -140,7 +140,7 @@ def test_a_clean_up_that_cannot_succeed_is_abandoned(probes: Probes) -> None:
     finally:
         cluster.cont('osd.1')
     print(answer['message'])
-    assert '%s%d-*' % (PREFIX, run) in answer['message'] and POOL in answer['message']
+    assert '%s%d-*' % (PROBE_PREFIX, run) in answer['message'] and POOL in answer['message']
     assert probes.state(run) in ENDED and left(cluster) > 0
     cluster.wait_clean(60)
     after = probes.wait_state(probes.begin(**LONG, runtime='1', pool=POOL), 'done')

@@ -6,7 +6,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.probe.placement import led_by, names_by_osd
-from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.pgids import pgid_of
@@ -33,7 +33,7 @@ def test_placement(guard: Guard) -> None:
 
     leads = {pg['pgid']: pg['acting_primary'] for pg in cluster.pgs()}
     led = led_by(pool_id, PG_NUMS[-1], leads, osds)
-    names = names_by_osd(PREFIX + '7-4194304-', PG_NUMS[-1], led, 16)
+    names = names_by_osd(PROBE_PREFIX + '7-4194304-', PG_NUMS[-1], led, 16)
     for osd in osds:
         assert {osd_map(cluster, pool, name, NAMESPACE)['acting_primary']
                 for name in names[osd]} == {osd}

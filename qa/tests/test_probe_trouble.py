@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from perfguard.probe.run import SILENCE_SECONDS
-from perfguard.probe.types import PREFIX
+from perfguard.probe.types import PROBE_PREFIX
 from perfguard.probe.worker.work import CLEANING_SECONDS
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
@@ -253,7 +253,7 @@ def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
 @pytest.mark.releases(*RELEASES)
 def test_killed_while_an_image_exists(probes: Trouble, kill: Callable[..., bool]) -> None:
     run = probes.begin(ioengine='rbd', runtime='20', **LONG)
-    pool = PREFIX + str(run)
+    pool = PROBE_PREFIX + str(run)
     probes.cluster.wait(lambda: probes.row_now(run).get('state') == 'running'
                         and ('', 'rbd_directory') in objects(probes.cluster, pool),
                         PATIENCE_SECONDS, 'the image')
@@ -487,7 +487,7 @@ def test_pool_deleted(probes: Trouble) -> None:
 def test_pool_renamed(probes: Trouble, target: Dict[str, str]) -> None:
     cluster = probes.cluster
     run = probes.running(30, **target)
-    name = target.get('pool', '%s%d' % (PREFIX, run))
+    name = target.get('pool', '%s%d' % (PROBE_PREFIX, run))
     cluster.mon('osd pool rename', srcpool=name, destpool='renamed')
     try:
         probes.guard.ask('probe cancel', run=run)
@@ -505,7 +505,7 @@ def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> No
     """The worker dies as well: a new one has to remove its objects, and needs a user."""
     cluster = probes.cluster
     run = probes.running(30, **target)
-    name = '%s%d' % (PREFIX, run)
+    name = '%s%d' % (PROBE_PREFIX, run)
     cluster.mon('auth rm', entity='client.' + name)
     if not target:
         remove_pool(cluster, name)
@@ -521,13 +521,13 @@ def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> No
 def test_pool_with_the_name_of_the_probe_pool(probes: Trouble, cancelled: bool) -> None:
     """It was there before the run, so it is there after it."""
     cluster = probes.cluster
-    name = '%s%d' % (PREFIX, max(probes.ids()) + 1)
+    name = '%s%d' % (PROBE_PREFIX, max(probes.ids()) + 1)
     cluster.pool_create(name, 8, size=3)
     cluster.fill(name, 20, 4096)
     cluster.wait_clean(60)
     before = objects(cluster, name)
     run = probes.begin(**SHORT)
-    assert name == '%s%d' % (PREFIX, run)
+    assert name == '%s%d' % (PROBE_PREFIX, run)
     if cancelled:
         probes.guard.ask('probe cancel', run=run)
     row = probes.until(run, ENDED)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, StepResult, Stream
+from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, StepResult, Stream
 from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
@@ -16,8 +16,8 @@ ClusterFactory = Callable[..., Cluster]
 
 POOL = 'worker'
 OSDS = 3
-USER = PREFIX + '7'
-RUN = PREFIX + '7-'
+USER = PROBE_PREFIX + '7'
+RUN = PROBE_PREFIX + '7-'
 OBJECTS = 12
 #: Well formed, but the key of no entity.
 WRONG_KEY = 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='
@@ -48,7 +48,7 @@ def prepared(cluster: Cluster) -> Place:
     cluster.wait_clean(30)
     foreign = {(space, name): ('%s/%s' % (space, name)).encode() * 100
                for space in ('', NAMESPACE, 'other')
-               for name in ('mine', 'perfguard-prob', PREFIX + '8-0', 'x' + RUN + '0')}
+               for name in ('mine', 'perfguard-prob', PROBE_PREFIX + '8-0', 'x' + RUN + '0')}
     for (space, name), data in foreign.items():
         ioctx(cluster, space).write_full(name, data)
     return Place(cluster, probe_key(cluster, USER, POOL), foreign)
@@ -279,7 +279,7 @@ def test_errors_are_one_line(place: Place) -> None:
     cases: List[Tuple[Json, int, str]] = [
         ({'pool': 'nowhere'}, -2, 'pool nowhere'), ({'key': WRONG_KEY}, -13, 'no connection'),
         ({'prefix': ''}, -22, 'prefix'), ({'namespace': ''}, -22, 'namespace'),
-        ({'prefix': PREFIX + '8-'}, -22, RUN), ({'bogus': 1}, -22, 'bogus')]
+        ({'prefix': PROBE_PREFIX + '8-'}, -22, RUN), ({'bogus': 1}, -22, 'bogus')]
     for wrong, code, word in cases:
         begin = time.monotonic()
         with Worker(place.cluster, {**a_request(place, a_job('read')), **wrong}) as worker:

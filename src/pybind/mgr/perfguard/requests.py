@@ -27,7 +27,7 @@ from .store import Store
 from .tables import pgs
 
 #: Seconds that a command waits for the loop's answer.
-PATIENCE_SECONDS = 30.0
+REQUEST_PATIENCE_SECONDS = 30.0
 #: Seconds for which a command waits until the loop has taken its promise: other commands of this
 #: module wait meanwhile.
 CONFIRM_SECONDS = 2.0
@@ -36,7 +36,7 @@ CONFIRM_SECONDS = 2.0
 PROMISE_SECONDS = 3600.0
 #: Seconds for which the same order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
-LATE_SECONDS = 300.0
+RESULT_LATE_SECONDS = 300.0
 #: Types of promises, by the document of the store that has their notes.
 PROMISES: Mapping[str, type] = {Request.document: Request, Revert.document: Revert}
 
@@ -216,13 +216,13 @@ class Requests:
         """
         pending = self.submit(order, again)
         wake()
-        pending.done.wait(PATIENCE_SECONDS)
+        pending.done.wait(REQUEST_PATIENCE_SECONDS)
         with self._lock:
             # An answered order is executed, even if the rest of the turn takes long.
             if not pending.done.is_set() and pending.answer is None:
                 pending.refused = Refused(
                     errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
-                    % PATIENCE_SECONDS)
+                    % REQUEST_PATIENCE_SECONDS)
                 pending.done.set()
         if pending.refused is not None:
             raise pending.refused.anew()
@@ -253,7 +253,7 @@ class Requests:
         """For the loop: the job of the same order, whose result was too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \
-                or time.monotonic() - self._left_at > LATE_SECONDS:
+                or time.monotonic() - self._left_at > RESULT_LATE_SECONDS:
             return None
         self._left = None
         return left.job

@@ -310,9 +310,9 @@ def osds_json(osds: Sequence[OsdRow], plan: ReleasePlan) -> List[Json]:
 # ---- The answer to the page's periodic request
 
 #: Limits of one answer.
-MOST_EVENTS = 100
+MOST_SHOWN_EVENTS = 100
 MOST_PROBES = 20
-MOST_PGS = 50
+MOST_SHOWN_PGS = 50
 
 
 def overview(published: Published, probed: Probed, drawn: Json, since: float, now: float) -> Json:
@@ -331,8 +331,8 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
 def _bounded(document: Json, key: str) -> Json:
     """The document with a truncated list and its full length."""
     pgs = document.get(key, [])
-    return {**document, key: pgs[:MOST_PGS], key + '_count': len(pgs)}
+    return {**document, key: pgs[:MOST_SHOWN_PGS], key + '_count': len(pgs)}
 
 
 def _newer(events: Sequence[Json], since: float) -> List[Json]:
-    return [event for event in events[-MOST_EVENTS:] if event['time'] > since]
+    return [event for event in events[-MOST_SHOWN_EVENTS:] if event['time'] > since]

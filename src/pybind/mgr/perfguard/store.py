@@ -20,7 +20,7 @@ from .tables import listed
 T = TypeVar('T')
 
 #: Version of the documents' layout; a newer one is left alone, not guessed at.
-VERSION = 1
+STORE_VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 #: Prefix of what was set aside, and the suffix of the mark of documents that were lost by that.
@@ -75,12 +75,12 @@ class Store:
             return
         body = json.dumps(document, separators=(',', ':'))
         parts: Dict[str, str] = {}
-        head = '{"version": %d, "document": %s}' % (VERSION, body)
+        head = '{"version": %d, "document": %s}' % (STORE_VERSION, body)
         if len(body) > PART_BYTES:
             slot = 'b' if self._slot(name) == 'a' else 'a'
             parts = {f'{name}/{slot}/{begin // PART_BYTES:04d}': body[begin:begin + PART_BYTES]
                      for begin in range(0, len(body), PART_BYTES)}
-            head = json.dumps({'version': VERSION, 'slot': slot, 'parts': len(parts)})
+            head = json.dumps({'version': STORE_VERSION, 'slot': slot, 'parts': len(parts)})
         for key, part in parts.items():
             self._kv.set_store(key, part)
         self._kv.set_store(f'{name}/head', head)
@@ -98,7 +98,7 @@ class Store:
             return None
         try:
             head = json.loads(raw)
-            if head['version'] > VERSION:
+            if head['version'] > STORE_VERSION:
                 self.foreign.add(name)
                 return None
             if 'slot' not in head:
@@ -126,7 +126,7 @@ class Store:
         """Whether a newer version wrote the document."""
         with contextlib.suppress(ValueError, LookupError, TypeError):
             version: int = json.loads(self._kv.get_store(f'{name}/head') or '{}')['version']
-            return version > VERSION
+            return version > STORE_VERSION
         return False
 
     @property

@@ -251,8 +251,8 @@ def why(data: Json) -> str:
 
 
 #: States of a mitigation in words, where the JSON has others.
-STATES = {'held': 'in force', 'would': 'not taken (mode observe)', 'idle': 'not needed',
-          'undoing': 'being undone'}
+STEP_TEXTS = {'held': 'in force', 'would': 'not taken (mode observe)', 'idle': 'not needed',
+              'undoing': 'being undone'}
 
 
 def mitigation(data: Json) -> str:
@@ -265,7 +265,7 @@ def mitigation(data: Json) -> str:
         settings += [row['note']] if row['note'] else []
         rows.append(('-' if row['id'] is None else row['id'],
                      ' '.join([row['rung'], row['subject']]).strip(),
-                     STATES.get(row['state'], row['state']),
+                     STEP_TEXTS.get(row['state'], row['state']),
                      time_text(row['since']), row['why'], '\n'.join(settings)))
     return 'mode: %s\n\n%s' % (data['mode'], table(columns, rows, left=columns[1:]))
 

@@ -126,18 +126,18 @@ def _clock_change(begin: float, end: float) -> float:
 
 
 #: Units of a duration, in seconds.
-_UNITS = {'s': 1, 'm': 60, 'min': 60, 'h': 3600, 'd': 86400}
+_TIME_UNITS = {'s': 1, 'm': 60, 'min': 60, 'h': 3600, 'd': 86400}
 _DURATION = re.compile(r'([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|m|min|h|d)')
-LONGEST_SECONDS = 30 * 86400.0
+LONGEST_PAUSE_SECONDS = 30 * 86400.0
 
 
 def duration_seconds(text: str) -> float:
     """Seconds of "90s", "30m", "2h" or "1d"; raises InvalidValue."""
     found = _DURATION.fullmatch(text.strip())
-    seconds = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
+    seconds = float(found.group(1)) * _TIME_UNITS[found.group(2)] if found else 0.0
     if seconds <= 0.0:
         raise InvalidValue('%.30r is not a duration: give one such as 30m, 2h or 1d, at most 30d'
                            % text)
-    if seconds > LONGEST_SECONDS:
+    if seconds > LONGEST_PAUSE_SECONDS:
         raise InvalidValue('the duration must be at most 30d, not %.30r' % text)
     return seconds

@@ -18,7 +18,7 @@ from .rules import CODES, findings
 log = logging.getLogger(__name__)
 
 #: Document in the store: codes that operators have muted.
-DOCUMENT = 'advise'
+ADVISE_DOCUMENT = 'advise'
 #: The facts behind the advice rarely change, and reading them takes about 0.1 s on a large cluster.
 EVERY_SECONDS = 600.0
 #: During an upgrade of Ceph a standby without the module may appear at any time.
@@ -26,7 +26,7 @@ UPGRADE_SECONDS = 30.0
 #: After a failover the OSDs report first.
 FIRST_SECONDS = 30.0
 #: OSDs that have not answered by then are left out.
-PATIENCE_SECONDS = 10.0
+ADVISE_PATIENCE_SECONDS = 10.0
 WAITING = 'OSDs are being asked for their options: try again in a few seconds'
 NO_CONFIG = 'the mons did not answer "config dump": rules about options were not checked'
 
@@ -54,7 +54,7 @@ class Advising:
         self.checks: HealthChecks = {}
 
     def load(self) -> None:
-        stored = self._store.get(DOCUMENT)
+        stored = self._store.get(ADVISE_DOCUMENT)
         codes = stored.get('muted', ()) if isinstance(stored, dict) else ()
         # Codes that only a newer version knows stay muted.
         self._muted = frozenset(code for code in codes if isinstance(code, str))
@@ -83,7 +83,8 @@ class Advising:
             return
         asked = pools.questions(self._read.osds)
         answers = self._cluster.inquire(asked) if asked else {}
-        if len(answers) == len(asked) or not 0.0 <= seen.now - self._read_at < PATIENCE_SECONDS:
+        waited = seen.now - self._read_at
+        if len(answers) == len(asked) or not 0.0 <= waited < ADVISE_PATIENCE_SECONDS:
             self._publish(seen, campaign, untrimmed, self._read, answers)
 
     def _begin(self, now: float, view: View) -> None:
@@ -122,6 +123,6 @@ class Advising:
             raise Refused(errno.ENOENT, '%r is not muted' % order.code)
         change = frozenset({order.code})
         self._muted = self._muted | change if muting else self._muted - change
-        self._store.put(DOCUMENT, {'muted': sorted(self._muted)})
+        self._store.put(ADVISE_DOCUMENT, {'muted': sorted(self._muted)})
         self.advice = replace(self.advice, muted=self._muted, findings=tuple(
             replace(each, muted=each.rule.code in self._muted) for each in self.advice.findings))

@@ -13,7 +13,7 @@ from ..tables import plural, time_text
 
 #: Age in seconds up to which advice is not renewed by order: an examination takes 0.1 s of the loop
 #: on a large cluster, and readers may order it.
-FRESH_SECONDS = 10.0
+ADVICE_FRESH_SECONDS = 10.0
 
 
 class Severity(enum.Enum):

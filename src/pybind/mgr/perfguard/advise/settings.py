@@ -38,7 +38,7 @@ SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ss
 #: Suffixes of sizes as `config set` takes them; the mons store the text unchanged.
 UNITS = {'k': 10, 'm': 20, 'g': 30, 't': 40}
 #: Maximum number of settings that a finding names.
-NAMED = 4
+NAMED_VALUES = 4
 
 
 def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
@@ -84,12 +84,12 @@ def number(value: Optional[str]) -> Optional[float]:
 
 def removal(found: Iterable[ConfigEntry]) -> str:
     return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
-                     for entry in list(found)[:NAMED])
+                     for entry in list(found)[:NAMED_VALUES])
 
 
 def _entries(found: List[ConfigEntry]) -> str:
     return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who) for entry in found],
-                  NAMED)
+                  NAMED_VALUES)
 
 
 def _cleared(found: List[ConfigEntry]) -> Optional[Seen]:

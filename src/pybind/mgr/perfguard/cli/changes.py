@@ -13,7 +13,7 @@ from ..tables import accepted
 from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 
 #: Changes -> the text for people on their effects.
-CHANGES: Dict[str, Plain] = {
+CHANGE_TEXTS: Dict[str, Plain] = {
     'expand': tables.order, 'drain': tables.order, 'undrain': tables.order,
     'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
     'crushmap': tables.order, 'adopt': tables.adoption, 'import': tables.importing,
@@ -27,9 +27,9 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              force: bool = False, dry_run: bool = False) -> Order:
     """The order for a change by its name. Raises Refused."""
     change = spelled(change)
-    if change not in CHANGES:
+    if change not in CHANGE_TEXTS:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
-                      % (change, ', '.join(CHANGES)))
+                      % (change, ', '.join(CHANGE_TEXTS)))
     _refuse_ignored(change, {
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'crushmap',
@@ -76,18 +76,18 @@ def _file(inbuf: Optional[str], missing: str) -> bytes:
 
 
 class ChangeCommands(Handlers):
-    @writes('perfguard expand', CHANGES['expand'])
+    @writes('perfguard expand', CHANGE_TEXTS['expand'])
     def expand(self, what: Optional[List[str]] = None, weight: Optional[str] = None,
                dry_run: bool = False, force: bool = False) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
         return self._change('expand', what or (), weight=weight, dry_run=dry_run, force=force)
 
-    @writes('perfguard drain', CHANGES['drain'])
+    @writes('perfguard drain', CHANGE_TEXTS['drain'])
     def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
         return self._change('drain', what, dry_run=dry_run, force=force)
 
-    @writes('perfguard undrain', CHANGES['undrain'])
+    @writes('perfguard undrain', CHANGE_TEXTS['undrain'])
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
         return self._change('undrain', what, dry_run=dry_run, force=force)
@@ -100,34 +100,34 @@ class ChangeCommands(Handlers):
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
             return show(self.loop.ask(Order(CANCEL, words(*what))), format, accepted)
         return show(self._change(REPLACE, what, dry_run=dry_run, force=force), format,
-                    CHANGES[REPLACE])
+                    CHANGE_TEXTS[REPLACE])
 
-    @writes('perfguard rule', CHANGES['rule'])
+    @writes('perfguard rule', CHANGE_TEXTS['rule'])
     def rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False) -> Json:
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
         return self._change('rule', (pool, rule), dry_run=dry_run, force=force)
 
     @writes('perfguard pg-num')
-    @writes('perfguard pg_num', CHANGES['pg_num'])
+    @writes('perfguard pg_num', CHANGE_TEXTS['pg_num'])
     def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
                force: bool = False) -> Json:
         """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
         return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
                             dry_run=dry_run, force=force)
 
-    @writes('perfguard crushmap', CHANGES['crushmap'])
+    @writes('perfguard crushmap', CHANGE_TEXTS['crushmap'])
     def crushmap(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
                  dry_run: bool = False, force: bool = False) -> Json:
         """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
         return self._change('crushmap', prior_version=prior_version, inbuf=inbuf, dry_run=dry_run,
                             force=force)
 
-    @writes('perfguard adopt', CHANGES['adopt'])
+    @writes('perfguard adopt', CHANGE_TEXTS['adopt'])
     def adopt(self, dry_run: bool = False, force: bool = False) -> Json:
         """Take over an expansion that another tool has pinned with upmaps, and release its pins"""
         return self._change('adopt', dry_run=dry_run, force=force)
 
-    @writes('perfguard import', CHANGES['import'])
+    @writes('perfguard import', CHANGE_TEXTS['import'])
     def import_mappings(self, inbuf: Optional[str] = None, dry_run: bool = False,
                         force: bool = False) -> Json:
         """Move PGs in batches to where exported mappings (-i) place them"""
@@ -144,7 +144,7 @@ class ChangeCommands(Handlers):
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True)
-        return show(self._order(order), format, CHANGES[order.verb])
+        return show(self._order(order), format, CHANGE_TEXTS[order.verb])
 
     def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:
         return self._order(order_of(change, what, **more))

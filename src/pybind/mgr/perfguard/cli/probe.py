@@ -18,7 +18,7 @@ FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ra
 #: Its other arguments that are texts, before and after these; and its switches. A preview lacks
 #: the switches that concern what would be done.
 _TARGETS = ('profile', 'pool', 'osd', 'host', 'device_class')
-_JOBS = ('repeat', 'replicas')
+_JOB_WORDS = ('repeat', 'replicas')
 _WAYS = ('store', 'interference', 'scale', 'by_host')
 _DOING = ('dry_run', 'during_campaign', 'yes_i_really_mean_it')
 
@@ -30,7 +30,7 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
     The handler takes them as one mapping."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     given = [Parameter(name, kind, default=None, annotation=Optional[str])
-             for name in (*_TARGETS, *FIO_WORDS, *_JOBS, 'inbuf')]
+             for name in (*_TARGETS, *FIO_WORDS, *_JOB_WORDS, 'inbuf')]
     given += [Parameter(name, kind, default=False, annotation=bool)
               for name in (*_WAYS, *switches)]
 
@@ -50,7 +50,7 @@ def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
     """The order for the arguments of a command."""
     return RunOrder(
         words={word: given[word] for word in FIO_WORDS if given[word] is not None},
-        job_file=given['inbuf'], **{name: given[name] for name in (*_TARGETS, *_JOBS, *_WAYS)},
+        job_file=given['inbuf'], **{name: given[name] for name in (*_TARGETS, *_JOB_WORDS, *_WAYS)},
         **switches)
 
 

@@ -18,7 +18,7 @@ CommandResult = Tuple[int, str, str]
 #: Maximum time for which a command waits until the cluster is reported as ready.
 MOST_PATIENCE_SECONDS = 5.0
 #: Maximum length of a refusal.
-MOST_ERROR = 1000
+MOST_ERROR_CHARACTERS = 1000
 #: The argument that each command has.
 FORMAT = inspect.Parameter('format', inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None,
                            annotation=Optional[str])
@@ -86,9 +86,9 @@ def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
 def line(text: str) -> str:
     """A refusal as one printable line: it may quote arguments with any characters."""
     found = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
-                    for char in text[:MOST_ERROR])
-    return found if max(len(found), len(text)) <= MOST_ERROR \
-        else found[:MOST_ERROR - 3] + '...'
+                    for char in text[:MOST_ERROR_CHARACTERS])
+    return found if max(len(found), len(text)) <= MOST_ERROR_CHARACTERS \
+        else found[:MOST_ERROR_CHARACTERS - 3] + '...'
 
 
 def spelled(word: str) -> str:

@@ -27,7 +27,7 @@ CRUSHTOOL = '/usr/bin/crushtool'
 #: fails, a change is made without pins in the same epoch.
 TOOL_SECONDS = 180.0
 #: Interval of checks while a tool runs.
-LOOK_SECONDS = 0.1
+TOOL_LOOK_SECONDS = 0.1
 #: Maximum output of a tool for a CRUSH map, and for each PG (three sets of OSDs).
 DUMP_BYTES = 64 << 20
 PG_BYTES = 1024
@@ -304,7 +304,7 @@ class _Tools:
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                status = process.wait(LOOK_SECONDS)
+                status = process.wait(TOOL_LOOK_SECONDS)
             if sum(path.stat().st_size for path in files) > most:
                 raise ToolFailed('%s printed more than %d bytes' % (name, most))
             if status is None and self._stopping():

@@ -17,8 +17,8 @@ from .types import ConfigEntry, Json, OsdMap
 VERSION_OPTION = 'installed_version'
 VERSION_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'version.py')
 #: Options whose default in this release is read from the mgr.
-DEFAULTS = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
-            'osd_op_queue_cut_off')
+DEFAULTS_READ = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
+                 'osd_op_queue_cut_off')
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _module(mgr: Json, module: str) -> StandbyMgr:
 
 def _defaults(mgr: Any) -> Dict[str, str]:
     """As the mgr has them, whose options are those of the OSDs' release."""
-    found = {name: mgr.get_ceph_option(name) for name in DEFAULTS}
+    found = {name: mgr.get_ceph_option(name) for name in DEFAULTS_READ}
     return {name: str(value) for name, value in found.items() if value is not None}
 
 

@@ -16,11 +16,11 @@ from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
                     osdmap_from_dump, pool_counts)
 from .flag_orders import FlagOrders
-from .orchestrator import CEPHADM, PREFIX, Orchestrating, OrchestratorReader
+from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
+from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
                     OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals,
                     Space, pool_of, seed_of)
 
@@ -39,7 +39,7 @@ MOST_COMMANDS = 5000
 NO_ANSWER = 'no answer from the mons'
 
 #: Maximum number of PGs that ceph-mgr maps in one call, which holds the GIL for about 25 ms.
-MOST_PGS_AT_ONCE = 4096
+MOST_PGS_MAPPED = 4096
 #: Default of upmap_max_deviation of the balancer, and its modes that balance PGs by upmaps (the
 #: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
@@ -68,7 +68,7 @@ class MapView:
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
         """Up sets of all PGs of a pool; takes 6 us per PG, in large pools 20 us."""
         pg_num = self.osdmap.pools[pool_id].pg_num
-        if pg_num <= MOST_PGS_AT_ONCE:
+        if pg_num <= MOST_PGS_MAPPED:
             return {pgid: tuple(up)
                     for pgid, up in self._handle.map_pool_pgs_up(pool_id).items()}
         return {'%d.%x' % (pool_id, seed):
@@ -101,7 +101,8 @@ class MgrCluster:
         self._flag_orders = FlagOrders()
         self._audit_read = False
         self._orchestrator = OrchestratorReader(
-            self._has_cephadm, lambda keys: self._values(PREFIX, keys, ORCHESTRATOR_TIMEOUT),
+            self._has_cephadm,
+            lambda keys: self._values(CEPHADM_PREFIX, keys, ORCHESTRATOR_TIMEOUT),
             time.monotonic)
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
@@ -330,7 +331,7 @@ class MgrCluster:
         return str(self._mgr.get_ceph_conf_path()), hosts
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         """Send OSDs a command without waiting for the answers; see OsdCommands."""
         self._asking.ask(topic, osds, command, patience_seconds)
 

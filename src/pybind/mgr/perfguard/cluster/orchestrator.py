@@ -15,10 +15,10 @@ from .types import OsdMap
 CEPHADM = 'cephadm'
 #: Keys of mgr/cephadm/.
 UPGRADE, REMOVALS, HOSTS, MGRS = 'upgrade_state', 'osd_remove_queue', 'inventory', 'spec.mgr'
-PREFIX = 'mgr/cephadm/'
+CEPHADM_PREFIX = 'mgr/cephadm/'
 KEYS = (UPGRADE, REMOVALS, HOSTS, MGRS)
 #: Seconds between two readings.
-EVERY_SECONDS = 10.0
+ORCHESTRATOR_SECONDS = 10.0
 #: The path in containers at which install-cephadm mounts the module.
 MOUNTED = '/mgr/perfguard:'
 
@@ -109,7 +109,7 @@ class OrchestratorReader:
 
     def __call__(self) -> Orchestrating:
         now = self._clock()
-        if self._read is None or now - self._read >= EVERY_SECONDS:
+        if self._read is None or now - self._read >= ORCHESTRATOR_SECONDS:
             self._read = now
             found = self._stored(KEYS) if self._is_cephadm() else dict.fromkeys(KEYS)
             if len(found) == len(KEYS):

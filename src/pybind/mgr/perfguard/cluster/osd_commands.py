@@ -7,7 +7,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Nam
 
 from mgr_module import CommandResult, MgrModule
 
-from .types import ANSWER_SECONDS, LONGEST_OP_SECONDS, LatencyCounts, Question
+from .types import OSD_ANSWER_SECONDS, LONGEST_OP_SECONDS, LatencyCounts, Question
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class OsdCommands:
         self._open: Dict[Tuple[str, int], Tuple[float, float, CommandResult]] = {}
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         """Send a command to each of the OSDs without a pending answer on this topic."""
         for osd in osds:
             if (topic, osd) not in self._open:

@@ -8,7 +8,7 @@ from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
 from .orchestrator import Orchestrating
-from .types import (ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
+from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
                     Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
@@ -163,7 +163,7 @@ class Commander(Protocol):
     def switch_balancer(self, active: bool) -> Reply: ...
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None: ...
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None: ...
 
     def asked(self, topic: str) -> AbstractSet[int]: ...
 

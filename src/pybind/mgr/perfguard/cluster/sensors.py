@@ -44,7 +44,7 @@ LOADS_FIRST_SECONDS, LOADS_LEAST_SECONDS, LOADS_SHARE = 600.0, 60.0, 1 / 30
 #: the mgr in all releases (those of the section rocksdb have priority 0).
 KV_COUNTERS = ('bluefs.bytes_written_sst', 'bluefs.bytes_written_wal')
 #: Topics of commands to OSDs.
-OPS = 'ops in flight'
+OPS_TOPIC = 'ops in flight'
 STATUS = 'status'
 
 
@@ -283,16 +283,16 @@ class Sensors:
         """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
         if not waiting:
             self._ops_asked.clear()
-        room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
+        room = ASKED_FOR_OPS - len(self._asking.asked(OPS_TOPIC))
         # OSDs that were never asked, or longest ago, first.
         due = sorted((osd for osd in waiting
                       if now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
                      key=lambda osd: self._ops_asked.get(osd, -math.inf))
         chosen = due[:max(0, room)]
-        self._asking.ask(OPS, chosen, {'prefix': 'dump_ops_in_flight'})
+        self._asking.ask(OPS_TOPIC, chosen, {'prefix': 'dump_ops_in_flight'})
         self._ops_asked.update({osd: now for osd in chosen})
         return {answer.osd: tuple(answer.parsed)
-                for answer in self._asking.answers(OPS, unreadable_pgs)}
+                for answer in self._asking.answers(OPS_TOPIC, unreadable_pgs)}
 
     def _epochs(self, now: float, alive: Sequence[int]) -> Optional[int]:
         if alive and self._epochs_pace.due(now):
@@ -322,7 +322,7 @@ _CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
 #: takes about 5 ms.
 MOST_CHARS = 1 << 20
 #: Last event of operations of a PG in the state laggy or wait.
-_WAITS = 'waiting for readable'
+_WAITING_EVENT = 'waiting for readable'
 
 
 def unreadable_pgs(out: str) -> List[UnreadablePg]:
@@ -336,7 +336,7 @@ def unreadable_pgs(out: str) -> List[UnreadablePg]:
     for op in json.loads(out)['ops']:
         match = _CLIENT_OP.match(op['description'])
         events = op['type_data'].get('events', [])
-        if match and events and events[-1]['event'] == _WAITS:
+        if match and events and events[-1]['event'] == _WAITING_EVENT:
             age = float(op['age'])
             if 0.0 <= age <= LONGEST_OP_SECONDS:
                 found.setdefault(match.group(1), []).append(age)
@@ -382,9 +382,9 @@ OBJECT_QUERY = {
 #: Maximum number of OSDs of which client reads are read by PG.
 MOST_READ_OSDS = 32
 #: Number of PGs that are read if there are enough of each OSD, the busiest ones of each.
-MOST_PGS = 3000
+MOST_READ_PGS = 3000
 #: Maximum number of PGs in one reading; of more, each reading takes another part.
-MOST_PGS_AT_ONCE = 2 * MOST_PGS
+MOST_PGS_PER_READING = 2 * MOST_READ_PGS
 #: Minimum and maximum number of PGs per OSD.
 PGS_PER_OSD = (4, 64)
 #: Stats periods between two readings by PG.
@@ -492,7 +492,7 @@ class PerfQueries:
             3,000 OSDs   8 %  91 %   60 s
             5,000 OSDs   2 %  91 %  120 s
         """
-        wanted = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_PGS // max(1, osds)))
+        wanted = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_READ_PGS // max(1, osds)))
         if self._pg_query is not None and not 0.5 <= wanted / self._pgs_per_osd <= 2.0:
             self._mgr.remove_osd_perf_query(self._pg_query)
             self._pg_query = None
@@ -557,7 +557,7 @@ class _Parts:
             placement: Callable[[str], Optional[Placement]]) -> None:
         """The first reading decides how many parts there are; a PG is always in the same one."""
         if not self.read:
-            self._parts = -(-len(rows) // MOST_PGS_AT_ONCE) or 1
+            self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
         for row in rows:
             try:
                 pgid = row['k'][0][0]

@@ -276,7 +276,7 @@ LONGEST_SUM_SECONDS = 10 ** 8
 
 
 #: Time after which the answer of an OSD is no longer expected, unless the caller says otherwise.
-ANSWER_SECONDS = 60.0
+OSD_ANSWER_SECONDS = 60.0
 
 
 class Ops(NamedTuple):

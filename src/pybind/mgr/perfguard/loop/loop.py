@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Callable, List, Optional, Sequence, Union
 
-from ..advise.report import FRESH_SECONDS, Advice, AdviseOrder, to_json as advice_json
+from ..advise.report import ADVICE_FRESH_SECONDS, Advice, AdviseOrder, to_json as advice_json
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json
@@ -126,7 +126,7 @@ class Loop:
     def advise(self) -> Json:
         """`perfguard advise --refresh`: readers may repeat it all the time."""
         advice = self.advice()
-        if 0.0 <= self._clock() - advice.time < FRESH_SECONDS:
+        if 0.0 <= self._clock() - advice.time < ADVICE_FRESH_SECONDS:
             return advice_json(advice)
         return self.ask(AdviseOrder('advise'))
 

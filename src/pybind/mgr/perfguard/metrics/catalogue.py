@@ -7,9 +7,9 @@ check is served from the start, so that alerts see it before it is first raised.
 """
 from typing import NamedTuple, Tuple
 
-PREFIX = 'ceph_perfguard_'
+METRIC_PREFIX = 'ceph_perfguard_'
 
-OSD = ('ceph_daemon', 'hostname', 'device_class')
+OSD_LABELS = ('ceph_daemon', 'hostname', 'device_class')
 #: As in ceph_pool_metadata of the prometheus module, which can be joined on pool_id.
 POOL = ('pool_id', 'name')
 PROBE = ('target', 'profile')
@@ -79,19 +79,22 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('pool_slow', POOL + ('op',),
            'Whether PERFGUARD_LATENCY is raised for the pool.'),
 
-    Metric('osd_latency_seconds', OSD + ('op',),
+    Metric('osd_latency_seconds', OSD_LABELS + ('op',),
            'Mean latency of client reads and writes, and of commits to the store.'),
-    Metric('osd_latency_p99_seconds', OSD + ('op',), '99th percentile of client latency.'),
-    Metric('osd_ops_per_second', OSD + ('op',), 'Client operations per second of the OSD.'),
-    Metric('osd_slowdown_ratio', OSD, 'Slowdown of the OSD against its peers at the same load.'),
-    Metric('osd_slow', OSD, 'Whether perfguard reports the OSD as slow.'),
-    Metric('osd_chronically_slow', OSD, 'Whether the OSD is chronically slow.'),
-    Metric('osd_slow_time_ratio', OSD,
+    Metric('osd_latency_p99_seconds', OSD_LABELS + ('op',), '99th percentile of client latency.'),
+    Metric('osd_ops_per_second', OSD_LABELS + ('op',), 'Client operations per second of the OSD.'),
+    Metric('osd_slowdown_ratio', OSD_LABELS,
+           'Slowdown of the OSD against its peers at the same load.'),
+    Metric('osd_slow', OSD_LABELS, 'Whether perfguard reports the OSD as slow.'),
+    Metric('osd_chronically_slow', OSD_LABELS, 'Whether the OSD is chronically slow.'),
+    Metric('osd_slow_time_ratio', OSD_LABELS,
            'Share of the time with operations in which the OSD is several times as slow as its '
            'peers, 0 to 1; recent hours count most.'),
-    Metric('osd_ping_seconds', OSD, 'Heartbeat ping time, median over the peers of the OSD.'),
-    Metric('osd_silent_seconds', OSD, 'Seconds since the last report of the OSD to the mgr.'),
-    Metric('osd_laggy_pgs', OSD, 'Number of laggy PGs with the OSD in their acting set.'),
+    Metric('osd_ping_seconds', OSD_LABELS,
+           'Heartbeat ping time, median over the peers of the OSD.'),
+    Metric('osd_silent_seconds', OSD_LABELS,
+           'Seconds since the last report of the OSD to the mgr.'),
+    Metric('osd_laggy_pgs', OSD_LABELS, 'Number of laggy PGs with the OSD in their acting set.'),
     Metric('osd_laggy_suspect_score', ('ceph_daemon',),
            'Score of the OSD as suspected cause of laggy PGs; suspects only.'),
 
@@ -218,4 +221,4 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'Install the version of the active mgr there, and restart these mgrs. The check is '
         'updated every 10 minutes and by ``perfguard advise --refresh``.'))
 
-CODES = tuple(check.code for check in HEALTH_CHECKS)
+CHECK_CODES = tuple(check.code for check in HEALTH_CHECKS)

@@ -26,9 +26,9 @@ TOTAL_SECONDS = 10.0
 CONNECTIONS = 32
 BACKLOG = 32
 #: Maximum delay of noticing a stop or a deadline.
-LOOK_SECONDS = 0.5
+ENDPOINT_LOOK_SECONDS = 0.5
 #: Pause of accepting connections without free file descriptors.
-PAUSE_SECONDS = 0.2
+ENDPOINT_PAUSE_SECONDS = 0.2
 
 
 class _LimitedReader:
@@ -118,7 +118,7 @@ class Server(socketserver.ThreadingTCPServer):
             return super().get_request()
         except OSError:
             # Otherwise a lack of file descriptors would keep this thread busy.
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(ENDPOINT_PAUSE_SECONDS)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -129,7 +129,7 @@ class Server(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """End requests that take too long. Called after each request and every LOOK_SECONDS."""
+        """End requests that take too long. For each request, and every ENDPOINT_LOOK_SECONDS."""
         now = self._clock()
         for request, deadline in self._deadlines.copy().items():
             if deadline <= now:
@@ -242,7 +242,7 @@ class Endpoint:
     @staticmethod
     def _serve(server: Server) -> None:
         try:
-            server.serve_forever(LOOK_SECONDS)
+            server.serve_forever(ENDPOINT_LOOK_SECONDS)
         except Exception:
             log.exception('the metrics server ended')
         finally:

@@ -18,7 +18,7 @@ from ..rebalance.report import Rebalanced
 from ..rebalance.types import Phase
 from ..status import Published
 from ..watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
-from .catalogue import CATALOGUE, CODES, PREFIX
+from .catalogue import CATALOGUE, CHECK_CODES, METRIC_PREFIX
 
 # ---- The text format
 
@@ -59,7 +59,7 @@ def render(samples: Samples) -> bytes:
     for metric in CATALOGUE:
         found = _values(left.pop(metric.name, ()))
         if found:
-            name = PREFIX + metric.name
+            name = METRIC_PREFIX + metric.name
             lines += ['# HELP %s %s' % (name, metric.help), '# TYPE %s gauge' % name]
             lines += ['%s{%s} %s' % (name, key, value) if key else '%s %s' % (name, value)
                       for key, value in found.items()]
@@ -97,7 +97,7 @@ Found = Dict[str, List[Sample]]
 
 MODES = ('off', 'observe', 'act')
 #: States of mitigations that have a metric; in other states, nothing is borrowed.
-STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
+STEP_STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
 
 
 def campaign_samples(rebalanced: Rebalanced) -> Found:
@@ -133,15 +133,15 @@ def mitigation_samples(listing: MitigationListing) -> Found:
         'mitigation_mode': state_set('mode', MODES, listing.mode),
         'mitigation_rungs': [
             (labels(rung=rung.value.replace(' ', '_'), state=state), counts[rung, state])
-            for rung in Rung for state in STATES]}
+            for rung in Rung for state in STEP_STATES]}
 
 
 # ---- Metrics of the watch: the cluster, its pools and OSDs, laggy PGs
 
-OPS = ('read', 'write')
-OP_LABELS = {op: labels(op=op) for op in (*OPS, 'store')}
+OPERATIONS = ('read', 'write')
+OP_LABELS = {op: labels(op=op) for op in (*OPERATIONS, 'store')}
 #: The names of slow operations in the rows of `pools`.
-KINDS = {'read': 'reads', 'write': 'writes'}
+OPERATION_KINDS = {'read': 'reads', 'write': 'writes'}
 #: Conditions of PGs, as PgCounts names them.
 CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
               'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing')
@@ -163,11 +163,11 @@ def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -
         'client_latency_seconds': _by_op(clients, '_ms'),
         'client_latency_p99_seconds': _by_op(clients, '_p99_ms'),
         'client_ops_per_second': [(OP_LABELS[op], getattr(clients, op + '_rate', None))
-                                  for op in OPS]}
+                                  for op in OPERATIONS]}
 
 
 def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str = '',
-           ops: Sequence[str] = OPS) -> List[Sample]:
+           ops: Sequence[str] = OPERATIONS) -> List[Sample]:
     return [(joined(who, OP_LABELS[op]), seconds(getattr(row, op + suffix, None))) for op in ops]
 
 
@@ -179,10 +179,10 @@ def pool_samples(rows: Sequence[PoolRow]) -> Found:
                              ('pool_latency_baseline_seconds', '_baseline_ms'),
                              ('pool_latency_limit_seconds', '_target_ms')):
             found.setdefault(name, []).extend(_by_op(row, suffix, who))
-        for op, rate in zip(OPS, (row.read_rate, row.write_rate)):
+        for op, rate in zip(OPERATIONS, (row.read_rate, row.write_rate)):
             key = joined(who, OP_LABELS[op])
             found.setdefault('pool_ops_per_second', []).append((key, rate))
-            found.setdefault('pool_slow', []).append((key, KINDS[op] in row.slow))
+            found.setdefault('pool_slow', []).append((key, OPERATION_KINDS[op] in row.slow))
     return found
 
 
@@ -192,11 +192,11 @@ def osd_samples(rows: Sequence[OsdRow]) -> Found:
         who = labels(ceph_daemon='osd.%d' % row.osd, hostname=row.host,
                      device_class=row.device_class)
         found.setdefault('osd_latency_seconds', []).extend(
-            _by_op(row, '_ms', who, (*OPS, 'store')))
+            _by_op(row, '_ms', who, (*OPERATIONS, 'store')))
         found.setdefault('osd_latency_p99_seconds', []).extend(_by_op(row, '_p99_ms', who))
         found.setdefault('osd_ops_per_second', []).extend(
             (joined(who, OP_LABELS[op]), rate)
-            for op, rate in zip(OPS, (row.read_rate, row.write_rate)))
+            for op, rate in zip(OPERATIONS, (row.read_rate, row.write_rate)))
         for name, value in (
                 ('osd_slowdown_ratio', row.score), ('osd_slow', row.slow),
                 ('osd_chronically_slow', row.chronic is not None),
@@ -354,7 +354,7 @@ class MetricsPage:
         found: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
-            'health_check': [(labels(name=name), name in status.health) for name in CODES]}
+            'health_check': [(labels(name=name), name in status.health) for name in CHECK_CODES]}
         if published.turned:
             found['last_turn_timestamp_seconds'] = [('', published.turned)]
             found['turn_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]

@@ -59,7 +59,7 @@ CAPS: Mapping[str, Tuple[str, str]] = {
 
 
 #: Why a PG is not pinned: its data may have arrived since the dump was taken, and would move back.
-APART = Unpinnable('the OSDMap is newer and has another acting set: plan again')
+MAPS_APART = Unpinnable('the OSDMap is newer and has another acting set: plan again')
 #: The limit of PGs per OSD, and its default on Pacific to Tentacle.
 PG_LIMIT, DEFAULT_PG_LIMIT = 'mon_max_pg_per_osd', 250
 #: Maximum length of an unexpected error.
@@ -236,7 +236,7 @@ def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     _warn_of_balancer(source)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, [pg for pg in pgs if pg.pgid not in apart], maps.crush)
-    plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, APART)})
+    plan = replace(plan, unpinnable={**plan.unpinnable, **dict.fromkeys(apart, MAPS_APART)})
     _refuse_many_pins(len(plan.entries), args, maps.osdmap)
     if args.format != 'json':
         _explain('stays remapped', _texts(plan.unpinnable))

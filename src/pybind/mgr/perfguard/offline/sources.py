@@ -223,7 +223,7 @@ def _opened(path: str) -> ContextManager[TextIO]:
 #: The module's name among those of ceph-mgr.
 MODULE = 'perfguard'
 #: Seconds until a cluster that does not answer counts as unreachable.
-CONNECT_SECONDS = 30
+CLUSTER_CONNECT_SECONDS = 30
 #: Sends a command to the mons ("mon") or the active mgr ("mgr"), and returns its output. Raises
 #: BadInput.
 Ask = Callable[[str, Dict[str, Any]], bytes]
@@ -325,7 +325,7 @@ def connected(args: argparse.Namespace) -> Ask:
         handle.conf_parse_env('CEPH_ARGS')
         if args.keyring:
             handle.conf_set('keyring', args.keyring)
-        handle.connect(timeout=CONNECT_SECONDS)
+        handle.connect(timeout=CLUSTER_CONNECT_SECONDS)
     except rados.Error as e:
         raise BadInput('cannot connect to the cluster: %s' % e) from e
 

@@ -23,7 +23,7 @@ from .jobs import (MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, pr
 from .limits import Budget, budget_of, limit_seconds, over_quota
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
-from .types import NAMESPACE, PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
+from .types import NAMESPACE, PROBE_PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv as worker_argv
 from .worker.protocol import Failed
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
 #: Assumed number of replicas of the pool, for the time that the run may take.
 REPLICAS = 3
-SWEEP_SECONDS = 120.0
+CLIENT_SWEEP_SECONDS = 120.0
 #: Seconds over its limit after which the worker is killed, and seconds between two checks of it.
-GRACE_SECONDS = 5.0
+CLIENT_GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 #: Health checks that prevent a probe: those known to the mons of the reasons for which the mgr
 #: refuses one.
@@ -62,7 +62,7 @@ class Measuring:
     def __init__(self, request: WorkerRequest) -> None:
         self._child = Child(worker_argv())
         self._child.send(request_to_json(request))
-        self._limit_seconds = request.limit_seconds + GRACE_SECONDS
+        self._limit_seconds = request.limit_seconds + CLIENT_GRACE_SECONDS
         self.steps = request.steps
         self.results: List[StepResult] = []
         self.messages: List[str] = []
@@ -167,7 +167,7 @@ def _run(args: argparse.Namespace) -> int:
         say('removing the objects of run %d' % run)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        left = _swept(replace(request, mode=SWEEP, steps=(), limit_seconds=SWEEP_SECONDS))
+        left = _swept(replace(request, mode=SWEEP, steps=(), limit_seconds=CLIENT_SWEEP_SECONDS))
     if left or left is None and work.began:
         say('objects left: %s; remove them with --clean %d' % (_number(left), run))
     return 0 if state == DONE else 1
@@ -224,7 +224,7 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 
 def _clean(args: argparse.Namespace) -> int:
     """Remove the objects of a run that was killed."""
-    left = _swept(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
+    left = _swept(_request(args, args.clean, SWEEP, CLIENT_SWEEP_SECONDS))
     say('objects left: %s' % _number(left))
     return 0 if left == 0 else 1
 
@@ -307,7 +307,7 @@ def _parser() -> argparse.ArgumentParser:
                         help='measure even if PGs are degraded, operations slow or OSDs full')
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
     parser.add_argument('--clean', type=_run_id, metavar='RUN',
-                        help='remove the objects %sRUN-* of a run that was killed' % PREFIX)
+                        help='remove the objects %sRUN-* of a run that was killed' % PROBE_PREFIX)
     for word in WORDS:
         parser.add_argument('--' + word, help=WORDS[word].help.replace('%', '%%'))
     return parser

@@ -272,7 +272,7 @@ def _names(has: Measured) -> str:
 # it, as in the watch.
 
 #: Minimum spread of healthy OSDs, as a standard deviation of the logarithm.
-MIN_SPREAD = 0.1
+MIN_RESULT_SPREAD = 0.1
 #: Weight of the minimum spread, as a number of peers.
 SPREAD_WEIGHT = 4
 #: Deviations and slowdown from which an OSD is an outlier. Both are required, so that neither very
@@ -372,12 +372,12 @@ def _log_speed(key: Key, one: Repetition) -> float:
 
 
 def _spread(ordered: Sequence[float]) -> float:
-    """Robust standard deviation, at least MIN_SPREAD, which is also mixed in for few peers."""
+    """Robust standard deviation, at least MIN_RESULT_SPREAD, also mixed in for few peers."""
     center = median(list(ordered))
     seen = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
     count = len(ordered)
-    held = (count * seen ** 2 + SPREAD_WEIGHT * MIN_SPREAD ** 2) / (count + SPREAD_WEIGHT)
-    return max(MIN_SPREAD, math.sqrt(held))
+    held = (count * seen ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (count + SPREAD_WEIGHT)
+    return max(MIN_RESULT_SPREAD, math.sqrt(held))
 
 
 def outlier_text(one: Rank) -> str:
@@ -408,7 +408,7 @@ def _interference(key: Key, found: Measured) -> Optional[Interference]:
     fewest = min(len(part) for part in parts if part)
     alone, together, again = (each.iops for each in medians)
     return Interference(medians[0].name, key.direction, key.osd, alone, together, again,
-                        MIN_SPREAD * math.sqrt(2.0 / fewest))
+                        MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest))
 
 
 def _sums(rows: Sequence[Interference]) -> List[Interference]:

@@ -32,9 +32,9 @@ from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
-from .settings import (AGAIN_SECONDS, Attempts, StoredSettings, due, health_check, schedule_of,
-                       schedule_to_json)
-from .types import BadJob, NAMESPACE, PREFIX
+from .settings import (SCHEDULE_AGAIN_SECONDS, Attempts, StoredSettings, due, health_check,
+                       schedule_of, schedule_to_json)
+from .types import BadJob, NAMESPACE, PROBE_PREFIX
 from .wire import NO_FILES, other_version
 
 log = logging.getLogger(__name__)
@@ -366,8 +366,8 @@ class Probing:
         self._foreign_journal = ''
         self._store.set_aside(JOURNAL)
         text = ('journal set aside; the probe may have left users %s, pools %s, and '
-                'objects %s* in namespace %s' % ('client.' + PREFIX + '*', PREFIX + '*', PREFIX,
-                                                 NAMESPACE))
+                'objects %s* in namespace %s' % (
+                    'client.' + PROBE_PREFIX + '*', PROBE_PREFIX + '*', PROBE_PREFIX, NAMESPACE))
         self._note(Event('probe', 'the clean-up of an earlier probe was abandoned', text))
         return text
 
@@ -423,7 +423,7 @@ class Probing:
         """`closing`: schedules begin no run."""
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
-        if not 0.0 <= seen.now - self._version_read < AGAIN_SECONDS:
+        if not 0.0 <= seen.now - self._version_read < SCHEDULE_AGAIN_SECONDS:
             self._read_version(seen.now)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)

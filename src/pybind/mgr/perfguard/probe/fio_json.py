@@ -17,7 +17,7 @@ _LAST_CLASS = '>=2000'
 _DEPTHS = ((1, '1'), (2, '2'), (4, '4'), (8, '8'), (16, '16'), (32, '32'), (64, '>=64'))
 #: fio's classes of operations that are submitted or completed together: here always one.
 _BATCHES = ('0', '4', '8', '16', '32', '64', '>=64')
-_NOTHING = Quantiles(0, 0, 0.0, 0.0, {})
+_NO_QUANTILES = Quantiles(0, 0, 0.0, 0.0, {})
 #: Minimum length of the last second to be counted, as a share of a whole one.
 _LEAST_SECOND = 0.5
 EIO, EILSEQ = 5, 84
@@ -55,7 +55,7 @@ def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
         'job options': job_options(job), 'read': direction(stream.read),
         'write': direction(stream.write),
         'trim': {key: value for key, value in direction(Direction()).items() if key != 'seconds'},
-        'sync': {'total_ios': 0, 'lat_ns': _latency(_NOTHING, 0)},
+        'sync': {'total_ios': 0, 'lat_ns': _latency(_NO_QUANTILES, 0)},
         'job_runtime': runtime_ns // 1000000, 'usr_cpu': step.cpu_user * cpu_scale,
         'sys_cpu': step.cpu_system * cpu_scale, 'ctx': 0, 'majf': 0, 'minf': 0}
     found['iodepth_level'] = _depths(job.iodepth if stream.read.ios + stream.write.ios else 0)
@@ -74,7 +74,7 @@ def _error(stream: StreamResult) -> int:
 
 
 def direction(found: Direction) -> Json:
-    latency = found.latency or _NOTHING
+    latency = found.latency or _NO_QUANTILES
     clat = _latency(latency, found.ios)
     if latency.percentile:
         clat['percentile'] = dict(latency.percentile)
@@ -82,7 +82,7 @@ def direction(found: Direction) -> Json:
         'io_bytes': found.bytes, 'io_kbytes': found.bytes >> 10,
         'bw_bytes': int(found.bytes_per_second), 'bw': int(found.bytes_per_second) >> 10,
         'iops': found.iops, 'runtime': found.runtime_ns // 1000000, 'total_ios': found.ios,
-        'short_ios': 0, 'drop_ios': 0, 'slat_ns': _latency(_NOTHING, 0), 'clat_ns': clat,
+        'short_ios': 0, 'drop_ios': 0, 'slat_ns': _latency(_NO_QUANTILES, 0), 'clat_ns': clat,
         'lat_ns': _latency(latency, found.ios), **_bandwidth(found.seconds),
         **_operations(found.seconds), 'seconds': [list(each) for each in found.seconds]}
 

@@ -268,7 +268,7 @@ def _linear(words: Words) -> Tuple[Words, ...]:
 
 
 #: From one operation in flight to more than any flash cluster benefits from.
-_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+_SWEPT_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 #: 39 steps (13 jobs, 3 repetitions) of this are 105 s.
 _CURVE = {**_IOPS, 'runtime': '2', 'ramp_time': '500ms'}
 
@@ -279,7 +279,7 @@ PROFILES: Mapping[str, Sequence[Words]] = {
     'quick': (*_random({**_LATENCY, **_QUICK}), *_random({**_IOPS, **_QUICK}),
               *_linear({**_THROUGHPUT, **_QUICK, 'nrfiles': '16'})),
     # For the curve of "probe show".
-    'curve': tuple({'rw': 'randwrite', **_CURVE, 'iodepth': str(depth)} for depth in _DEPTHS),
+    'curve': tuple({'rw': 'randwrite', **_CURVE, 'iodepth': str(depth)} for depth in _SWEPT_DEPTHS),
 }
 DEFAULT_PROFILE = 'quick'
 #: The median of three repetitions is shown.
@@ -293,7 +293,7 @@ def default_repeat(profile: str) -> int:
 
 
 #: Defaults of a job. Without nrfiles: objects of OBJECT_BYTES.
-DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', 'ramp_time': '1'}
+JOB_DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', 'ramp_time': '1'}
 #: As in RBD and CephFS.
 OBJECT_BYTES = 4 * MIB
 MAX_JOBS = 32
@@ -323,12 +323,12 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
         raise BadJob('unknown profile %r: must be one of %s' % (name, ', '.join(PROFILES)))
     if job_file is not None:
         jobs = [job_of(section, {
-            **DEFAULTS, **{key: value for key, value in settings.items() if key in WORDS},
+            **JOB_DEFAULTS, **{key: value for key, value in settings.items() if key in WORDS},
             **words}) for section, settings in sections(job_file)]
     elif name:
         jobs = _of_profile(name, words)
     else:
-        jobs = [job_of(explicit['rw'], {**DEFAULTS, **words})]
+        jobs = [job_of(explicit['rw'], {**JOB_DEFAULTS, **words})]
     _check_all(jobs, words)
     return tuple(jobs)
 

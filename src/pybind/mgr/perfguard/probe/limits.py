@@ -30,7 +30,7 @@ SKEW = 2.0
 #: quota the mons stop all of them.
 QUOTA_SHARE = 0.5
 #: Number of OSDs that a refusal names.
-NAMED_OSDS = 5
+NAMED_BUSY_OSDS = 5
 #: Maximum time that counts between two turns, in seconds and as a multiple of the interval of the
 #: loop, whichever is more: if it is longer, the clock was set ahead.
 LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS = 15.0, 2.0
@@ -175,8 +175,8 @@ def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
         if used >= nearfull_ratio:
             found.append('osd.%d would be %.1f %% full with its share of %s (nearfull is '
                          '%.1f %%)' % (osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
-    return found if len(found) <= NAMED_OSDS else [
-        *found[:NAMED_OSDS], 'and %s more' % plural(len(found) - NAMED_OSDS, 'OSD')]
+    return found if len(found) <= NAMED_BUSY_OSDS else [
+        *found[:NAMED_BUSY_OSDS], 'and %s more' % plural(len(found) - NAMED_BUSY_OSDS, 'OSD')]
 
 
 def shares_of(budget: Budget, target: Target, osds: Sequence[int],
@@ -263,7 +263,7 @@ def disturbances(signals: Signals) -> List[str]:
 LATENCY_READINGS, LEAST_READINGS = 6, 3
 #: Minimum number of their operations: the mean of 50 rarely reaches the limit by chance, which is
 #: 1.5 times the baseline or more.
-LEAST_OPS = 50
+LEAST_PROBE_OPS = 50
 
 #: Pool and "reads" or "writes".
 Kind = Tuple[int, str]
@@ -289,7 +289,7 @@ def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Lis
     found: Dict[Kind, float] = {}
     for (number, kind), ops in affected(clients, loaded, slow).items():
         pool = clients.pools.get(number)
-        if pool is not None and ops.number >= LEAST_OPS:
+        if pool is not None and ops.number >= LEAST_PROBE_OPS:
             minute = pool.read_minute if kind == 'reads' else pool.write_minute
             found[number, kind] = min(_mean_ms(ops), minute.median_ms)
     return _over(clients, found)
@@ -313,7 +313,7 @@ class AffectedClients:
         found: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
             known = [reading[kind] for reading in self._readings if kind in reading]
-            if len(known) >= LEAST_READINGS and sum(ops.number for ops in known) >= LEAST_OPS:
+            if len(known) >= LEAST_READINGS and sum(ops.number for ops in known) >= LEAST_PROBE_OPS:
                 found[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in known)
         return _over(clients, found)
 

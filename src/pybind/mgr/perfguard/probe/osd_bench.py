@@ -17,7 +17,7 @@ from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamR
 log = logging.getLogger(__name__)
 
 BENCH = 'probe bench'
-RANDOM = 'randwrite'
+RANDWRITE = 'randwrite'
 #: Seconds to wait for one bench: the least plausible capacity of an OSD (advise.settings) is 50
 #: IOPS, with which 3,000 writes take 60, after 400 MiB of objects. OSDs limit the bytes, not the
 #: time (osd_bench_duration).
@@ -53,13 +53,13 @@ class Bench(NamedTuple):
 #: configuration).
 BENCHES = (Bench(12288000, 4096, 4 << 20, 100), Bench(128 << 20, 4 << 20))
 #: Expected duration of one bench.
-USUAL_SECONDS = 10.0
+USUAL_BENCH_SECONDS = 10.0
 
 
 def store_budget(osds: int, repeat: int) -> Budget:
     """The budget of a bench of this number of OSDs; each removes what it wrote."""
     runs = osds * repeat
-    return Budget(USUAL_SECONDS * len(BENCHES) * runs,
+    return Budget(USUAL_BENCH_SECONDS * len(BENCHES) * runs,
                   runs * sum(bench.prefill_bytes for bench in BENCHES),
                   max(bench.stored_bytes for bench in BENCHES),
                   runs * sum(bench.total_bytes for bench in BENCHES), 0)
@@ -72,7 +72,7 @@ def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
     for record in records:
         if record.target.kind == 'store' and record.ended_well:
             for key, repetitions in measured(record.done).items():
-                if key.osd is not None and (key.job.rw, key.job.bs) == (RANDOM, BENCHES[0][1]):
+                if key.osd is not None and (key.job.rw, key.job.bs) == (RANDWRITE, BENCHES[0][1]):
                     found[key.osd] = record.id, median(each.iops for each in repetitions)
     return found
 
@@ -189,7 +189,7 @@ def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
         raise ValueError('%d ns' % runtime_ns)
     total, block = bench.total_bytes, bench.block_bytes
     # Without a runtime, so that the job does not depend on how long it took.
-    job = Job('bench-%d' % block, RANDOM, block, 1, bench.prefill_bytes, bench.objects, 0.0) \
+    job = Job('bench-%d' % block, RANDWRITE, block, 1, bench.prefill_bytes, bench.objects, 0.0) \
         if bench.objects else Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, runtime_ns)
     return (JobStep(job, (Stream(name, (), osd),), repetition),

@@ -16,7 +16,7 @@ from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, Na
 
 from ..cluster.types import Json
 from ..tables import plural
-from .types import NAMESPACE, PREFIX, BadJob, Job, JobStep, Stream, Target
+from .types import NAMESPACE, PROBE_PREFIX, BadJob, Job, JobStep, Stream, Target
 
 #: Three words of 32 bits.
 State = Tuple[int, int, int]
@@ -199,7 +199,7 @@ class Naming:
 
 def run_prefix(run_id: int) -> str:
     """The prefix of the names of all objects of a run."""
-    return '%s%d-' % (PREFIX, run_id)
+    return '%s%d-' % (PROBE_PREFIX, run_id)
 
 
 def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:

@@ -109,18 +109,19 @@ class NewSchedule:
 
 
 #: Fields of a RunOrder that a schedule stores: texts and switches.
-_TEXTS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
+_TEXT_FIELDS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
 _SWITCHES = ('store', 'during_campaign', 'consent')
 
 
 def words_of_order(order: RunOrder) -> Dict[str, str]:
     """The part of an order that a schedule stores."""
-    words = {name: getattr(order, name) for name in _TEXTS if getattr(order, name) is not None}
+    words = {name: getattr(order, name) for name in _TEXT_FIELDS
+             if getattr(order, name) is not None}
     return {**words, **{name: 'yes' for name in _SWITCHES if getattr(order, name)}}
 
 
 def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
-    fields: Dict[str, Any] = {name: words[name] for name in _TEXTS if name in words}
+    fields: Dict[str, Any] = {name: words[name] for name in _TEXT_FIELDS if name in words}
     fields.update({name: True for name in _SWITCHES if name in words})
     return RunOrder(trigger=trigger, **fields)
 

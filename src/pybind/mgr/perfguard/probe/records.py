@@ -19,7 +19,7 @@ PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
 #: Aborted: a stop condition ended the run.
 DONE, FAILED, CANCELLED, ABORTED = 'done', 'failed', 'cancelled', 'aborted'
 #: Final states.
-ENDED = frozenset({DONE, FAILED, CANCELLED, ABORTED})
+ENDED_STATES = frozenset({DONE, FAILED, CANCELLED, ABORTED})
 
 #: Maximum number of points of a series of one direction of one stream, in short and in long runs.
 MAX_POINTS = 60
@@ -165,9 +165,9 @@ class RunHistory:
         """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
         over: List[int] = []
         runs, steps = 0, sum(len(each.steps) for each in self._records.values()
-                             if each.id in baselines or each.state not in ENDED)
+                             if each.id in baselines or each.state not in ENDED_STATES)
         for record in reversed(self.all()):
-            if record.id in baselines or record.state not in ENDED:
+            if record.id in baselines or record.state not in ENDED_STATES:
                 continue
             runs, steps = runs + 1, steps + len(record.steps)
             # The newest one is always kept.
@@ -259,7 +259,7 @@ def _known(record: RunRecord) -> Mapping[str, str]:
 # steps are not part of it: they follow from the jobs, so that no document can contradict itself.
 
 #: Of the document.
-VERSION = 1
+RECORDS_VERSION = 1
 #: The trigger of an imported run.
 IMPORTED = 'import'
 #: Maximum length of a text in it.
@@ -272,8 +272,9 @@ _EXTRA = frozenset({'name', 'rwmixwrite'})
 
 def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Json:
     """The document of a run on a pool of the operator."""
-    return {'perfguard_probe': VERSION, 'host': record.setting[CLIENT], 'pool': record.target.pool,
-            'profile': record.profile, 'repeat': repeat, 'state': record.state,
+    return {'perfguard_probe': RECORDS_VERSION, 'host': record.setting[CLIENT],
+            'pool': record.target.pool, 'profile': record.profile, 'repeat': repeat,
+            'state': record.state,
             'created': record.created, 'started': record.started, 'ended': record.ended,
             'messages': list(record.messages), 'jobs': [job_options(job) for job in jobs],
             'results': [step_result_to_json(result) for result in record.results]}
@@ -287,8 +288,9 @@ def imported_record(text: str) -> RunRecord:
         found = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
         if not isinstance(found, dict) or 'perfguard_probe' not in found:
             raise ValueError('not the JSON of perfguard-probe')
-        if found['perfguard_probe'] != VERSION:
-            raise ValueError('version %.20r (expected %d)' % (found['perfguard_probe'], VERSION))
+        if found['perfguard_probe'] != RECORDS_VERSION:
+            raise ValueError('version %.20r (expected %d)' % (
+                found['perfguard_probe'], RECORDS_VERSION))
         return _imported(found)
     except BadJob:
         raise
@@ -307,7 +309,7 @@ def _imported(found: Mapping[str, Any]) -> RunRecord:
     steps = plan_steps([_imported_job(options) for options in found['jobs']], target, repeat)
     results = tuple(map(_imported_result, found['results']))
     _check_streams(results, [len(step.streams) for step in steps])
-    if found['state'] not in ENDED:
+    if found['state'] not in ENDED_STATES:
         raise ValueError('state is %.20r' % (found['state'],))
     return RunRecord(
         0, found['state'], _text(found['profile']), target, _time(found['created']),

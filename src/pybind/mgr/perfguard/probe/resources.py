@@ -18,9 +18,9 @@ from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Owner, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
-from .types import BadJob, NAMESPACE, PREFIX
+from .types import BadJob, NAMESPACE, PROBE_PREFIX
 
-CHECK = 'PERFGUARD_PROBE_LEFT'
+LEFT_CHECK = 'PERFGUARD_PROBE_LEFT'
 #: Options of the mons that a run may set temporarily for the pool that it creates.
 DELETE_OPTION = 'mon_allow_pool_delete'
 SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
@@ -28,7 +28,7 @@ ALLOWED = 'true'
 #: PGs per OSD of a pool that a run creates, so that each OSD is a primary (of N OSDs with 8 N PGs
 #: one in e^8 is not), and the limits of pg_num: a pool with more than about 1,000 PGs splits for
 #: minutes.
-PGS_PER_OSD = 8
+PROBE_PGS_PER_OSD = 8
 LEAST_PGS, MOST_PGS = 32, 1024
 #: Maximum mark of a pool, in bytes: too small to matter to the autoscaler.
 MOST_MARK = 1 << 20
@@ -66,11 +66,11 @@ class RunResources:
 
     @property
     def entity(self) -> str:
-        return 'client.%s%d' % (PREFIX, self.run)
+        return 'client.%s%d' % (PROBE_PREFIX, self.run)
 
     @property
     def prefix(self) -> str:
-        return '%s%d-' % (PREFIX, self.run)
+        return '%s%d-' % (PROBE_PREFIX, self.run)
 
 
 def resources_to_json(resources: RunResources) -> Json:
@@ -92,13 +92,14 @@ def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run that cannot clean up."""
-    return {CHECK: warning('probe %d cannot complete its clean-up' % resources.run,
-                           [why, *('not removed yet: ' + each for each in leftovers(resources))])}
+    return {LEFT_CHECK: warning(
+        'probe %d cannot complete its clean-up' % resources.run,
+        [why, *('not removed yet: ' + each for each in leftovers(resources))])}
 
 
 def unreadable_journal_check(why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run whose journal is unreadable."""
-    return {CHECK: warning('the journal of an earlier probe is unreadable', [
+    return {LEFT_CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',
         'no other probe can begin; "probe cancel 0 --force" gives up the clean-up'])}
 
@@ -117,12 +118,12 @@ def leftovers(resources: RunResources) -> List[str]:
 
 
 def own_pool(run: int) -> str:
-    return '%s%d' % (PREFIX, run)
+    return '%s%d' % (PROBE_PREFIX, run)
 
 
 def pg_num_for(osds: int) -> int:
     """A power of two."""
-    wanted = min(max(PGS_PER_OSD * osds, LEAST_PGS), MOST_PGS)
+    wanted = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PGS), MOST_PGS)
     return 1 << (wanted - 1).bit_length()
 
 
@@ -215,7 +216,7 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
 NOT_KEPT = 'the mons do not store the journal of the probe'
 #: A command that the mons have not answered may be carried out after a removal that they have
 #: answered.
-UNCERTAIN = 'waiting to confirm that the mons execute no earlier command of the probe'
+UNCERTAIN_TEXT = 'waiting to confirm that the mons execute no earlier command of the probe'
 
 
 class CannotMake(PerfguardError):
@@ -326,7 +327,7 @@ class ResourceManager:
         if self._answered is None:
             self._answered = self.now
         if not certain:
-            self.report_problem(UNCERTAIN)
+            self.report_problem(UNCERTAIN_TEXT)
         return certain
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 #: Number of OSDs that are loaded at a time, up to which their PGs are looked up one by one.
 FEW_OSDS = 3
 #: Seconds to wait for the counters of the OSDs.
-PATIENCE_SECONDS = 5.0
+PROBE_PATIENCE_SECONDS = 5.0
 TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
 
@@ -545,7 +545,7 @@ class OpCounters:
                 self._read(osd, answer, known)
         assert self._asked_at is not None
         # If the clock was set back, it waits no longer.
-        if not self._asked <= set(known) and 0.0 <= now - self._asked_at <= PATIENCE_SECONDS:
+        if not self._asked <= set(known) and 0.0 <= now - self._asked_at <= PROBE_PATIENCE_SECONDS:
             return False
         self._asked_at = None
         self._taken.add(when)

@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 #: Arguments of the schedule; all others are those of the probe.
 TIME_WORDS = ('begin_time', 'end_time', 'begin_weekday', 'end_weekday', 'every_days')
-DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0', 'end_weekday': '0',
-            'every_days': '1'}
+SCHEDULE_DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0',
+                     'end_weekday': '0', 'every_days': '1'}
 MAX_DAYS = 366
 #: "command" is the trigger of runs that no schedule began.
 RESERVED = frozenset({'command'})
 #: Seconds after which a schedule whose probe was refused is tried again, within its window.
-AGAIN_SECONDS = 60.0
+SCHEDULE_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
     """
     if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
         raise BadJob('invalid schedule name %r: use letters, digits, ".", "_" and "-"' % name)
-    times = {**DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
+    times = {**SCHEDULE_DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
     try:
         when = window(times['begin_time'], times['end_time'],
                       _number('begin_weekday', times['begin_weekday'], 0, 6),
@@ -125,7 +125,7 @@ class Attempts:
         names = list(due_names)
         self._reported &= set(names)
         for name in names:
-            if not 0.0 <= now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
+            if not 0.0 <= now - self._tried.get(name, float('-inf')) < SCHEDULE_AGAIN_SECONDS:
                 self._tried[name] = now
                 yield name
 
@@ -150,7 +150,7 @@ class Attempts:
 
 # ---- Baselines: runs that later runs of the same jobs on the same target are compared with
 
-CHECK = 'PERFGUARD_PROBE_REGRESSION'
+REGRESSION_CHECK = 'PERFGUARD_PROBE_REGRESSION'
 
 
 class BaselineKey(NamedTuple):
@@ -258,7 +258,7 @@ def health_check(found: Sequence[Regression]) -> HealthChecks:
     lines = ['%s (probe %d '
              'compared with probe %d): %s' % (each.target, each.run, each.baseline, line)
              for each in found for line in each.lines]
-    return {CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
+    return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
 
 
 # ---- Settings at work

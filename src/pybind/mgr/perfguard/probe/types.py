@@ -13,7 +13,7 @@ from ..errors import InvalidValue
 #: Together with PREFIX it identifies the objects of probes.
 NAMESPACE = PROBE_NAMESPACE
 #: Prefix of the names of objects, cephx users ("client." + PREFIX + run) and pools of probes.
-PREFIX = 'perfguard-probe-'
+PROBE_PREFIX = 'perfguard-probe-'
 
 #: Parts of a run with --interference.
 ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'

@@ -40,7 +40,7 @@ from .types import TINY_WEIGHT, PinRecord
 #: Maximum deviation, in PGs, of an OSD that has its share.
 SHARE_PGS = 1.0
 #: Maximum number of ignored entries, or pairs, that an answer lists.
-NAMED = 50
+NAMED_PGS = 50
 VECTOR = 'a pg_upmap entry hides where CRUSH places the PG'
 LACKING = 'OSDs are down, and it is not known which of them the PG lacks'
 NO_OTHER = 'it is on an OSD that is drained, and no other can take its place'
@@ -102,7 +102,7 @@ class Adopted:
         pin."""
         return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
                                          if pair not in pin.before.items]}
-                for pgid, pin in sorted(self.adoption.pins.items())[:NAMED]]
+                for pgid, pin in sorted(self.adoption.pins.items())[:NAMED_PGS]]
 
     def as_json(self, campaign: Optional[int]) -> Json:
         left = sorted(self.adoption.left.items())
@@ -111,7 +111,7 @@ class Adopted:
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
                 'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
-                'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
+                'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED_PGS]]}
 
 
 def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], force: bool = False,
@@ -375,7 +375,7 @@ class Imported:
                 'primaries_moving': moves.primaries_moving, 'in_force_pgs': self.in_force,
                 'left_out_pgs': len(self.left),
                 'left_out': [{'pgid': pgid, 'reason': why}
-                             for pgid, why in sorted(self.left.items())[:NAMED]]}
+                             for pgid, why in sorted(self.left.items())[:NAMED_PGS]]}
 
 
 def _osd(given: object) -> int:

@@ -25,7 +25,7 @@ from .types import Pace, Phase, PinRecord, UnpinnablePgs
 
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
-PREFIX = 'pins/'
+PINS_PREFIX = 'pins/'
 Pins = Mapping[str, PinRecord]
 #: The key of a document that contains only goals, which is no PG.
 GOALS = 'goals'
@@ -160,10 +160,10 @@ class PinStore(PinIndex):
     def load(self) -> List[str]:
         """Read the stored pins; returns texts on what cannot be read."""
         lost: List[str] = []
-        for name in self._store.names(PREFIX):
+        for name in self._store.names(PINS_PREFIX):
             document = self._store.get(name)
             try:
-                self._next = max(self._next, int(name[len(PREFIX):]) + 1)
+                self._next = max(self._next, int(name[len(PINS_PREFIX):]) + 1)
                 goals, pins = _from_json(document or {})
             except ValueError:
                 lost.append(name)
@@ -183,7 +183,7 @@ class PinStore(PinIndex):
     def _write(self, pins: Pins) -> None:
         """Write one document."""
         only_goals = all(_has_other_goal(pin, self.get(pgid)) for pgid, pin in pins.items())
-        name = '%s%06d' % (PREFIX, self._next)
+        name = '%s%06d' % (PINS_PREFIX, self._next)
         self._next += 1
         self._store.put(name, {GOALS: encode({pgid: pin.goal for pgid, pin in pins.items()}, Goals)}
                         if only_goals else encode(pins, Pins))
@@ -236,7 +236,7 @@ class PinStore(PinIndex):
         self.forget(set(self._pins))
         while self._needless:
             self._remove(min(self._needless))
-        for name in self._store.names(PREFIX):
+        for name in self._store.names(PINS_PREFIX):
             self._store.remove(name)  # it cannot be read
 
     def _adopt(self, name: str, pins: Mapping[str, PinRecord], only_goals: bool) -> None:

@@ -13,18 +13,18 @@ from .change import Led
 from .draft import Draft
 from .moves import move_between
 from .pinning import is_mixture
-from .progress import LONGEST_TURN_SECONDS, advance
+from .progress import LONGEST_COUNTED_SECONDS, advance
 from .stalls import IntervalChange, note
 from .types import Flight, Phase, PinRecord, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
-SETTLE_SECONDS = 3.0
+RELEASE_SETTLE_SECONDS = 3.0
 #: Seconds after a release within which a primary that is up has asked for its acting set, if it
 #: has to: it does so as soon as it has peered, before it asks for its up_thru.
 ASKED_SECONDS = 1.0
 #: Number of times that a release is sent before it counts as refused if the OSDMap does not show
 #: it.
-SEND_TIMES = 4
+RELEASE_SEND_TIMES = 4
 
 
 def follow_flights(draft: Draft) -> Draft:
@@ -40,7 +40,7 @@ def follow_flights(draft: Draft) -> Draft:
             continue
         if _is_refused(begin, pgid, flight):
             draft = _keep(draft, pgid, 'PG %s is not released' % pgid,
-                          'the mons did not accept its release, sent %d times' % SEND_TIMES)
+                          'the mons did not accept its release, sent %d times' % RELEASE_SEND_TIMES)
             continue
         draft, flight = _observe(draft, pgid, flight)
         if _arrived(begin, pgid, flight):
@@ -117,12 +117,13 @@ def _passed(campaign: Campaign, now: float) -> float:
     """Seconds since the last turn, as far as they count for the campaign's speed."""
     if not campaign.progress.turned or campaign.orders.paused:
         return 0.0
-    return min(max(0.0, now - campaign.progress.turned), LONGEST_TURN_SECONDS)
+    return min(max(0.0, now - campaign.progress.turned), LONGEST_COUNTED_SECONDS)
 
 
 def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
     """The mon does not accept the release, for example because its target no longer exists."""
-    return (flight.confirmed is None and flight.pin is not None and flight.sent >= SEND_TIMES
+    return (flight.confirmed is None and flight.pin is not None
+            and flight.sent >= RELEASE_SEND_TIMES
             and draft.seen.osdmap.entry(pgid) == flight.pin.entry
             and draft.now - flight.since > draft.options.readback_timeout)
 
@@ -169,7 +170,7 @@ def _confirm(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
         return draft.event('release', 'the upmap of PG %s was changed outside perfguard' % pgid,
                            'perfguard leaves it alone'), replace(flight, confirmed=draft.now)
     pinned = present == flight.pin.entry
-    patience = draft.options.readback_timeout if pinned else SETTLE_SECONDS
+    patience = draft.options.readback_timeout if pinned else RELEASE_SETTLE_SECONDS
     if draft.now - flight.since <= patience:
         return draft, flight
     if flight.sent > 1 and flight.entry != flight.pin.before:

@@ -34,7 +34,7 @@ _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING
 
 
 #: Seconds without a change after which PGs between two intervals count as stuck.
-STUCK_SECONDS = 60.0
+STUCK_GOALS_SECONDS = 60.0
 #: Number of PGs that may be stuck even on a small cluster.
 FEW_STUCK = 8
 
@@ -103,7 +103,7 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
     number = sum(counts[pool].in_transition for pool in pools) if known else whole.in_transition
     quiet = campaign.idle_seconds(seen.now)
     few = number <= max(FEW_STUCK, ratio * whole.total)
-    return 0 if few and quiet > STUCK_SECONDS else number
+    return 0 if few and quiet > STUCK_GOALS_SECONDS else number
 
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,

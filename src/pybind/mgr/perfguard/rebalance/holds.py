@@ -24,7 +24,7 @@ NOREBALANCE = 'norebalance'
 ACTIVE = 'true'
 #: Flags that prevent all movement of released PGs.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
-NOTHING: Mapping[str, str] = {}
+NO_OPTIONS: Mapping[str, str] = {}
 #: A PG without objects is never degraded, so norebalance defers its backfill
 #: (PrimaryLogPG::start_recovery_ops). If it is undersized, its backfill has the priority of those
 #: of degraded PGs (PeeringState::get_backfill_priority), which wait until it gives its reservations
@@ -44,7 +44,7 @@ class Reconciled:
 
 
 def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
-              begin: bool, mon: Mapping[str, str] = NOTHING,
+              begin: bool, mon: Mapping[str, str] = NO_OPTIONS,
               pools: Optional[AbstractSet[int]] = None) -> Reconciled:
     """One step towards the settings that the campaign needs.
 
@@ -215,7 +215,7 @@ def waiting_text(settings: Settings, until: str) -> str:
 
 
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
-            mon: Mapping[str, str] = NOTHING,
+            mon: Mapping[str, str] = NO_OPTIONS,
             pools: Optional[AbstractSet[int]] = None) -> bool:
     """Whether the cluster shows every setting as required, or as changed by others."""
     return mon_options_settled(holds, settings.mon, mon) \

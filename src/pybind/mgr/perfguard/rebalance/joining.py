@@ -28,14 +28,14 @@ from .holds import flags_settled, waiting_text
 from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
 from .pin_limit import pin_limit
-from .pinning import STUCK_SECONDS, audit, pin_remapped
+from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
 from .pool_change import FirstMoves, PoolChange, upmaps_to_remove
 from .releasing import balancer_of_others
 from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
 from .weights import SHARE_MIN, WeightChange
 
 #: Attempts after which the change counts as refused by the mons.
-SEND_TIMES = 3
+CHANGE_SEND_TIMES = 3
 #: Maximum number of pins that are sent with a change, which always fit into one proposal of the
 #: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
 #: until they are pinned. If these were most PGs of a large cluster, clients would stall.
@@ -192,7 +192,7 @@ def _unsettled(draft: Draft, change: Change) -> bool:
         return True
     peering = draft.seen.signals.counts.in_transition > 0
     return bool(draft.left or draft.campaign.pinning.sent
-                or peering and draft.now - change.since <= STUCK_SECONDS)
+                or peering and draft.now - change.since <= STUCK_PINS_SECONDS)
 
 
 def _await_settings(draft: Draft, change: Change) -> Optional[Draft]:
@@ -525,7 +525,7 @@ def remove_needless(draft: Draft) -> Draft:
     if not actions:
         return _pin_vectors(draft, change)
     since = change.removing or draft.now
-    if draft.now - since > SEND_TIMES * draft.options.readback_timeout:
+    if draft.now - since > CHANGE_SEND_TIMES * draft.options.readback_timeout:
         return draft
     return draft.set(change=replace(change, removing=since)).send(*actions)
 
@@ -638,7 +638,7 @@ def _unsent(draft: Draft, change: Change) -> Draft:
 def _again(draft: Draft, change: Change) -> Draft:
     """The records of the pins stay until the change is given up: the burst may take effect late."""
     draft = _claim(draft, change)
-    if change.times < SEND_TIMES:
+    if change.times < CHANGE_SEND_TIMES:
         return draft.set(change=replace(change, stage=ChangeStage.WANTED)).event(
             'join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
     if isinstance(change, WeightChange) and change.closing:

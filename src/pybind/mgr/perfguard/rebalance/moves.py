@@ -266,7 +266,7 @@ def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: 
 #: campaign.
 SCAN = 1024
 #: Seconds after which the path of a PG that never fitted is kept free for it.
-PATIENCE_SECONDS = 600.0
+MOVE_PATIENCE_SECONDS = 600.0
 
 #: A PG in flight, or one that may be released.
 Path = Union[Move, Flight]
@@ -478,8 +478,9 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     that keep their primary.
 
     A PG that never fits, for example because it needs many OSDs at once, would wait until all
-    others have moved. After PATIENCE_SECONDS the path of one such PG at a time is kept free; not if
-    its target holds as many PGs as it may, since only PGs that leave the target make room there.
+    others have moved. After MOVE_PATIENCE_SECONDS the path of one such PG at a time is kept free;
+    not if its target holds as many PGs as it may, since only PGs that leave the target make room
+    there.
     """
     queue: Dict[int, int] = {}
     for move in candidates:
@@ -516,5 +517,5 @@ def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> O
         return move.since, -len(set(path_osds(move))), move.pgid
 
     waiting = [move for move in candidates
-               if now - move.since > PATIENCE_SECONDS and load.has_room(move, caps)]
+               if now - move.since > MOVE_PATIENCE_SECONDS and load.has_room(move, caps)]
     return min(waiting, key=order) if waiting else None

@@ -20,7 +20,7 @@ from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
 from .draft import CampaignDecision, Draft, Rule, flight_osds
 from .flights import follow_flights, follow_late_releases, pin_back
-from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
+from .goals import STUCK_GOALS_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
                     waiting_text, wanted_mon_options)
 from .joining import (closing_change, drop_refused, following_tranche, join, on_its_way,
@@ -617,7 +617,7 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
     peering = unsettled(campaign, draft.pinned(), draft.seen, draft.options.max_transition_ratio)
-    if peering and draft.now - campaign.phase_since <= STUCK_SECONDS:
+    if peering and draft.now - campaign.phase_since <= STUCK_GOALS_SECONDS:
         return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
     return None
 

@@ -21,11 +21,11 @@ from .pin_limit import pin_limit, too_many
 from .types import Phase, PinRecord, Sent, SetEntry
 
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
-SEND_TIMES = 2
+PIN_SEND_TIMES = 2
 #: If more PGs than this cannot be pinned, they are not replanned for each new OSDMap.
 PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering no longer delay the others.
-STUCK_SECONDS = 30.0
+STUCK_PINS_SECONDS = 30.0
 
 
 class PgPlan(NamedTuple):
@@ -65,7 +65,7 @@ def _confirm(draft: Draft) -> Draft:
         elif _is_needless(draft, pgid, pin) \
                 or not is_mixture(present, *pin.ours, pin.before, pin.leads_to):
             draft = _drop(draft, pgid, pin, present)
-        elif sent.times < SEND_TIMES:
+        elif sent.times < PIN_SEND_TIMES:
             draft = _pin_again(draft, pgid, pin)
             pinning[pgid] = Sent(draft.now, sent.times + 1)
         else:
@@ -262,7 +262,7 @@ def _pinning_room(draft: Draft) -> int:
     peer at once, but not all."""
     campaign, batch = draft.campaign, draft.options.pin_batch
     room = batch - max(len(campaign.pinning.sent), draft.in_transition)
-    stuck = not campaign.pinning.sent and draft.now - campaign.pinning.sent_at > STUCK_SECONDS
+    stuck = not campaign.pinning.sent and draft.now - campaign.pinning.sent_at > STUCK_PINS_SECONDS
     return batch if room <= 0 and stuck else room
 
 

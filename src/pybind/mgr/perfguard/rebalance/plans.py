@@ -33,10 +33,10 @@ SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'p
 #: Orders that a plan may hold.
 CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'replace')
 #: Documents of the store: one for each plan.
-PREFIX = 'plans/'
+PLANS_PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.
 MOST = 20
-_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
+_PLAN_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
 #: Differences that a refusal names.
 NAMED = 10
 
@@ -202,7 +202,7 @@ def with_ground(prepare: Callable[[], Prepared],
 
 
 def check_name(plan: str) -> None:
-    if not _NAME.fullmatch(plan):
+    if not _PLAN_NAME.fullmatch(plan):
         raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, "_", '
                       '"." and "-"' % plan)
 
@@ -218,11 +218,11 @@ class Plans:
         """Returns texts on what cannot be read."""
         lost = []
         self._plans = {}
-        for document in self._store.names(PREFIX):
+        for document in self._store.names(PLANS_PREFIX):
             plan, errors = self._store.load(document, Optional[SavedPlan], None)
             if plan is not None:
                 self._plans[plan.name] = plan
-            lost += ['the plan %s (%s)' % (document[len(PREFIX):], error) for error in errors]
+            lost += ['the plan %s (%s)' % (document[len(PLANS_PREFIX):], error) for error in errors]
         return lost
 
     def all(self) -> List[SavedPlan]:
@@ -250,7 +250,7 @@ class Plans:
                           % (plural(len(self._plans), 'plan'), MOST))
 
     def put(self, plan: SavedPlan) -> None:
-        self._store.put(PREFIX + plan.name, encode(plan))
+        self._store.put(PLANS_PREFIX + plan.name, encode(plan))
         self._plans[plan.name] = plan
 
     def was_begun(self, campaign: Optional[Campaign]) -> bool:
@@ -262,7 +262,7 @@ class Plans:
         return plan is not None and plan.token == campaign.origin.plan_token
 
     def remove(self, name: str) -> None:
-        self._store.remove(PREFIX + name)
+        self._store.remove(PLANS_PREFIX + name)
         self._plans.pop(name, None)
 
     def withdraw(self, names: Sequence[str], why: str) -> None:

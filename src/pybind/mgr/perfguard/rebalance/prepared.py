@@ -191,7 +191,7 @@ _FEWER_PINS = {
                 '"undrain" the OSDs, which comes in tranches'}
 
 #: Maximum number of unpinnable PGs that an answer lists.
-NAMED = 50
+NAMED_PGS = 50
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ class Prepared:
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
-            'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
+            'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED_PGS]],
             'warnings': [*self.warnings,
                          *([self._incomplete_text] if self.incomplete else ())],
             'incomplete_pgs': len(self.incomplete),
@@ -406,7 +406,7 @@ class Prepared:
             'balanced': self.balanced and self.balanced.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
             'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
-                           for pgid in sorted(self.planned.unpinnable)[:NAMED]],
+                           for pgid in sorted(self.planned.unpinnable)[:NAMED_PGS]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
 
 

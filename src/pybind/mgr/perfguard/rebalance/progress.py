@@ -164,7 +164,7 @@ def _by_recent_rate(arrivals: Arrivals, left: float) -> Optional[float]:
 
 #: Maximum time that counts for one turn: in longer intervals the loop rested, or another mgr was
 #: active.
-LONGEST_TURN_SECONDS = 30.0
+LONGEST_COUNTED_SECONDS = 30.0
 #: Maximum number of separate codes; the seconds of others count for Code.OTHER.
 MOST_CODES = 24
 #: Reasons of a turn that has released all it could; the last of them is its limit.
@@ -205,7 +205,7 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
 
 def charge(limits: Limits, code: str, seconds: float) -> Limits:
     """The limits with these seconds added."""
-    seconds = min(max(0.0, seconds), LONGEST_TURN_SECONDS)
+    seconds = min(max(0.0, seconds), LONGEST_COUNTED_SECONDS)
     key = code if code in limits.seconds or len(limits.seconds) < MOST_CODES else Code.OTHER
     return Limits({**limits.seconds, key: round(limits.seconds.get(key, 0.0) + seconds, 3)}, code)
 

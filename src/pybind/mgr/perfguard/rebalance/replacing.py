@@ -34,7 +34,7 @@ REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'osds --drained'
 #: The next step of an OSD whose drain an order begins.
 EMPTIED = 'wait until the campaign has emptied it'
 #: The document in the store: OSD -> its record.
-DOCUMENT = 'replacements'
+REPLACEMENTS_DOCUMENT = 'replacements'
 KIND = 'replace'
 #: The uuid of an OSD that was destroyed.
 NO_UUID = '00000000-0000-0000-0000-000000000000'
@@ -300,7 +300,7 @@ class Replacing:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.remarks = {}, ()
-        self._known, errors = self._store.load(DOCUMENT, Dict[int, Replacement], {})
+        self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         return ['the replacements of OSDs (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
@@ -309,9 +309,9 @@ class Replacing:
     def _put(self, known: Dict[int, Replacement]) -> None:
         self._crush_orders.replace_devices(known)
         if known:
-            self._store.put(DOCUMENT, encode(known, Dict[int, Replacement]))
+            self._store.put(REPLACEMENTS_DOCUMENT, encode(known, Dict[int, Replacement]))
         else:
-            self._store.remove(DOCUMENT)
+            self._store.remove(REPLACEMENTS_DOCUMENT)
         self._known = known
 
     def _end(self, osds: Iterable[int], why: str) -> None:

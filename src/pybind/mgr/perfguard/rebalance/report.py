@@ -24,8 +24,8 @@ from .throttle import caps, limit
 from .types import Action, Phase, PinRecord, SetAutoscale, SetFlag
 
 #: The plain command.
-BALANCER_ON = 'ceph balancer on'
-_NOTHING = Campaign(0, Origin(0.0), Phase.IDLE)
+BALANCER_ON_COMMAND = 'ceph balancer on'
+_NO_CAMPAIGN = Campaign(0, Origin(0.0), Phase.IDLE)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
            waiting: MovePlan, reasons: Sequence[Reason], options: Options,
            now: float) -> CampaignStatus:
     """`waiting`: the moves of PGs that are not in flight yet."""
-    shown = campaign or _NOTHING
+    shown = campaign or _NO_CAMPAIGN
     phase = shown.phase
     if phase is Phase.PREPARED and not shown.holds.prepared:
         phase = Phase.IDLE
@@ -304,7 +304,7 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
             for flag in sorted(holds.flags)]
     if BALANCER in holds.held:
         held = holds.held[BALANCER]
-        rows.append(owned(BALANCER, held.found, held.put, since, BALANCER_ON, BALANCER))
+        rows.append(owned(BALANCER, held.found, held.put, since, BALANCER_ON_COMMAND, BALANCER))
     for pool_id, held in holds.autoscale.items():
         pool = osdmap.pools.get(pool_id)
         if pool is not None:
@@ -337,7 +337,7 @@ def to_check(seen: Observation) -> List[str]:
     if NOREBALANCE in osdmap.flags:
         lines.append('the flag norebalance is set: ' + _restore(SetFlag(NOREBALANCE, False)))
     if seen.settings.balancer_active == 'false':
-        lines.append('the balancer is off: ' + BALANCER_ON)
+        lines.append('the balancer is off: ' + BALANCER_ON_COMMAND)
     lines += ['pg_autoscale_mode of pool %s is off: %s' % (
         pool.name, _restore(SetAutoscale(pool.name, 'on')))
         for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']

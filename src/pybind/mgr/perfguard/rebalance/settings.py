@@ -73,7 +73,7 @@ def parsed(name: str, text: str) -> Any:
     """The value of an option; raises Refused."""
     spec = _SPECS[name]
     try:
-        value = _TYPES[spec['type']](text)
+        value = _SETTING_TYPES[spec['type']](text)
     except ValueError:
         raise Refused(errno.EINVAL, '%s must be a %s, not %.60r' % (
             name, {'uint': 'whole number', 'float': 'number'}.get(spec['type'], 'text'),
@@ -91,7 +91,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_TYPES: Dict[str, Callable[[str], Any]] = {'uint': int, 'float': _finite, 'str': str}
+_SETTING_TYPES: Dict[str, Callable[[str], Any]] = {'uint': int, 'float': _finite, 'str': str}
 
 
 def overridden(options: Options, settings: Mapping[str, str]) -> Options:

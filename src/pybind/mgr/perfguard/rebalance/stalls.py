@@ -30,7 +30,7 @@ SHORTEST_SECONDS = 0.02
 #: Seconds after a change for which operations on its PG may still be waiting.
 AFTERMATH_SECONDS = 5.0
 #: Decay of the weight of a reading per later reading.
-MEMORY = 0.9
+STALL_MEMORY = 0.9
 #: Maximum growth of the measured stall by one reading, if it is above FAST_SECONDS. An OSD that
 #: hangs for less time than its reports take is not noticed, and its operations seem to be stalled.
 #: A stall that takes longer from now on is measured within a minute nevertheless.
@@ -135,7 +135,7 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
             most += len(times) * pg_rate * covered ** 2 / 2.0
     if excess > most:
         return replace(stalls, measured=clients.time)
-    excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
+    excess, rates = STALL_MEMORY * stalls.excess + excess, STALL_MEMORY * stalls.rates + rates
     found = _measured_seconds(excess, rates)
     known = DEFAULT_SECONDS if stalls.seconds is None else stalls.seconds
     most = max(FAST_SECONDS, MOST_GROWTH * known)

@@ -786,8 +786,8 @@ class Handle:
 @pytest.mark.parametrize('beyond, calls', [(0, {'all'}), (1, {'one'})])
 def test_no_call_maps_so_many_pgs_that_other_modules_wait(mgr_stub: types.ModuleType, beyond: int,
                                                           calls: Any) -> None:
-    from perfguard.cluster.mgr import MOST_PGS_AT_ONCE, MapView
-    handle = Handle(MOST_PGS_AT_ONCE + beyond)
+    from perfguard.cluster.mgr import MOST_PGS_MAPPED, MapView
+    handle = Handle(MOST_PGS_MAPPED + beyond)
     found = MapView(handle).pool_up(1)
     assert found == {'1.%x' % seed: (seed, 1) for seed in range(handle.pg_num)}
     assert set(handle.calls) == calls

@@ -121,7 +121,8 @@ PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3)
 ENTRIES = st.builds(UpmapEntry, PAIRS.map(lambda pairs: tuple(pairs)), st.none() | OSDS)
 PINS = st.builds(PinRecord, ENTRIES, ENTRIES, st.none() | OSDS, *[st.none() | ENTRIES] * 3)
 FLIGHTS = st.builds(Flight, NUMBERS, ENTRIES, st.integers(0, 9), st.none() | NUMBERS,
-                    st.booleans(), OSDS, OSDS, st.integers(-1, 9), st.integers(0), OSDS,
+                    st.booleans(), st.integers(0), OSDS, OSDS, st.integers(-1, 9), st.integers(0),
+                    OSDS,
                     st.none() | PINS)
 SENT = (ChangeStage.SENT, 5.0, 2, 41, 7, True, True,
         {'1.a': Led(UpmapEntry(((1, 2),)), UpmapEntry(((1, 3),)))})

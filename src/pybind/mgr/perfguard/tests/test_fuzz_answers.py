@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 import pytest
 from hypothesis import strategies as st
 
-from perfguard.cluster.types import ANSWER_SECONDS, Question
+from perfguard.cluster.types import OSD_ANSWER_SECONDS, Question
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.plan import RunOrder
@@ -126,7 +126,7 @@ class Counting(ProbeCluster):
         self.open: List[int] = []
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         self.open += list(osds)
 
     def answers(self, topic: str) -> Dict[int, Any]:

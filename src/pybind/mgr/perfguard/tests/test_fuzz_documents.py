@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfguard.errors import Refused
 from perfguard.offline import command
-from perfguard.store import VERSION, Store
+from perfguard.store import STORE_VERSION, Store
 
 from .fakes import recording
 from .fakes.driver import Driver
@@ -73,7 +73,7 @@ def document_of(stored: Dict[str, str], name: str) -> Any:
 
 def with_document(stored: Dict[str, str], name: str, document: Any) -> Dict[str, str]:
     """With other contents of a document."""
-    return {**stored, name + '/head': json.dumps({'version': VERSION, 'document': document})}
+    return {**stored, name + '/head': json.dumps({'version': STORE_VERSION, 'document': document})}
 
 
 #: Story -> document, place and value with which each turn of the loop has failed.

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import pytest
 
-from perfguard.metrics.catalogue import CATALOGUE, PREFIX
+from perfguard.metrics.catalogue import CATALOGUE, METRIC_PREFIX
 from qa.lib import reference
 
 from .fakes.promtool import promtool
@@ -22,7 +22,7 @@ MONITORING = CHECKOUT / 'monitoring'
 INSTALLED = '/usr/share/doc/ceph-mgr-perfguard/perfguard'
 RULES = MONITORING / 'perfguard_alerts.yml'
 DASHBOARD: Dict[str, Any] = json.loads((MONITORING / 'grafana' / 'perfguard.json').read_text())
-LABELS = {PREFIX + metric.name: set(metric.labels) for metric in CATALOGUE}
+LABELS = {METRIC_PREFIX + metric.name: set(metric.labels) for metric in CATALOGUE}
 #: What Ceph itself exports on each release, for panels only.
 OF_CEPH = {'ceph_osd_stat_bytes': {'ceph_daemon'}, 'ceph_osd_stat_bytes_used': {'ceph_daemon'}}
 SHOWN = {**LABELS, **OF_CEPH}

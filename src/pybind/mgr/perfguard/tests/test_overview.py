@@ -7,8 +7,8 @@ from typing import Any
 from perfguard.rebalance.moves import Move, plan
 from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePlan
 from perfguard.rebalance.requests import Request
-from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, foreseen, osds_json,
-                              overview, rebalance_json, status_json)
+from perfguard.status import (MOST_PROBES, MOST_SHOWN_EVENTS, MOST_SHOWN_PGS, Published, foreseen,
+                              osds_json, overview, rebalance_json, status_json)
 from perfguard.upmap.pins import Unpinnable
 
 from .fakes.driver import Driver
@@ -51,7 +51,7 @@ def test_of_a_loop_that_turns() -> None:
 def test_only_what_is_new_and_not_too_much() -> None:
     events = tuple({'time': float(number), 'kind': 'x', 'what': '', 'why': '', 'id': number}
                    for number in range(300))
-    assert len(found(Published(events=events))['events']) == MOST_EVENTS
+    assert len(found(Published(events=events))['events']) == MOST_SHOWN_EVENTS
     assert [event['id'] for event in found(Published(events=events), 297.0)['events']] == [298, 299]
     many = replace(PROBED, records=tuple(record(run, 2000) for run in range(1, 60)), running=None)
     assert [row['id'] for row in found(Published(), probed=many)['probe']['probes']] == [
@@ -59,7 +59,7 @@ def test_only_what_is_new_and_not_too_much() -> None:
     pgs = {'1.%02x' % number: Unpinnable('why') for number in range(99)}
     told = found(Published(turned=1.0, rebalanced=Rebalanced(
         status=CampaignStatus(unpinnable=pgs))))['rebalance']
-    assert [row['pgid'] for row in told['unpinnable']] == sorted(pgs)[:MOST_PGS]
+    assert [row['pgid'] for row in told['unpinnable']] == sorted(pgs)[:MOST_SHOWN_PGS]
     assert told['unpinnable_count'] == 99
 
 

@@ -67,7 +67,7 @@ def test_in_the_order_of_asking() -> None:
 
 
 def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, 'PATIENCE_SECONDS', 0.01)
+    monkeypatch.setattr(module, 'REQUEST_PATIENCE_SECONDS', 0.01)
     requests = queue()
     with pytest.raises(Refused) as refused:
         requests.ask(Order('x'), lambda: None)
@@ -77,7 +77,7 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
 
 
 def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, 'PATIENCE_SECONDS', 0.01)
+    monkeypatch.setattr(module, 'REQUEST_PATIENCE_SECONDS', 0.01)
     requests = queue()
     taken: List[Any] = []
     with pytest.raises(Refused):
@@ -98,8 +98,8 @@ def test_no_command_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
 
 
 @pytest.mark.parametrize('seconds, version, used', [
-    (0.0, 7, True), (0.9 * module.LATE_SECONDS, 7, True), (1.1 * module.LATE_SECONDS, 7, False),
-    (0.0, 8, False)])
+    (0.0, 7, True), (0.9 * module.RESULT_LATE_SECONDS, 7, True),
+    (1.1 * module.RESULT_LATE_SECONDS, 7, False), (0.0, 8, False)])
 def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
         seconds: float, version: int, used: bool, monkeypatch: Any) -> None:
     requests = queue()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard import store as module
-from perfguard.store import PART_BYTES, VERSION, Store
+from perfguard.store import PART_BYTES, STORE_VERSION, Store
 
 from .fakes.cluster import Crash, MemoryKv
 
@@ -137,7 +137,7 @@ def test_what_is_not_readable_is_set_aside_and_reported(
 def written_by_a_newer_version(kv: MemoryKv, name: str) -> Dict[str, str]:
     """The document as its mgr left it in the store."""
     kv.data[name + '/head'] = json.dumps({**json.loads(kv.data[name + '/head']),
-                                          'version': VERSION + 1})
+                                          'version': STORE_VERSION + 1})
     return {key: value for key, value in kv.data.items() if key.startswith(name + '/')}
 
 

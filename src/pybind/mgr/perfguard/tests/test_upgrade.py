@@ -13,7 +13,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.rebalance.plans import APPROVE, PlanOrder
 from perfguard.rebalance.replacing import DRAINS
-from perfguard.store import VERSION
+from perfguard.store import STORE_VERSION
 
 from .fakes import recording
 from .fakes.cluster import FakeCluster
@@ -210,7 +210,8 @@ def test_probes_are_compared_with_a_baseline_of_before(
                                                   'rescue'))
 def test_what_a_newer_version_has_left_is_kept_and_reported(version: str, story: str) -> None:
     """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
-    newer = {key: value.replace('"version": %d' % VERSION, '"version": %d' % (VERSION + 1), 1)
+    ours, theirs = ('"version": %d' % number for number in (STORE_VERSION, STORE_VERSION + 1))
+    newer = {key: value.replace(ours, theirs, 1)
              for key, value in RECORDED[version][story]['store'].items()}
     RECORDED['newer'] = {story: {**RECORDED[version][story], 'store': newer}}
     try:

@@ -106,21 +106,21 @@ STRING = FieldKind(str, _string)
 INTEGER = FieldKind(int, _integer)
 NUMBER = FieldKind(float, _number)
 BOOLEAN = FieldKind(bool, _boolean)
-WORDS = FieldKind([str], _words)
+WORDS_KIND = FieldKind([str], _words)
 
 
 # ---- fields that several routes have
 
 _FORCE = Field('force', BOOLEAN, 'Override health conditions')
 _DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
-_WHAT = Field('what', WORDS, 'OSDs, hosts or racks', required=True)
+_WHAT = Field('what', WORDS_KIND, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _PLAN = Field('plan', STRING, 'Name of the plan', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
 #: The arguments of a change, by its name.
 _CHANGE = (
-    Field('what', WORDS, 'OSDs, hosts or racks; a pool and a rule or a number'),
+    Field('what', WORDS_KIND, 'OSDs, hosts or racks; a pool and a rule or a number'),
     Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
     Field('file', STRING, 'crushmap: as text, or compiled and in base64; import: the exported '
           'list, as JSON text', parameter='inbuf'),
@@ -226,7 +226,7 @@ ROUTES: Tuple[Route, ...] = (
 
     _post('/expand', 'expand',
           'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
-          Field('what', WORDS, 'Only these OSDs, hosts or racks'),
+          Field('what', WORDS_KIND, 'Only these OSDs, hosts or racks'),
           Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _FORCE),
     _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
     _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
@@ -293,7 +293,8 @@ ROUTES: Tuple[Route, ...] = (
 #: The request of the page, which is not a command.
 OVERVIEW_FIELDS = (
     Field('since', NUMBER, 'Seconds since the epoch: return only newer points and events'),
-    Field('pools', WORDS, 'IDs of the pools whose history to return; default: the busiest pools'))
+    Field('pools', WORDS_KIND,
+          'IDs of the pools whose history to return; default: the busiest pools'))
 
 
 def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, Any]:

@@ -78,7 +78,7 @@ def as_json(order: Why, causes: Sequence[Cause]) -> Json:
 # ---- The limits of the campaign: now, by share of its time, and for one PG
 
 #: Minimum share, except for the current limit.
-LEAST_SHARE = 0.001
+LEAST_CAUSE_SHARE = 0.001
 
 
 def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
@@ -92,7 +92,7 @@ def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> 
     ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
     found = [Cause(code, texts.get(code, _past(code)), {
         'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
-        for code in ordered if code == now or share[code] >= LEAST_SHARE]
+        for code in ordered if code == now or share[code] >= LEAST_CAUSE_SHARE]
     rest = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
     return found + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
                                   % campaign.id)]
@@ -107,11 +107,11 @@ def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
 
 
 def _past(code: str) -> str:
-    return _WORDS.get(code, 'it was limited by %s' % code)
+    return _CODE_TEXTS.get(code, 'it was limited by %s' % code)
 
 
 #: Texts on codes that are not among the reasons of this turn.
-_WORDS = {
+_CODE_TEXTS = {
     Code.REQUESTED: 'it waited for its first loop iteration',
     Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
     Code.AWAITS_PIN: 'it waited for "campaign pin"',

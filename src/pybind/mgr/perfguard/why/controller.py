@@ -2,7 +2,7 @@
 """Answers `perfguard why` from the state of the loop and the answers of a PG's OSDs.
 
 The loop does not block on the OSDs: the order waits until they have answered, for at most
-PATIENCE_SECONDS. Only one PG is queried at a time.
+WHY_PATIENCE_SECONDS. Only one PG is queried at a time.
 """
 import errno
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 T = TypeVar('T')
 
 #: How long an order waits for the answers of OSDs.
-PATIENCE_SECONDS = 8.0
+WHY_PATIENCE_SECONDS = 8.0
 #: Maximum time that an order waits for the clients of a busy OSD: Pacific has one thread for the
 #: commands of all modules. OSDs get the query with their next report and answer with the one after
 #: it, within two report periods. They count operations by client for COUNTED_SECONDS, so that the
@@ -39,7 +39,7 @@ COUNTED_SECONDS, AGAIN_SECONDS = 120.0, 10.0
 #: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
 #: Options of the primary that slow down its backfills.
-OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
+SCHEDULER_OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
 QUERY = 'why query'
 RESERVATIONS = 'why reservations'
 _OPTION = 'why option %s'
@@ -74,11 +74,11 @@ class _Inquiry:
     @property
     def complete(self) -> bool:
         return bool(self.state) and not self.osds - set(self.reservations) \
-            and len(self.options) == len(OPTIONS)
+            and len(self.options) == len(SCHEDULER_OPTIONS)
 
     def lasts(self, now: float) -> bool:
         # If the clock was set back, it must not last longer.
-        return 0.0 < self.until - now <= PATIENCE_SECONDS
+        return 0.0 < self.until - now <= WHY_PATIENCE_SECONDS
 
     def answers(self) -> PgAnswers:
         silent = set(self.osds) - set(self.reservations)
@@ -152,14 +152,14 @@ class Explaining:
         primary = serving[0]
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
         asked = frozenset({primary, *targets})
-        for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in OPTIONS)):
+        for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in SCHEDULER_OPTIONS)):
             self._cluster.answers(topic)  # of earlier inquiries
         # To the primary by its own name, as cluster.osd_commands does.
         self._cluster.ask(QUERY, [primary], {'prefix': 'query', 'pgid': pgid})
         self._cluster.ask(RESERVATIONS, asked, {'prefix': 'dump_recovery_reservations'})
-        for name in OPTIONS:
+        for name in SCHEDULER_OPTIONS:
             self._cluster.ask(_OPTION % name, [primary], {'prefix': 'config get', 'var': name})
-        return _Inquiry(order, pgid, primary, asked, now + PATIENCE_SECONDS)
+        return _Inquiry(order, pgid, primary, asked, now + WHY_PATIENCE_SECONDS)
 
     def _collect(self, inquiry: _Inquiry) -> None:
         for osd, answer in self._cluster.answers(QUERY).items():
@@ -170,7 +170,7 @@ class Explaining:
             queues = _read(osd, lambda: reservations(answer))
             if queues is not None and osd in inquiry.osds:
                 inquiry.reservations[osd] = queues
-        for name in OPTIONS:
+        for name in SCHEDULER_OPTIONS:
             for osd, answer in self._cluster.answers(_OPTION % name).items():
                 if osd == inquiry.primary:
                     inquiry.options.update(_read(osd, lambda: option_of(answer, name)) or {})

@@ -17,10 +17,10 @@ from .protocol import Failed, words
 
 NAME = 'native'
 #: As in core.c.
-VERSION = 2
+CORE_VERSION = 2
 RBD_LIBRARY = 'librbd.so.1'
 #: Seconds after the measurement for which answers are counted per second.
-LATE_SECONDS = 30
+COUNTED_LATE_SECONDS = 30
 
 
 class _Tally(Structure):
@@ -101,7 +101,7 @@ def _load(path: str) -> Any:
 
 def _check_layout(library: Any) -> None:
     """A core of another version would corrupt memory."""
-    wanted = [VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
+    wanted = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
     found = (c_uint64 * len(wanted))()
     try:
         library.core_layout(found)
@@ -114,7 +114,7 @@ def _check_layout(library: Any) -> None:
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:
     share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
-    seconds = -(-(timing.end_ns - timing.measure_ns) // SECOND_NS) + LATE_SECONDS
+    seconds = -(-(timing.end_ns - timing.measure_ns) // SECOND_NS) + COUNTED_LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
                 job.io_size, ERRORS_MAX, round(share * (1 << 32)), job.rw in RANDOM, seconds,
                 job.bs == job.object_bytes, *timing)

@@ -25,7 +25,7 @@ from .protocol import Cancelled, Failed, words
 #: Sends one operation with this callback of its completion.
 Send = Callable[[Callable[..., None]], Any]
 #: Seconds between two checks for a cancellation.
-LOOK_SECONDS = 0.05
+OBJECTS_LOOK_SECONDS = 0.05
 
 
 class Batch:
@@ -82,7 +82,7 @@ class Batch:
                 if left <= 0:
                     raise Failed(errno.ETIMEDOUT,
                                  'operations without an answer in time: %d' % self._open)
-                self._changed.wait(min(left, LOOK_SECONDS))
+                self._changed.wait(min(left, OBJECTS_LOOK_SECONDS))
 
 
 # ---- Contents, which depend on the seed, the name of the object and the offset
@@ -220,9 +220,9 @@ def _librbd() -> Any:
 
 # ---- Removing the objects of a run, also of one whose worker was killed
 
-#: Operations in flight; if an OSD hangs, further ones are sent after BATCH_SECONDS.
+#: Operations in flight; if an OSD hangs, further ones are sent after OBJECT_BATCH_SECONDS.
 BATCH = 256
-BATCH_SECONDS = 2.0
+OBJECT_BATCH_SECONDS = 2.0
 
 
 class Cleaned(NamedTuple):
@@ -249,7 +249,7 @@ def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
             left += len(some)
             continue
         # The rest of the time is for late answers.
-        until = min(deadline, time.monotonic() + BATCH_SECONDS)
+        until = min(deadline, time.monotonic() + OBJECT_BATCH_SECONDS)
         batch = Batch(BATCH, until)
         batches.append((batch, some))
         for name in some:

@@ -26,11 +26,11 @@ GONE = 'the process that started the worker has ended'
 SILENT = 'no sign of life from the mgr for %g s'
 STDOUT = 1
 #: Size of one write, to distinguish a slow reader from one that does not read.
-CHUNK_BYTES = 64 << 10
+PIPE_CHUNK_BYTES = 64 << 10
 #: Results of many streams exceed the size of a pipe: seconds to wait for a reader that reads, and
 #: for one that does not.
-LAST_LINES_SECONDS = 30.0
-IDLE_SECONDS = 2.0
+WORKER_LAST_LINES_SECONDS = 30.0
+PIPE_IDLE_SECONDS = 2.0
 
 
 class Output:
@@ -64,7 +64,7 @@ class Output:
             data = memoryview((line + '\n').encode())
             while data:
                 try:
-                    written = os.write(STDOUT, data[:CHUNK_BYTES])
+                    written = os.write(STDOUT, data[:PIPE_CHUNK_BYTES])
                 except OSError:
                     return  # the reader has ended; Input notices it
                 self._sent += written
@@ -74,7 +74,7 @@ class Output:
 def finish(output: Output, state: str) -> None:
     """The end of the process."""
     output.say('end', state=state)
-    output.close(LAST_LINES_SECONDS, IDLE_SECONDS)
+    output.close(WORKER_LAST_LINES_SECONDS, PIPE_IDLE_SECONDS)
     sys.stderr.flush()
     # Closing librados would wait for operations on an OSD that hangs.
     os._exit(1 if state == 'failed' else 0)

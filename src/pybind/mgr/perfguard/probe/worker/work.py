@@ -18,8 +18,8 @@ from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 from .connection import Connection
 from .engine import NAME as PYTHON, Streams, Timing, python_streams
 from .native import NAME as NATIVE, Core, native_streams
-from .objects import (LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept, prefill,
-                      remove, sweep_names, sweep_slices)
+from .objects import (OBJECTS_LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept,
+                      prefill, remove, sweep_names, sweep_slices)
 from .protocol import Cancelled, Failed, Input, Output, finish
 
 #: CPU share of a core from which the worker may be the bottleneck.
@@ -125,7 +125,7 @@ class Stepping:
             due_ns = self._streams.pace() or until_ns
             # With `iodepth` operations in flight, further ones stay due.
             pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
-            self._input.cancelled.wait(min(pause, LOOK_SECONDS))
+            self._input.cancelled.wait(min(pause, OBJECTS_LOOK_SECONDS))
 
     def _drain(self) -> None:
         cancelled = self._input.cancelled.is_set()
@@ -198,7 +198,7 @@ class Work:
         while not calling.done():
             if self._input.cancelled.is_set():
                 raise Cancelled()
-            wait([calling], LOOK_SECONDS)
+            wait([calling], OBJECTS_LOOK_SECONDS)
         return calling.result()
 
     def _ready(self) -> None:
@@ -239,7 +239,7 @@ class Work:
         The native engine has its own connection, so its writes may arrive after the removal.
         """
         while self._open_operations() and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(OBJECTS_LOOK_SECONDS)
         if self._open_operations():
             return cleaned._replace(left=self._open_operations())
         later = remove(ioctx, names, until + AGAIN_SECONDS)
@@ -344,7 +344,7 @@ def _timing(step: JobStep) -> Timing:
 # ---- A worker's life: a request on standard input, lines of JSON on standard output
 
 #: Seconds after its limit at which the process ends itself, and at which the kernel kills it.
-LATE_SECONDS = 1.2
+PROCESS_LATE_SECONDS = 1.2
 KILL_SECONDS = 1.8
 #: From -1000 (never) to 1000 (first); raising it requires no privilege.
 OOM_SCORE = '900'
@@ -402,7 +402,7 @@ def _bound(output: Output, limit_seconds: float) -> None:
         output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
         finish(output, 'failed')
 
-    timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
+    timer = threading.Timer(limit_seconds + PROCESS_LATE_SECONDS, late)
     timer.daemon = True
     timer.start()
     signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)

@@ -6,8 +6,8 @@ from typing import Any, List
 
 import pytest
 
-from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, PATIENCE_SECONDS
-from perfguard.advise.report import FRESH_SECONDS, AdviseOrder, plain, to_json
+from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, ADVISE_PATIENCE_SECONDS
+from perfguard.advise.report import ADVICE_FRESH_SECONDS, AdviseOrder, plain, to_json
 from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
 from perfguard.errors import Refused
 
@@ -63,9 +63,9 @@ def test_it_is_not_examined_again_and_again(driver: Driver) -> None:
     """Readers may order it all the time."""
     order(driver, 'advise')
     driver.cluster.inventory_ = Inventory()
-    driver.cluster.tick(FRESH_SECONDS / 2)
+    driver.cluster.tick(ADVICE_FRESH_SECONDS / 2)
     assert [row['code'] for row in driver.loop.advise()['findings']] == ['BALANCER_OFF']
-    driver.cluster.tick(FRESH_SECONDS / 2)
+    driver.cluster.tick(ADVICE_FRESH_SECONDS / 2)
     with futures.ThreadPoolExecutor() as pool:
         answer = pool.submit(driver.loop.advise)
         while not answer.done():
@@ -104,7 +104,7 @@ def test_osds_that_do_not_answer_are_left_out(driver: Driver) -> None:
     driver.cluster.mute = True
     answer = order(driver, 'advise')
     assert answer['findings'] == [] and answer['remarks']
-    driver.turn(PATIENCE_SECONDS)
+    driver.turn(ADVISE_PATIENCE_SECONDS)
     driver.turn()
     assert codes(driver) == ['BALANCER_OFF']
 

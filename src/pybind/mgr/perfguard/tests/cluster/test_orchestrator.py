@@ -6,8 +6,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from perfguard.cluster.orchestrator import (EVERY_SECONDS, HOSTS, KEYS, MGRS, REMOVALS, UPGRADE,
-                                            Orchestrating, OrchestratorReader, orchestrating)
+from perfguard.cluster.orchestrator import (HOSTS, KEYS, MGRS, ORCHESTRATOR_SECONDS, REMOVALS,
+                                            UPGRADE, Orchestrating, OrchestratorReader,
+                                            orchestrating)
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
@@ -58,9 +59,9 @@ def test_it_is_read_at_intervals_and_kept_while_the_mons_do_not_answer() -> None
     present: List[bool] = [True]
     reader = OrchestratorReader(lambda: present[0], read, lambda: now[0])
     assert reader().removing == {5} and reader().removing == {5} and asked == [0.0]
-    now[0], answers[0] = EVERY_SECONDS, {}
-    assert reader().removing == {5} and asked == [0.0, EVERY_SECONDS]
-    now[0], present[0] = 2 * EVERY_SECONDS, False
+    now[0], answers[0] = ORCHESTRATOR_SECONDS, {}
+    assert reader().removing == {5} and asked == [0.0, ORCHESTRATOR_SECONDS]
+    now[0], present[0] = 2 * ORCHESTRATOR_SECONDS, False
     assert reader() == Orchestrating() and len(asked) == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model, store_layout
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
-from perfguard.cluster.types import (ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
+from perfguard.cluster.types import (OSD_ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, PgReads, PgWrites, Placement, Pool,
                                      Readings, Signals)
@@ -561,7 +561,7 @@ def test_refusals_and_late_answers_are_dropped() -> None:
     mgr.answer('x', 'EINVAL', retval=-22)
     assert asks.answers('a', str) == [] and asks.asked('a') == set()
     asks.ask('a', [1], {'prefix': 'x'})
-    mgr.now += ANSWER_SECONDS + 1
+    mgr.now += OSD_ANSWER_SECONDS + 1
     assert asks.answers('a', str) == [] and asks.asked('a') == set()
     mgr.answer('x', 'late')
     assert asks.answers('a', str) == []
@@ -570,8 +570,8 @@ def test_refusals_and_late_answers_are_dropped() -> None:
 def test_the_answer_to_a_command_that_takes_long() -> None:
     mgr = Mgr()
     asks = asking(mgr)
-    asks.ask('a', [1], {'prefix': 'x'}, 3 * ANSWER_SECONDS)
-    mgr.now += 2 * ANSWER_SECONDS
+    asks.ask('a', [1], {'prefix': 'x'}, 3 * OSD_ANSWER_SECONDS)
+    mgr.now += 2 * OSD_ANSWER_SECONDS
     assert asks.answers('a', str) == [] and asks.asked('a') == {1}
     mgr.answer('x', {})
     assert [answer.osd for answer in asks.answers('a', str)] == [1]

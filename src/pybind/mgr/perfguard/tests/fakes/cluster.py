@@ -13,7 +13,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from perfguard.cluster.types import (ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
+from perfguard.cluster.types import (OSD_ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
                                      OsdMap, OsdSet, PgCounts, Placement, Pool, PoolSetting,
                                      PoolSpace, Question, Readings, Reply, Signals, Space,
                                      UpmapEntry, pool_of)
@@ -676,7 +676,7 @@ class FakeCluster:
         return '', '127.0.0.1'
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         """No OSD answers."""
 
     def asked(self, topic: str) -> Set[int]:

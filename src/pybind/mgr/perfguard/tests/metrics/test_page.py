@@ -7,7 +7,7 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 import pytest
 
 from perfguard import VERSION
-from perfguard.metrics.catalogue import CATALOGUE, CODES, PREFIX
+from perfguard.metrics.catalogue import CATALOGUE, CHECK_CODES, METRIC_PREFIX
 from perfguard.metrics.page import (Build, MAX_SUBJECTS, MetricsPage, labels, render,
                                     target_text)
 from perfguard.mitigation.report import MitigationListing, RungRow
@@ -91,8 +91,8 @@ def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> Non
     published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4,
                             limit_shares={'LATENCY': 1.0})
     found = page(published, measured())
-    assert names(found) == [PREFIX + metric.name for metric in CATALOGUE]
-    allowed: Dict[str, FrozenSet[str]] = {PREFIX + metric.name: frozenset(metric.labels)
+    assert names(found) == [METRIC_PREFIX + metric.name for metric in CATALOGUE]
+    allowed: Dict[str, FrozenSet[str]] = {METRIC_PREFIX + metric.name: frozenset(metric.labels)
                                           for metric in CATALOGUE}
     for name, pairs in found:
         assert {label for label, _ in pairs} <= allowed[name], name
@@ -242,14 +242,14 @@ def test_hostile_names(moving: Published) -> None:
     assert found[key('pool_slow', op='read', pool_id='3', name=as_told)] == 1
     assert found[key('osd_slow', ceph_daemon='osd.7', hostname=as_told,
                      device_class=as_told)] == 1
-    assert set(names(found)) <= {PREFIX + metric.name for metric in CATALOGUE}
+    assert set(names(found)) <= {METRIC_PREFIX + metric.name for metric in CATALOGUE}
 
 
 def test_health_checks_that_are_raised(moving: Published) -> None:
     raised = replace(moving, status=replace(moving.status, health=('PERFGUARD_SLOW_OSD',)))
     found = page(raised)
-    assert {name: found[key('health_check', name=name)] for name in CODES} == {
-        name: float(name == 'PERFGUARD_SLOW_OSD') for name in CODES}
+    assert {name: found[key('health_check', name=name)] for name in CHECK_CODES} == {
+        name: float(name == 'PERFGUARD_SLOW_OSD') for name in CHECK_CODES}
 
 
 def test_rungs_are_counted(moving: Published) -> None:
@@ -317,7 +317,7 @@ def test_a_newer_run_replaces_the_remembered_one() -> None:
 
 
 def by_target(found: Dict[Key, float], name: str) -> List[str]:
-    return [dict(pairs)['target'] for each, pairs in found if each == PREFIX + name]
+    return [dict(pairs)['target'] for each, pairs in found if each == METRIC_PREFIX + name]
 
 
 def test_the_targets_probed_last_are_reported() -> None:

@@ -6,7 +6,7 @@ from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.probe.settings import (CHECK, Baselines, Regression, baselines_from_json,
+from perfguard.probe.settings import (REGRESSION_CHECK, Baselines, Regression, baselines_from_json,
                                       health_check, regression)
 from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target
@@ -42,7 +42,7 @@ def test_a_slower_run_is_reported_and_a_good_one_clears_the_report() -> None:
     base, slow, good = (measured(1, 1000, 800), measured(2, 500, 790), measured(3, 990, 810))
     baselines = Baselines().with_run(base)
     found = regressions(baselines, history(base, slow))
-    check = health_check(found)[CHECK]
+    check = health_check(found)[REGRESSION_CHECK]
     assert check['severity'] == 'warning' and check['count'] == 1
     assert check['summary'] == 'probes slower than their baseline: pool:rbd'
     assert check['detail'][0].startswith(
@@ -94,8 +94,8 @@ def test_two_targets_are_two_baselines() -> None:
     slow = measured(3, 500, 400), measured(4, 500, 400, there)
     found = regressions(baselines, history(*bases, *slow))
     assert [(each.baseline, each.run) for each in found] == [(1, 3), (2, 4)]
-    assert health_check(found)[CHECK]['count'] == 4
-    assert health_check(found)[CHECK]['summary'].endswith(': pool:rbd, osd:x3:3')
+    assert health_check(found)[REGRESSION_CHECK]['count'] == 4
+    assert health_check(found)[REGRESSION_CHECK]['summary'].endswith(': pool:rbd, osd:x3:3')
 
 
 def test_what_cannot_be_a_baseline() -> None:

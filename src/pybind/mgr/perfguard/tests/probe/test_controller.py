@@ -10,12 +10,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence
 import pytest
 
 from perfguard.cluster.inventory import installed_version
-from perfguard.cluster.types import ANSWER_SECONDS
+from perfguard.cluster.types import OSD_ANSWER_SECONDS
 from perfguard.errors import Refused
 from perfguard.probe import plan, tables
 from perfguard.probe import settings
 from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
-from perfguard.probe.settings import AGAIN_SECONDS, CHECK
+from perfguard.probe.settings import SCHEDULE_AGAIN_SECONDS, REGRESSION_CHECK
 from perfguard.probe.osd_bench import capacities
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
@@ -261,12 +261,12 @@ def test_refused_is_reported_once_and_tried_again(monkeypatch: Any) -> None:
     cluster.now = SUNDAY + 2 * HOUR
     for laggy in range(1, 6):
         cluster.trouble = {'laggy': laggy}
-        driver.run(int(AGAIN_SECONDS))
+        driver.run(int(SCHEDULE_AGAIN_SECONDS))
     assert driver.told('refused') == ['scheduled probe nightly'] and len(tries) == 5
     row, = driver.loop.probed().schedules_json()['schedules']
     assert '5 PGs are laggy' in row['refused'] and not driver.listed
     cluster.trouble = {}
-    driver.run(int(AGAIN_SECONDS))
+    driver.run(int(SCHEDULE_AGAIN_SECONDS))
     driver.finish()
     assert driver.state(1) == 'done'
     row, = driver.loop.probed().schedules_json()['schedules']
@@ -288,7 +288,7 @@ def test_after_an_upgrade_no_probe_begins_before_the_mgr_is_restarted(monkeypatc
     driver.run(3)
     monkeypatch.setattr('perfguard.probe.controller.installed_version', lambda: '99.0')
     driver.cluster.now = SUNDAY + 2 * HOUR
-    driver.run(int(3 * AGAIN_SECONDS))
+    driver.run(int(3 * SCHEDULE_AGAIN_SECONDS))
     assert not driver.listed and driver.told('refused') == ['scheduled probe nightly']
     text = 'but 99.0 is installed: restart the mgr'
     row, = driver.loop.probed().schedules_json()['schedules']
@@ -300,7 +300,7 @@ def test_after_an_upgrade_no_probe_begins_before_the_mgr_is_restarted(monkeypatc
     # The OSDs' own bench needs no worker.
     assert driver.give(RunOrder(store=True, osd='0', dry_run=True))['refusals'] == []
     monkeypatch.setattr('perfguard.probe.controller.installed_version', lambda: VERSION)
-    driver.run(int(AGAIN_SECONDS))
+    driver.run(int(SCHEDULE_AGAIN_SECONDS))
     driver.finish()
     assert driver.state(1) == 'done' and not driver.loop.probing.remarks
 
@@ -395,21 +395,21 @@ def test_a_regression_through_failovers(speed: Dict[str, int]) -> None:
     driver = ProbeDriver()
     driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     ran(driver, REPEATED)
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
     speed['iops'] = 300
     ran(driver, REPEATED)
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     assert driver.listed[3]['verdict'] == 'slower than its baseline'
     driver.cluster.checks = {}
     driver.restart()
     driver.turn()
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     row, = driver.loop.probed().baselines_json()['baselines']
     assert row['id'] == 1 and row['slower'][0]['probe'] == 3
     assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
     speed['iops'] = 1000
     ran(driver, REPEATED)
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
 
 
 def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -> None:
@@ -421,10 +421,10 @@ def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -
     driver.tools.late = True
     driver.finish()
     driver.run(3)
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
     driver.tools.work()
     driver.turn()
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
 
 
 def test_a_comparison_that_fails_does_not_prevent_the_next(
@@ -441,10 +441,10 @@ def test_a_comparison_that_fails_does_not_prevent_the_next(
     driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
     assert 'cannot compare probe 2 with probe 1' in caplog.text
     ran(driver, REPEATED)
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
 
 
 @pytest.mark.parametrize('order', [RunId('probe baseline --rm', 1), RunId('probe rm', 2),
@@ -454,10 +454,10 @@ def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> Non
     driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     driver.give(order)
     driver.turn()
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
 
 
 def test_a_regression_ends_with_the_record_that_shows_it(speed: Dict[str, int]) -> None:
@@ -468,10 +468,10 @@ def test_a_regression_ends_with_the_record_that_shows_it(speed: Dict[str, int]) 
     ran(driver, REPEATED)
     other = replace(IN_POOL, words={**WORDS, 'bs': '8k'})
     ran(driver, other)
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     ran(driver, other)
     driver.run(2)
-    assert list(driver.listed) == [1, 3, 4] and CHECK not in driver.cluster.checks
+    assert list(driver.listed) == [1, 3, 4] and REGRESSION_CHECK not in driver.cluster.checks
 
 
 def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
@@ -481,7 +481,7 @@ def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
     driver.give(RunId('probe baseline', ran(driver, REPEATED)))
     speed['iops'] = 300
     ran(driver, REPEATED)
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     map_view = driver.cluster.map_view
 
     def without(names: Sequence[str]) -> Any:
@@ -492,12 +492,12 @@ def test_a_regression_ends_with_its_pool(speed: Dict[str, int],
 
     monkeypatch.setattr(driver.cluster, 'map_view', lambda: without(['rep']))
     driver.turn()
-    assert CHECK not in driver.cluster.checks
+    assert REGRESSION_CHECK not in driver.cluster.checks
     # The baseline stays, for a pool of the same name.
     assert driver.loop.probed().baselines_json()['baselines'][0]['id'] == 1
     monkeypatch.setattr(driver.cluster, 'map_view', lambda: without([]))
     driver.turn()
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
 
 
 def test_a_baseline_whose_record_is_lost() -> None:
@@ -568,7 +568,7 @@ class Benching(ProbeCluster):
         self.slow = 1
 
     def ask(self, topic: str, osds: Any, command: Any,
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         for osd in osds:
             self.benches.append((osd, command['size']))
             self.commands.append(command)
@@ -611,7 +611,7 @@ def test_stores_are_ranked_and_compared_with_each_other_and_with_baselines() -> 
              for line in driver.loop.probed().compared(first, third)['lines']}
     assert lines['bench-4096 write osd.2'] == 'slower'
     assert lines['bench-4096 write osd.1'] == 'faster'
-    assert CHECK in driver.cluster.checks
+    assert REGRESSION_CHECK in driver.cluster.checks
     assert driver.cluster.is_untouched() and not driver.cluster.workers
 
 

@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Refused
 from perfguard.observation import Clients, Minute, PoolClients
 from perfguard.probe.controller import EFFECT_PERIODS
-from perfguard.probe.limits import LEAST_OPS, LEAST_READINGS, AffectedClients, over_limit
+from perfguard.probe.limits import LEAST_PROBE_OPS, LEAST_READINGS, AffectedClients, over_limit
 from perfguard.probe.plan import RunId, RunOrder
 from perfguard.watch.stop_conditions import Touched
 
@@ -239,7 +239,7 @@ def test_a_muted_alarm_lets_a_probe_go_on() -> None:
     assert driver.state(run) == 'aborted' and 'limit' in message(driver, run)
 
 
-def clients(time: float, ms: float, minute_ms: float = 9.0, number: int = LEAST_OPS,
+def clients(time: float, ms: float, minute_ms: float = 9.0, number: int = LEAST_PROBE_OPS,
             osd: int = 1) -> Clients:
     pools = {1: PoolClients('p', 8, 9.0, 2.0, 2.0, write_minute=Minute(900, minute_ms))}
     return Clients(time, 5.0, (ClientOps(1, osd, Ops(), Ops(int(number * ms * MS), number)),),
@@ -251,7 +251,7 @@ ALL: FrozenSet[int] = frozenset({1})
 
 @pytest.mark.parametrize('found, over', [
     (clients(5.0, 3.0), True), (clients(5.0, 1.9), False), (clients(5.0, 3.0, 1.9), False),
-    (clients(5.0, 3.0, number=LEAST_OPS - 1), False), (clients(5.0, 3.0, osd=2), False)])
+    (clients(5.0, 3.0, number=LEAST_PROBE_OPS - 1), False), (clients(5.0, 3.0, osd=2), False)])
 def test_before_a_probe_both_the_last_reading_and_the_last_minute_count(
         found: Clients, over: bool) -> None:
     assert bool(over_limit(found, Touched(ALL, frozenset()), frozenset())) == over

@@ -5,10 +5,10 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import pytest
 
-from perfguard.cluster.types import ANSWER_SECONDS, Pool
+from perfguard.cluster.types import OSD_ANSWER_SECONDS, Pool
 from perfguard.errors import Refused
 from perfguard.probe.plan import RunId, RunOrder
-from perfguard.probe.resources import CHECK, own_pool
+from perfguard.probe.resources import LEFT_CHECK, own_pool
 from perfguard.store import OWNER
 
 from ..fakes.cluster import Crash, FakeView
@@ -377,8 +377,8 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     driver = begun(OWN)
     driver.cluster.reply[prefix] = reply
     driver.run(200)
-    assert driver.state(1) == 'cleaning' and CHECK in driver.cluster.checks
-    assert prefix in driver.cluster.checks[CHECK]['detail'][0]
+    assert driver.state(1) == 'cleaning' and LEFT_CHECK in driver.cluster.checks
+    assert prefix in driver.cluster.checks[LEFT_CHECK]['detail'][0]
     assert prefix in driver.listed[1]['message']
     tries = sum(command['prefix'] == prefix for command in driver.cluster.sent)
     assert 3 < tries < 20
@@ -390,7 +390,7 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     driver.run(70)
     driver.finish()
     assert driver.cluster.is_untouched() and driver.state(1) == 'done'
-    assert CHECK not in driver.cluster.checks
+    assert LEFT_CHECK not in driver.cluster.checks
     assert driver.loop.status()['probe'] is None
 
 
@@ -425,7 +425,7 @@ def test_what_the_mons_execute_late_is_removed(prefix: str, order: RunOrder) -> 
     driver.run(2)
     driver.finish(300)
     assert cluster.waiting is not None and not cluster.mons_silent
-    assert cluster.is_untouched() and CHECK not in cluster.checks
+    assert cluster.is_untouched() and LEFT_CHECK not in cluster.checks
 
 
 def test_what_the_mons_execute_late_for_an_earlier_mgr_is_removed() -> None:
@@ -475,7 +475,7 @@ def test_pools_may_be_deleted_for_one_attempt_at_a_time(retval: int) -> None:
     for _ in range(120):
         driver.turn()
         allowed.append('mon_allow_pool_delete' in cluster.mon_config)
-    assert driver.state(1) == 'cleaning' and CHECK in cluster.checks
+    assert driver.state(1) == 'cleaning' and LEFT_CHECK in cluster.checks
     assert any(allowed) == (retval == -1)
     # A turn each time, and some ten attempts, ever more rarely.
     assert not any(now and then for now, then in zip(allowed, allowed[1:]))
@@ -564,7 +564,7 @@ class Counting(ProbeCluster):
     asked_at = 0
 
     def ask(self, topic: str, osds: Any, command: Any,
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         self.asked_at += 1
         assert 2 not in osds
 

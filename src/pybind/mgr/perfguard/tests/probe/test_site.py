@@ -75,7 +75,8 @@ def test_in_force_is_what_all_mons_have() -> None:
 
 
 def test_what_is_left_is_told() -> None:
-    detail = resources.leftover_check(RESOURCES, 'auth rm: no answer')[resources.CHECK]['detail']
+    checks = resources.leftover_check(RESOURCES, 'auth rm: no answer')
+    detail = checks[resources.LEFT_CHECK]['detail']
     assert detail == ['auth rm: no answer', 'not removed yet: pool perfguard-probe-7',
                       'not removed yet: client.perfguard-probe-7',
                       'not removed yet: option mon_allow_pool_delete of the mons',

@@ -7,7 +7,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
-from perfguard.probe.resources import CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
+from perfguard.probe.resources import LEFT_CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children
 from ..test_store import written_by_a_newer_version
@@ -126,7 +126,7 @@ def test_a_clean_up_is_abandoned(name: str, crash: bool) -> None:
     cluster.reply.update(replies)
     cluster.stuck = name == 'objects'
     driver.run(100)
-    assert driver.state(1) == 'cleaning' and CHECK in cluster.checks
+    assert driver.state(1) == 'cleaning' and LEFT_CHECK in cluster.checks
     if crash:
         document = driver.loop._store.get(JOURNAL)
         assert document is not None
@@ -139,7 +139,7 @@ def test_a_clean_up_is_abandoned(name: str, crash: bool) -> None:
     driver.turn()
     message = driver.listed[1]['message']
     assert all(text in message for text in stays), message
-    assert not driver.busy and CHECK not in cluster.checks
+    assert not driver.busy and LEFT_CHECK not in cluster.checks
     assert any('probe 1 is' in text for text in driver.told('probe'))
     cluster.behaviour, cluster.stuck = 'good', False
     cluster.reply.clear()
@@ -204,11 +204,11 @@ def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> No
     driver.turn()
     with pytest.raises(Refused, match='unreadable'):
         driver.give(IN_POOL)
-    assert CHECK in driver.cluster.checks and stored(driver, JOURNAL) == before
+    assert LEFT_CHECK in driver.cluster.checks and stored(driver, JOURNAL) == before
     answer = driver.give(RunId('probe cancel --force', 0))
     assert 'client.perfguard-probe-*' in answer['message']
     driver.turn()
-    assert CHECK not in driver.cluster.checks and not stored(driver, JOURNAL)
+    assert LEFT_CHECK not in driver.cluster.checks and not stored(driver, JOURNAL)
     assert {'damaged/' + key: value for key, value in before.items()}.items() \
         <= driver.kv.data.items()
     driver.give(IN_POOL)

@@ -324,7 +324,7 @@ def test_a_batch_keeps_its_bound():
 
 def test_removing_does_not_wait_for_what_hangs(clock, monkeypatch):
     """Each batch waits a while for what hangs, and the rest of the time is for late answers."""
-    monkeypatch.setattr(Batch, 'finish', lambda batch: clock.advance(objects.BATCH_SECONDS))
+    monkeypatch.setattr(Batch, 'finish', lambda batch: clock.advance(objects.OBJECT_BATCH_SECONDS))
     ioctx = Prompt()
     ioctx.objects = {str(number): b'' for number in range(1000)}
     ioctx.hangs = {'1', '2', '300'}

@@ -164,7 +164,7 @@ def test_no_pg_waits_for_ever() -> None:
         flights = flights + chosen
         if greedy in chosen:
             break
-    assert module.PATIENCE_SECONDS < now < module.PATIENCE_SECONDS + 300
+    assert module.MOVE_PATIENCE_SECONDS < now < module.MOVE_PATIENCE_SECONDS + 300
 
 
 def test_one_host_is_counted_once_a_pg() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
-from perfguard.rebalance.moves import PATIENCE_SECONDS, Caps, Load, Move, choose
+from perfguard.rebalance.moves import MOVE_PATIENCE_SECONDS, Caps, Load, Move, choose
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver, codes
@@ -33,7 +33,7 @@ def test_an_osd_receives_no_more_than_fits() -> None:
     assert len(choose(moves, Load(no_host), WIDE)) == 5
 
 
-@pytest.mark.parametrize('now', [0.0, PATIENCE_SECONDS + 1.0, 1e6])
+@pytest.mark.parametrize('now', [0.0, MOVE_PATIENCE_SECONDS + 1.0, 1e6])
 def test_a_pg_whose_target_has_no_room_keeps_no_path_free(now: float) -> None:
     """It may wait for PGs that leave its target."""
     stuck = Move('1.0', (1,), (9,), 50, 1)
@@ -51,7 +51,7 @@ def test_the_oldest_pg_that_has_room_keeps_its_path_free() -> None:
     caps = replace(WIDE, target=1, receives={9: 0})
     load = Load(no_host)
     load.add('3.0', Move('3.0', (5,), (8,), 53, 1))
-    assert choose([crowded, waiting, other], load, caps, 2 * PATIENCE_SECONDS) == []
+    assert choose([crowded, waiting, other], load, caps, 2 * MOVE_PATIENCE_SECONDS) == []
 
 
 @dataclass

@@ -6,14 +6,14 @@ from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import ANSWER_SECONDS, OsdPlace, Readings
+from perfguard.cluster.types import OSD_ANSWER_SECONDS, OsdPlace, Readings
 from perfguard.errors import Code, Refused
 from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Flight, Phase
 from perfguard.watch.causes import LikelyCause
 from perfguard.watch.state import WatchState
 from perfguard.why.causes import Why, campaign_causes, parsed
-from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, PATIENCE_SECONDS
+from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, WHY_PATIENCE_SECONDS
 
 from ..fakes.campaigns import campaign_of
 from ..fakes.cluster import FakeCluster
@@ -31,7 +31,7 @@ class AskedCluster(FakeCluster):
         self.questions = 0
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any],
-            patience_seconds: float = ANSWER_SECONDS) -> None:
+            patience_seconds: float = OSD_ANSWER_SECONDS) -> None:
         for osd in osds:
             if osd not in self.silent:
                 self.questions += 1
@@ -147,7 +147,7 @@ def test_osds_that_do_not_answer_delay_nothing_else() -> None:
     answer = explain(driver, flying)
     assert codes(answer) == [Code.NO_ANSWER]
     assert primary in answer['causes'][0]['evidence']['osds']
-    assert cluster.now - begin <= PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
+    assert cluster.now - begin <= WHY_PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
 
 
 def test_a_clock_that_is_set_back_blocks_no_later_question() -> None:
