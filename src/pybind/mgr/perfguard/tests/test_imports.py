@@ -2,10 +2,13 @@
 """Which part of the package may import which, checked on the imports themselves."""
 import ast
 import copy
+from dataclasses import fields
 from pathlib import Path
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple
 
 import pytest
+
+from perfguard.rebalance.campaign import Campaign
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
@@ -222,6 +225,26 @@ def test_only_edges_have_untyped_data() -> None:
     assert used == EDGES
 
 
+#: Constants that have several values: the name of each engine of probes, and some of the watch and
+#: the mitigation.
+SHARED_NAMES = frozenset({'NAME', 'CHRONIC', 'DOCUMENT', 'FORGET_SECONDS', 'IDLE_RATE', 'KIND',
+                          'KINDS', 'LATE_SECONDS', 'LEAST_OPS', 'LEAST_PGS', 'LEAST_READS'})
+
+
+def test_no_constant_has_two_values() -> None:
+    values: Dict[str, Set[str]] = {}
+    for tree in MODULES.values():
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else \
+                [node.target] if isinstance(node, ast.AnnAssign) else []
+            value = getattr(node, 'value', None)
+            for target in targets:
+                if isinstance(target, ast.Name) and target.id.isupper() and value is not None:
+                    values.setdefault(target.id, set()).add(ast.unparse(value))
+    several = {name for name, found in values.items() if len(found) > 1}
+    assert len(values) > 500 and not several - SHARED_NAMES
+
+
 # ---- Decisions are data
 
 #: Modules with rules that take a draft of a decision and return the next one, or read it.
@@ -252,3 +275,37 @@ def test_only_the_loop_journals_and_acts() -> None:
     assert len(DECIDING) > 6
     assert not {source for name in DECIDING for source in own_imports(name)} & {
         'store', 'rebalance.executor', 'cluster.mgr', 'cluster.osd_commands'}
+
+
+# ---- The groups of a campaign's fields
+
+#: Groups that have methods for all that may happen to them.
+GROUPS = frozenset({'origin', 'rollback', 'crush', 'orders', 'holds', 'pinning', 'flights',
+                    'progress'})
+#: At the start of an mgr whose clock is behind, times in the future are limited in all groups.
+LIMITS_TIMES = 'without_future'
+
+
+def _calls(name: str) -> Iterator[ast.Call]:
+    tree = copy.deepcopy(MODULES[name])
+    for body in (node.body for node in ast.walk(tree) if isinstance(node, ast.Module)):
+        body[:] = [node for node in body
+                   if not isinstance(node, ast.FunctionDef) or node.name != LIMITS_TIMES]
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def test_the_groups_of_a_campaign_change_by_their_own_methods_only() -> None:
+    assert GROUPS < {field.name for field in fields(Campaign)}
+    wrong = ['%s line %d' % (name, call.lineno) for name in MODULES for call in _calls(name)
+             if isinstance(call.func, ast.Name) and call.func.id == 'replace'
+             and isinstance(call.args[0], ast.Attribute) and call.args[0].attr in GROUPS]
+    assert not wrong
+
+
+def test_drafts_set_fields_that_campaigns_have() -> None:
+    """`Draft.set` has no types."""
+    known = {field.name for field in fields(Campaign)}
+    used = {keyword.arg for name in DECIDING for call in _calls(name)
+            if isinstance(call.func, ast.Attribute) and call.func.attr == 'set'
+            for keyword in call.keywords if keyword.arg is not None}
+    assert 'pinning' in used and used <= known
