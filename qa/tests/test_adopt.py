@@ -103,9 +103,9 @@ def test_an_expansion_that_the_balancer_has_half_balanced(release: str, guard: G
         cluster.wait(lambda: guard.ask('preview', change='adopt')[0] == -errno.ENOENT, 15,
                      'the mgr to have another mode')
         retval, _, error = guard.ask('adopt')
-        assert retval == -errno.ENOENT and '--force' in error, error
+        assert retval == -errno.ENOENT and '--accept NOT_BALANCED' in error, error
         assert guard.phase() == 'IDLE' and guard.upmaps() == found
-        forced = order(guard, 'adopt', dry_run=True, force=True)
+        forced = order(guard, 'adopt', dry_run=True, accept=['NOT_BALANCED'])
     finally:
         # Without a value, the mgr keeps the last one until it restarts.
         cluster.mon('config set', who='mgr', name='mgr/balancer/mode', value='upmap')

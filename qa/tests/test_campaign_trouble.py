@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Set
 
 import pytest
 
+from perfguard.rebalance.risks import RISKS
 from qa.cluster import Cluster
 from qa.lib.auditor import Foreign
 from qa.lib.clusters import Failed, Lender
@@ -303,7 +304,7 @@ def test_damaged_store(guard: Guard) -> None:
     assert guard.upmaps() == pins
     assert any(key.startswith('damaged/campaign') for key in guard.store_keys())
     # The next campaign takes the pins over and tidies up.
-    guard.do('prepare', force=True)
+    guard.do('prepare', accept=RISKS)
     guard.wait_phase('PREPARED')
     guard.do('pin')
     guard.wait_phase('PINNED')

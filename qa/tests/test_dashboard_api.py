@@ -80,8 +80,8 @@ MISSING = (
 
 #: What cannot be meant, and the field that the answer names.
 BAD = (
-    (Request('POST', '/campaign/prepare', {'force': 'perhaps'}), "'force'"),
-    (Request('POST', '/campaign/prepare', {'force': 1}), "'force'"),
+    (Request('POST', '/campaign/prepare', {'accept': 1}), "'accept'"),
+    (Request('POST', '/campaign/prepare', {'accept': ['NOSUCH']}), "'NOSUCH'"),
     (Request('POST', '/campaign/prepare', {'forse': True}), "unknown field 'forse'"),
     (Request('POST', '/campaign/finish', {'keep': {}}), "'keep'"),
     (Request('POST', '/expand', {'what': {'a': 1}}), "'what'"),
@@ -333,7 +333,7 @@ def test_cross_site_forms_do_nothing(api: RestApi) -> None:
     sent = 0
     for action in ACTIONS:
         for content_type in FORM_TYPES if action.method == 'POST' else ():
-            answer = api.send(Request('POST', action.path, b'{"force": true}'), NOBODY, headers={
+            answer = api.send(Request('POST', action.path, b'{"keep": true}'), NOBODY, headers={
                 'Cookie': f'token={api.tokens[ADMIN]}', 'Content-Type': content_type})
             assert answer.status in (400, 411, 415), (action, content_type, answer)
             sent += 1

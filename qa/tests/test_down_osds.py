@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 
+from perfguard.rebalance.risks import RISKS
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import crush_weights, order, wait_reported
@@ -80,7 +81,7 @@ def test_a_drain_while_another_osd_is_down_empties_its_osd(when: str, release: s
                 take_down(cluster, [0])
                 cluster.wait(lambda: guard.get('status')['signals']['degraded_pgs'], 30,
                              'degraded PGs')
-            answer = order(guard, 'drain', what=['osd.7'], force=when == 'before')
+            answer = order(guard, 'drain', what=['osd.7'], accept=RISKS if when == 'before' else ())
             cluster.wait(lambda: crush_weights(cluster)[7] < 0.1, 60, 'the new weight')
             if when == 'after':
                 take_down(cluster, [0])

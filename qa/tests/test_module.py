@@ -57,7 +57,8 @@ def test_plain_text_fits_a_terminal(guard: Guard) -> None:
 
 
 def test_prepare_by_hand_and_abort(guard: Guard) -> None:
-    retval, out, error = ceph(guard, 'perfguard', 'campaign', 'prepare', '--force')
+    retval, out, error = ceph(guard, 'perfguard', 'campaign', 'prepare', '--accept', 'OSD_DOWN',
+                              '--accept', 'degraded')
     assert retval == 0 and 'PREPARED' in out, error
     guard.wait_phase('PREPARED')
     campaign = guard.former + 1

@@ -180,6 +180,21 @@ class Code:
     PG_NUM_CHANGING = 'PG_NUM_CHANGING'
     #: ``require_min_compat_client`` is below luminous
     OLD_CLIENTS = 'OLD_CLIENTS'
+    # Risks of a change, which begins only if they are accepted.
+    #: the autoscaler may undo a change of pg_num
+    AUTOSCALER = 'AUTOSCALER'
+    #: some mappings cannot be imported
+    LEFT_OUT = 'LEFT_OUT'
+    #: the effects of the change are unknown
+    NO_PREVIEW = 'NO_PREVIEW'
+    #: upmaps of pools that the balancer does not cover
+    NOT_BALANCED = 'NOT_BALANCED'
+    #: too many pins for one OSDMap epoch
+    ONE_EPOCH = 'ONE_EPOCH'
+    #: CRUSH would find too few OSDs
+    TOO_FEW_OSDS = 'TOO_FEW_OSDS'
+    #: the intermediate rule has a smaller failure domain
+    WEAKER_RULE = 'WEAKER_RULE'
     # How many PGs may be in flight.
     #: the campaign has just begun to release
     FIRST_PACE = 'FIRST_PACE'
@@ -201,7 +216,7 @@ class Code:
     FEW_OPS = 'FEW_OPS'
     #: an OSD, host or domain of each PG is at its limit (``max_backfills_*``)
     CAP_BACKFILLS = 'CAP_BACKFILLS'
-    #: PGs wait for targets that are nearly full
+    #: targets are, or would be, nearly full
     TARGET_FULL = 'TARGET_FULL'
     #: PGs wait for targets that are down
     TARGET_DOWN = 'TARGET_DOWN'
@@ -217,7 +232,7 @@ class Code:
     CAP_PGS = 'CAP_PGS'
     #: a release would exceed ``max_bytes_in_flight``
     CAP_BYTES = 'CAP_BYTES'
-    #: OSDs hold as many PGs as ``mon_max_pg_per_osd`` allows
+    #: OSDs hold, or would hold, too many PGs (``mon_max_pg_per_osd``)
     PG_LIMIT = 'PG_LIMIT'
     #: as many PGs are pinned as the mons should check (``max_pins``)
     PIN_LIMIT = 'PIN_LIMIT'

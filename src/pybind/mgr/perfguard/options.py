@@ -104,7 +104,7 @@ class Options:
         'The leading mon checks all upmaps for each OSDMap epoch. 0: as many pins as take its '
         'threads about 0.3 s with all other upmaps, and at least 0.05 s: 31,000 with 1,000 OSDs, '
         '6,800 with 5,000, without other upmaps and with pools of size 3. Changes of weights with '
-        'more pins come in tranches; other changes need --force, or "campaign accept '
+        'more pins come in tranches; other changes need "--accept PIN_LIMIT", or "campaign accept '
         'PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
     max_bytes_in_flight: int = _advanced(
         0, 'maximum number of bytes in flight',
@@ -132,8 +132,8 @@ class Options:
         0.05, "maximum share of a campaign's PGs that may be unpinnable when releases begin",
         'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
         'cleared. Above this share, norebalance stays set until "campaign start" accepts that, '
-        'and changes of CRUSH need --force. Up to max_backfills_target unpinnable PGs are always '
-        'accepted.', min=0.0, max=1.0)
+        'and changes of CRUSH need "--accept UNPINNABLE". Up to max_backfills_target unpinnable '
+        'PGs are always accepted.', min=0.0, max=1.0)
     auto_expand_settle: float = _advanced(
         60.0,
         'seconds without a change of CRUSH or of the OSDs that are up and in, after which '

@@ -13,6 +13,7 @@ from ..rebalance.orders import Order
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.report import summary
 from ..rebalance.requests import Request
+from ..rebalance.risks import accepted as codes_of
 from ..rebalance.settings import assignment
 from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
@@ -67,16 +68,16 @@ class CampaignCommands(Handlers):
                       'campaign %d does not exist (see "campaign ls")' % campaign)
 
     @writes('perfguard campaign prepare', accepted)
-    def campaign_prepare(self, force: bool = False) -> Json:
+    def campaign_prepare(self, accept: Optional[List[str]] = None) -> Json:
         """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
-        return self._ask(Request('prepare', force=force), 'preparing; change CRUSH as '
-                         'soon as "campaign status" shows PREPARED')
+        return self._ask(Request('prepare', accept=codes_of(accept or ())), 'preparing; change '
+                         'CRUSH as soon as "campaign status" shows PREPARED')
 
     @writes('perfguard campaign pin', accepted)
-    def campaign_pin(self, force: bool = False) -> Json:
+    def campaign_pin(self, accept: Optional[List[str]] = None) -> Json:
         """Pin every remapped PG where its data is"""
-        return self._ask(Request('pin', force=force), 'pinning; run "campaign start" as soon as '
-                         '"campaign status" shows PINNED')
+        return self._ask(Request('pin', accept=codes_of(accept or ())), 'pinning; run "campaign '
+                         'start" as soon as "campaign status" shows PINNED')
 
     @writes('perfguard campaign start', accepted)
     def campaign_start(self) -> Json:
@@ -121,9 +122,9 @@ class CampaignCommands(Handlers):
         return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are')
 
     @writes('perfguard campaign rollback', tables.order)
-    def campaign_rollback(self, dry_run: bool = False, force: bool = False) -> Json:
+    def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
-        return self._order(order_of('rollback', force=force, dry_run=dry_run))
+        return self._order(order_of('rollback', accept=accept, dry_run=dry_run))
 
     @writes('perfguard campaign finish', accepted)
     def campaign_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False) -> Json:
@@ -140,12 +141,12 @@ class CampaignCommands(Handlers):
     @writes('perfguard plan save', tables.saved_plan)
     def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
                   weight: Optional[str] = None, prior_version: Optional[int] = None,
-                  inbuf: Optional[str] = None, force: bool = False) -> Json:
+                  inbuf: Optional[str] = None, accept: Optional[List[str]] = None) -> Json:
         """Save a preview of expand, drain, undrain, replace, rule, pg_num or crushmap (-i)"""
         if spelled(change) not in CHANGES:
             raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                           % (change, ', '.join(CHANGES)))
-        order = order_of(change, what or (), weight, prior_version, inbuf, force)
+        order = order_of(change, what or (), weight, prior_version, inbuf, accept)
         return self._order(PlanOrder(SAVE, plan, order))
 
     @reads('perfguard plan ls', tables.saved_plans)

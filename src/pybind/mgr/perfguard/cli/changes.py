@@ -9,7 +9,8 @@ from ..rebalance import tables
 from ..rebalance.orders import Order, expansion, words
 from ..rebalance.replacing import CANCEL, REPLACE
 from ..rebalance.report import plan_json
-from ..tables import accepted
+from ..rebalance.risks import accepted
+from ..tables import accepted as message
 from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 
 #: Changes -> the text for people on their effects.
@@ -24,8 +25,9 @@ _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
 
 def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
              prior_version: Optional[int] = None, inbuf: Optional[str] = None,
-             force: bool = False, dry_run: bool = False) -> Order:
+             accept: Optional[Sequence[str]] = None, dry_run: bool = False) -> Order:
     """The order for a change by its name. Raises Refused."""
+    codes = accepted(accept or ())
     change = spelled(change)
     if change not in CHANGE_TEXTS:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
@@ -37,13 +39,13 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
     if change == 'crushmap':
         return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
-                     prior_version=prior_version, force=force, dry_run=dry_run)
+                     prior_version=prior_version, accept=codes, dry_run=dry_run)
     if change == 'import':
-        return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), force=force,
+        return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
                      dry_run=dry_run)
     if change == 'expand':
-        return expansion(words(*what), weight=weight, force=force, dry_run=dry_run)
-    return Order(change, _names(change, what), force=force, dry_run=dry_run)
+        return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run)
+    return Order(change, _names(change, what), accept=codes, dry_run=dry_run)
 
 
 def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
@@ -78,60 +80,63 @@ def _file(inbuf: Optional[str], missing: str) -> bytes:
 class ChangeCommands(Handlers):
     @writes('perfguard expand', CHANGE_TEXTS['expand'])
     def expand(self, what: Optional[List[str]] = None, weight: Optional[str] = None,
-               dry_run: bool = False, force: bool = False) -> Json:
+               dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
-        return self._change('expand', what or (), weight=weight, dry_run=dry_run, force=force)
+        return self._change('expand', what or (), weight=weight, dry_run=dry_run, accept=accept)
 
     @writes('perfguard drain', CHANGE_TEXTS['drain'])
-    def drain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
+    def drain(self, what: List[str], dry_run: bool = False,
+              accept: Optional[List[str]] = None) -> Json:
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
-        return self._change('drain', what, dry_run=dry_run, force=force)
+        return self._change('drain', what, dry_run=dry_run, accept=accept)
 
     @writes('perfguard undrain', CHANGE_TEXTS['undrain'])
-    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False) -> Json:
+    def undrain(self, what: List[str], dry_run: bool = False,
+                accept: Optional[List[str]] = None) -> Json:
         """Restore the CRUSH weights of drained OSDs, hosts or racks"""
-        return self._change('undrain', what, dry_run=dry_run, force=force)
+        return self._change('undrain', what, dry_run=dry_run, accept=accept)
 
     @writes('perfguard replace')
-    def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
+    def replace(self, what: List[str], dry_run: bool = False, accept: Optional[List[str]] = None,
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
         """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
         if cancel:
             _refuse_ignored('--cancel', {'--dry-run': dry_run})
-            return show(self.loop.ask(Order(CANCEL, words(*what))), format, accepted)
-        return show(self._change(REPLACE, what, dry_run=dry_run, force=force), format,
+            return show(self.loop.ask(Order(CANCEL, words(*what))), format, message)
+        return show(self._change(REPLACE, what, dry_run=dry_run, accept=accept), format,
                     CHANGE_TEXTS[REPLACE])
 
     @writes('perfguard rule', CHANGE_TEXTS['rule'])
-    def rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False) -> Json:
+    def rule(self, pool: str, rule: str, dry_run: bool = False,
+             accept: Optional[List[str]] = None) -> Json:
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
-        return self._change('rule', (pool, rule), dry_run=dry_run, force=force)
+        return self._change('rule', (pool, rule), dry_run=dry_run, accept=accept)
 
     @writes('perfguard pg-num')
     @writes('perfguard pg_num', CHANGE_TEXTS['pg_num'])
     def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
-               force: bool = False) -> Json:
+               accept: Optional[List[str]] = None) -> Json:
         """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
         return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
-                            dry_run=dry_run, force=force)
+                            dry_run=dry_run, accept=accept)
 
     @writes('perfguard crushmap', CHANGE_TEXTS['crushmap'])
     def crushmap(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
-                 dry_run: bool = False, force: bool = False) -> Json:
+                 dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
         return self._change('crushmap', prior_version=prior_version, inbuf=inbuf, dry_run=dry_run,
-                            force=force)
+                            accept=accept)
 
     @writes('perfguard adopt', CHANGE_TEXTS['adopt'])
-    def adopt(self, dry_run: bool = False, force: bool = False) -> Json:
+    def adopt(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
         """Take over an expansion that another tool has pinned with upmaps, and release its pins"""
-        return self._change('adopt', dry_run=dry_run, force=force)
+        return self._change('adopt', dry_run=dry_run, accept=accept)
 
     @writes('perfguard import', CHANGE_TEXTS['import'])
     def import_mappings(self, inbuf: Optional[str] = None, dry_run: bool = False,
-                        force: bool = False) -> Json:
+                        accept: Optional[List[str]] = None) -> Json:
         """Move PGs in batches to where exported mappings (-i) place them"""
-        return self._change('import', inbuf=inbuf, dry_run=dry_run, force=force)
+        return self._change('import', inbuf=inbuf, dry_run=dry_run, accept=accept)
 
     # For users with read access: Ceph checks capabilities by the prefix of a command, so it cannot
     # distinguish --dry-run from the command without it.

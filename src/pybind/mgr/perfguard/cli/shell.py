@@ -118,14 +118,17 @@ def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], 
     called before.
     """
     deadline = time.monotonic() + min(seconds, MOST_PATIENCE_SECONDS)
-    again = False
+    first: Optional[Refused] = None
     while True:
         try:
-            return ask(again)
+            return ask(first is not None)
         except Refused as refused:
-            if not refused.not_fit or time.monotonic() >= deadline:
+            if not refused.not_fit:
                 raise
-        again = True
+            # The first refusal names other risks as well, which are not computed again.
+            first = first or refused
+            if time.monotonic() >= deadline:
+                raise first from None
         wake()
         time.sleep(rest_seconds)
 

@@ -2,6 +2,7 @@
 """The command perfguard-plan."""
 import argparse
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -16,7 +17,7 @@ from ..cluster import crush_preview
 from ..cluster.crush import CrushRules
 from ..cluster.ports import NoFuture, Outlook
 from ..cluster.types import ConfigEntry, Json, OsdMap, PgSets
-from ..errors import Reason, Refused, texts
+from ..errors import Code, Reason, Refused, texts
 from ..observation import Observation, Settings
 from ..options import DEFAULTS
 from ..rebalance.campaign_orders import not_fit
@@ -28,6 +29,7 @@ from ..rebalance.pin_limit import too_many
 from ..rebalance.prepared import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit
+from ..rebalance.risks import Risk, accepted, of_health, refuse
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
@@ -135,8 +137,8 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument('--mon-max-pg-per-osd', metavar='N', type=_positive, help='the value of '
                           'this option of Ceph (default: %d; --live reads it)' % DEFAULT_PG_LIMIT)
     for each in (pin, expand, drain):
-        each.add_argument('--force', action='store_true', help='although the cluster is not '
-                          'healthy, or the plan would do harm')
+        each.add_argument('--accept', action='append', default=[], metavar='CODE',
+                          help='go on despite the risk of this code, which a refusal names')
     for each in (expand, drain):
         each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
         _add_osdmap(each, 'ceph osd getmap -o F')
@@ -248,8 +250,8 @@ def _refuse_many_pins(pins: int, args: argparse.Namespace, osdmap: OsdMap,
                       advice: str = '') -> None:
     """Raise BadInput for more pins than the mons should check in each epoch."""
     why = too_many(pins, DEFAULTS, osdmap)
-    if why and not args.force:
-        raise BadInput('%s: %soverride with --force' % (why, advice))
+    risks = [Risk(Code.PIN_LIMIT, why + advice, errno.E2BIG)] if why else []
+    refuse(risks, accepted(args.accept), '')
 
 
 def _warn_of_balancer(source: Source) -> None:
@@ -362,8 +364,9 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')
     osdmap = maps.osdmap
-    order = expansion(words(*args.what), weight=args.weight, force=args.force) \
-        if args.command == 'expand' else Order('drain', words(*args.what), force=args.force)
+    accept = accepted(args.accept)
+    order = expansion(words(*args.what), weight=args.weight, accept=accept) \
+        if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
     prepared = _prepared(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)
     change, join, shown = prepared.change, prepared.planned, prepared.as_json(order, None)
@@ -371,7 +374,7 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     for text in (*(left_out_text(*row) for row in prepared.left_out), *shown['warnings']):
         say(text)
     pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
-    _refuse_many_pins(len(pins.entries), args, osdmap, 'change fewer OSDs at a time, or ')
+    _refuse_many_pins(len(pins.entries), args, osdmap, ': change fewer OSDs at a time')
     caps = caps_of(DEFAULTS)
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
@@ -411,8 +414,9 @@ def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRu
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
     prepared = prepared.assessed(order, facts, seen, options, (), _pg_limit(args, entries))
-    check(None, Request('prepare', order.force), 0, not_fit(seen, prepared.touched))
-    prepared.refuse_unfit(order, seen, options)
+    check(None, Request('prepare'), 0, (), unfit(maps.osdmap))
+    refuse([*of_health(not_fit(seen, prepared.touched)),
+            *prepared.all_risks(order, seen, options)], order.accept, '')
     return prepared
 
 

@@ -24,7 +24,7 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterator, List, Mapping, Optio
 from ..cluster.crush import CrushRules
 from ..cluster.types import (NO_ENTRY, Balancing, Document, Items, Json, Osd, OsdMap, OsdSet, Pair,
                              Pool, Space, UpmapEntry, pool_of)
-from ..errors import Refused
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..upmap.balance import PlacedPg, balance
@@ -34,7 +34,8 @@ from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
 from .pin_limit import too_many
-from .pool_change import refuse_full
+from .pool_change import overfull
+from .risks import Risk
 from .types import TINY_WEIGHT, PinRecord
 
 #: Maximum deviation, in PGs, of an OSD that has its share.
@@ -47,7 +48,7 @@ NO_OTHER = 'it is on an OSD that is drained, and no other can take its place'
 BALANCED = 'the pool is balanced with its upmaps'
 NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
 NOT_COVERED = "the balancer does not cover the pool, and the upmap may have been set by hand " \
-    "(--force takes it over)"
+    "(--accept NOT_BALANCED takes it over)"
 AMBIGUOUS = 'more than one CRUSH placement explains its upmap'
 
 
@@ -71,11 +72,11 @@ class Adopted:
     def pins(self) -> Mapping[str, PinRecord]:
         return self.adoption.pins
 
-    def refuse_nothing(self) -> None:
-        """Raise Refused if there is nothing to take over."""
+    def risks(self) -> List[Risk]:
+        """None. Raises Refused if there is nothing to take over."""
         adoption = self.adoption
         if adoption.pins:
-            return
+            return []
         text = 'no upmap keeps data away from the OSDs where CRUSH and the balance place it'
         if adoption.balancing:
             text += '; %s part of a balanced state' % are(adoption.balancing, 'upmap')
@@ -114,11 +115,11 @@ class Adopted:
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED_PGS]]}
 
 
-def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], force: bool = False,
+def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], unbalanced: bool = False,
             raws: Raws = NO_RAWS) -> Adopted:
-    """For any thread; `known`, `force` and `raws` as in adoptable."""
+    """For any thread; `known`, `unbalanced` and `raws` as in adoptable."""
     osdmap = seen.osdmap
-    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, force, raws)
+    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, unbalanced, raws)
     pool_up, out = with_down_osds(osdmap, pool_up, raws), out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
@@ -132,10 +133,11 @@ def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], force: bo
 
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
-              known: FrozenSet[str] = frozenset(), force: bool = False,
+              known: FrozenSet[str] = frozenset(), unbalanced: bool = False,
               raws: Raws = NO_RAWS) -> Adoption:
-    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own; `force`:
-    pools that the balancer does not cover as well, where operators may place PGs by hand.
+    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own;
+    `unbalanced`: pools that the balancer does not cover as well, where operators may place PGs by
+    hand.
     `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
     down, as far as that is known."""
     pool_up = with_down_osds(osdmap, pool_up, raws)
@@ -145,7 +147,7 @@ def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Bal
     for pool_id, pgids in _with_upmaps(osdmap, known).items():
         pool = osdmap.pools[pool_id]
         work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
-        whole = work.why_not(balancing, force, pgids)
+        whole = work.why_not(balancing, unbalanced, pgids)
         for pgid in pgids:
             found = whole or work.judged(pgid)
             if isinstance(found, PinRecord):
@@ -179,7 +181,7 @@ class _PoolUpmaps:
             self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
-    def why_not(self, balancing: Balancing, force: bool, pgids: Sequence[str]) -> str:
+    def why_not(self, balancing: Balancing, unbalanced: bool, pgids: Sequence[str]) -> str:
         """Why no entry of the pool is taken over; '' if entries may be."""
         if not self._modelled:
             return NOT_MODELLED
@@ -187,7 +189,7 @@ class _PoolUpmaps:
         within = max(SHARE_PGS, balancing.deviation if covered else 0.0)
         if self._balance.deviation <= within and not any(map(self._on_drained, pgids)):
             return BALANCED
-        return '' if covered or force else NOT_COVERED
+        return '' if covered or unbalanced else NOT_COVERED
 
     def judged(self, pgid: str) -> Union[PinRecord, str]:
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)
@@ -341,25 +343,29 @@ class Imported:
     #: PGs whose pairs are in force already.
     in_force: int = 0
 
-    def refuse_unfit(self, seen: Observation, space: Mapping[int, Space], force: bool,
-                     options: Options) -> None:
-        """Raise Refused if nothing or not everything would move, if OSDs would be too full, or for
-        more upmaps than the mons should check."""
-        if self.left and not force:
-            pgid, reason = min(self.left.items())
-            raise Refused(errno.EPERM, 'the mappings of %s cannot be carried out, such as those of '
-                          'PG %s: %s (--force imports the others)' % (
-                              plural(len(self.left), 'PG'), pgid, reason))
+    def risks(self, seen: Observation, space: Mapping[int, Space],
+              options: Options) -> List[Risk]:
+        """That not everything moves, that OSDs get too full, and more upmaps than the mons should
+        check. Raises Refused if nothing would move."""
+        if not self.pins and not self.left:
+            raise Refused(errno.ENOENT, 'nothing to import: the mappings of %s are in force'
+                          % plural(self.in_force, 'PG'))
         if not self.pins:
-            raise Refused(errno.ENOENT, 'nothing to import: %s' % (
-                'the mappings of %s are in force' % plural(self.in_force, 'PG')
-                if self.in_force else 'no mapping can be carried out'))
-        if not force:
-            refuse_full(self.moves, space, seen.osdmap.nearfull_ratio)
-            beyond = too_many(len(self.pins), options, seen.osdmap)
-            if beyond:
-                raise Refused(errno.E2BIG, beyond + ': import fewer mappings at a time, or '
-                              'override with --force')
+            raise Refused(errno.ENOENT, 'nothing to import: no mapping can be carried out, %s'
+                          % self._left_text)
+        found = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
+            plural(len(self.left), 'PG'), self._left_text))] if self.left else []
+        found += overfull(self.moves, space, seen.osdmap.nearfull_ratio)
+        beyond = too_many(len(self.pins), options, seen.osdmap)
+        if beyond:
+            found.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
+                              errno.E2BIG))
+        return found
+
+    @property
+    def _left_text(self) -> str:
+        pgid, reason = min(self.left.items())
+        return 'such as those of PG %s: %s' % (pgid, reason)
 
     def still_there(self, osdmap: OsdMap) -> 'Imported':
         """The import if no entry has changed meanwhile; raises Refused otherwise."""

@@ -23,6 +23,7 @@ from .pin_limit import too_many
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
+from .risks import Risk, of_health, refuse, risks_json
 from .types import Phase
 
 Result = TypeVar('Result')
@@ -74,13 +75,12 @@ class CampaignOrders:
         """Begin the campaign of an order; None while its effects are being computed.
 
         `saved`: the plan that is carried out; `keep`: journals the data of the change."""
-        # Only the change was forced. The operator has not seen the state in which a queued plan
-        # begins.
-        request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
-                          sure=order.verb == 'rule')
+        request = Request('prepare', sure=order.verb == 'rule')
         if not order.dry_run:
             # Refuse impossible changes before running the tools of Ceph.
-            self._check_new(request, seen, NOTHING)
+            self._check_new(request, seen)
+            if waiting.again:
+                self._refuse_health(waiting, order, not_fit(seen, NOTHING))
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
                                                                 self._campaigns.history.rates()))
@@ -90,9 +90,13 @@ class CampaignOrders:
             return prepared.answer(order, None, seen, self._options())
         if saved is not None:
             saved.refuse_other(prepared, order)
-        check(self._campaigns.current, request, self._campaigns.pins_held_back,
-              not_fit(seen, prepared.touched))
-        prepared.refuse_unfit(order, seen, self._options())
+        self._check_new(request, seen)
+        health = not_fit(seen, prepared.touched)
+        if isinstance(waiting, QueuedOrder):
+            self._refuse_health(waiting, order, health)
+        risks = prepared.all_risks(order, seen, self._options())
+        refuse([*of_health(health), *risks], order.accept,
+               waiting.order.command if saved is None else saved.command_to_save)
         self._crush_orders.keep(prepared, seen)
         keep()
         self._note(Event('request', order.verb, why))
@@ -107,6 +111,15 @@ class CampaignOrders:
             campaign = self._accepting_pins(campaign, prepared.most_pins, seen)
         self._campaigns.put(campaign)
         return prepared.answer(order, campaign.id, seen, self._options())
+
+    def _refuse_health(self, waiting: WaitingOrder, order: Order,
+                       health: Sequence[Reason]) -> None:
+        """Raise Refused for the state of the cluster alone, without running the tools of Ceph. The
+        operator has not seen that state in which a queued plan begins."""
+        if isinstance(waiting, QueuedOrder) and health:
+            raise Refused(errno.EPERM, '%s; it begins when this has cleared' % '; '.join(
+                reason.text for reason in health), not_fit=True)
+        refuse(of_health(health), order.accept, waiting.order.command)
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
@@ -124,18 +137,17 @@ class CampaignOrders:
 
         def work() -> Adopted:
             pools = set(map(pool_of, (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)))
-            return adopted(seen, view.pool_up, known, waiting.order.force,
+            return adopted(seen, view.pool_up, known, Code.NOT_BALANCED in waiting.order.accept,
                            self._raws_behind(hidden, pools, seen, view.pool_up))
 
-        return self._begin_with(waiting, seen, lambda: work, Adopted.refuse_nothing)
+        return self._begin_with(waiting, seen, lambda: work, Adopted.risks)
 
     def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """Begin a campaign whose goals are exported upmaps."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
-        def refuse(found: Imported) -> None:
-            if not order.dry_run:
-                found.refuse_unfit(seen, space, order.force, self._options())
+        def risks(found: Imported) -> List[Risk]:
+            return [] if order.dry_run else found.risks(seen, space, self._options())
 
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
@@ -143,7 +155,7 @@ class CampaignOrders:
             return imported(seen, view.pool_up, pairs, self._raws_behind(
                 hidden, set(map(pool_of, pairs)), seen, view.pool_up))
 
-        return self._begin_with(waiting, seen, lambda: work, refuse,
+        return self._begin_with(waiting, seen, lambda: work, risks,
                                 lambda campaign: replace(campaign, target='crush'))
 
     def _accepting_pins(self, campaign: Campaign, pins: int, seen: Observation) -> Campaign:
@@ -165,7 +177,7 @@ class CampaignOrders:
         return outlook.raws([*hidden, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
-                    work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],
+                    work: Callable[[], Callable[[], Found]], risks: Callable[[Found], List[Risk]],
                     adjust: Callable[[Campaign], Campaign] = lambda campaign: campaign
                     ) -> Optional[Document]:
         """Begin a campaign with the computed pins."""
@@ -174,17 +186,20 @@ class CampaignOrders:
             return None if self._campaigns.storing else self._storing[1]
         self._campaigns.refuse_held()
         if not order.dry_run:
-            self._check_new(Request('prepare', order.force), seen)
+            self._check_new(Request('prepare'), seen)
+            if waiting.again:
+                self._refuse_health(waiting, order, not_fit(seen))
         found = self._prepared(waiting, seen, work)
         if found is None:
             return None
-        refuse(found)
+        given: List[Risk] = risks(found)
         if order.dry_run:
             return found.as_json(None)
+        refuse([*of_health(not_fit(seen)), *given], order.accept, order.command)
         kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._campaigns.begin_after(seen, order.verb)
-        # An adoption takes over upmaps that exist; an import of too many was forced.
+        # An adoption takes over upmaps that exist; an import of too many was accepted.
         campaign = self._accepting_pins(campaign, len(kept.pins), seen)
         self._campaigns.put(replace(adjust(campaign), storing=True))
         self._campaigns.put(self._campaigns.store(kept.pins, seen))
@@ -199,14 +214,10 @@ class CampaignOrders:
                 campaign, self._campaigns.pins, seen))
         if prepared is None:
             return None
-        try:
-            prepared.refuse_unfit_rollback(order, seen, self._options())
-        except Refused as refused:
-            if not order.dry_run:
-                raise
-            prepared = replace(prepared, warnings=(*prepared.warnings, str(refused)))
+        risks = prepared.all_risks(order, seen, self._options())
         if order.dry_run:
-            return prepared.as_json(order, None)
+            return {**prepared.as_json(order, None), 'risks': risks_json(risks, order.accept)}
+        refuse(risks, order.accept, order.command)
         assert prepared.change is not None
         self.reopen()
         self._crush_orders.keep(prepared, seen)
@@ -236,12 +247,11 @@ class CampaignOrders:
         job: ToolJob[Result] = waiting.job
         return job.result()
 
-    def _check_new(self, request: Request, seen: Observation,
-                   touched: Optional[Touched] = None) -> None:
-        """Raise Refused if no campaign may begin; see watch.stop_conditions.unhealthy."""
+    def _check_new(self, request: Request, seen: Observation) -> None:
+        """Raise Refused if no campaign may begin, whatever the operator accepts."""
         self.reopen()
-        check(self._campaigns.current, request, self._campaigns.pins_held_back,
-              not_fit(seen, touched), unfit(seen.osdmap))
+        check(self._campaigns.current, request, self._campaigns.pins_held_back, (),
+              unfit(seen.osdmap))
         refuse_bad_options(request, self._options(),
                            {pool.name for pool in seen.osdmap.pools.values()})
 
@@ -252,7 +262,8 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
     rollback = campaign.rollback
     if rollback.wanted is not None or rollback.begun and not _is_unfinished(campaign):
-        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
+        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back (see "campaign '
+                      'status")' % campaign.id)
     if campaign.phase is Phase.FINISHING:
         raise Refused(errno.EBUSY, 'campaign %d is %s: run "campaign abort" first'
                       % (campaign.id, campaign.phase.value))

@@ -72,7 +72,7 @@ class Change:
     tunables: int = 0
     #: The mons gather commands for longer than by default: all data for the next burst is known.
     gathers: bool = False
-    #: The order was forced although its preview was not available: if it still is not, the change
+    #: The operator accepted that the preview was not available: if it still is not, the change
     #: is made without pins in the same epoch.
     ordinary: bool = False
 

@@ -33,6 +33,7 @@ from .plans import PlanOrder, PlanQueue, WaitingOrder
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
+from .risks import Risk, refuse
 from .settings import overridden
 from .throttle import ignored_targets
 from .turn_inputs import PinGoals, TurnInputs
@@ -176,8 +177,8 @@ class RebalanceController:
                   unfit(seen.osdmap), self._loose(seen))
             if request.verb == 'prepare':
                 self._context.reopen()
-            if request.verb == 'pin' and not request.force:
-                self._refuse_pins(seen.osdmap)
+            if request.verb == 'pin':
+                self._refuse_pins(seen.osdmap, request)
         except Refused as refused:
             if not again:
                 self._note(Event('refused', 'campaign %s' % request.verb, str(refused)))
@@ -192,14 +193,14 @@ class RebalanceController:
                 self.withdraw_plans('the previous campaign was ended by "campaign finish --keep"')
         return None
 
-    def _refuse_pins(self, osdmap: OsdMap) -> None:
+    def _refuse_pins(self, osdmap: OsdMap, request: Request) -> None:
         """Raise Refused if more PGs are remapped than the campaign may pin: those without a pin
         would move with the first release."""
         pins = len(osdmap.pg_temp.keys() | self.pins.keys())
         why = too_many(pins, self.overridden(self._context.options()), osdmap, len(self.pins))
         if why:
-            raise Refused(errno.E2BIG, why + ': revert the CRUSH change and make it in several '
-                          'steps, or override with --force')
+            refuse([Risk(Code.PIN_LIMIT, why + ': revert the CRUSH change and make it in several '
+                         'steps', errno.E2BIG)], request.accept, 'ceph perfguard campaign pin')
 
     def apply(self, request: Request, now: float) -> None:
         """Apply a request that `check` has accepted (except prepare)."""

@@ -28,8 +28,8 @@ from .join_plan import Join, bases_of, plan_join, with_pins
 from .least_moves import least_moves, with_least_moves
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, check_map, map_back, waiting,
                      weights_back)
-from .pg_num import NewPgNum, at_the_end, pg_num_ordered, pgs_made, step_to
-from .pool_change import first_moves, refuse_full, refuse_incomplete
+from .pg_num import NewPgNum, at_the_end, of_autoscaler, pg_num_ordered, pgs_made, step_to
+from .pool_change import first_moves, overfull, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
 from .prepared import Prepared, previewed, weighed
 from .types import Bounds, PinRecord
@@ -164,18 +164,18 @@ class CrushOrders:
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if least is None else bounds)
-        if not order.force:
-            refuse_full(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
         named = new_rule(change, seen.osdmap, crush, least)
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
+        risks = overfull(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
         return Prepared(change, planned, outlook=None if named.moves_first else outlook,
-                        rule=named, warnings=tuple(filter(None, (named.weaker,))))
+                        risks=tuple(risks), rule=named,
+                        warnings=tuple(filter(None, (named.weaker,))))
 
     def _prepare_pg_num(self, order: Order, seen: Observation,
                         inventory: OrderFacts) -> Prepared:
         osdmap = seen.osdmap
-        pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap, order.force,
+        pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
                                       self._cluster.pool_pgs_limit())
         numbers = at_the_end(pool, pg_num)
@@ -185,10 +185,10 @@ class CrushOrders:
         refuse_incomplete(pool, outlook, seen.crush.rule_name(pool.crush_rule))
         first = first_moves(osdmap, outlook, seen.crush, replace(pool, pg_num=numbers.pg_num), {},
                             seen.signals.pool_bytes.get(pool.id, 0))
-        if not order.force:
-            refuse_full(first.moves.values(), inventory.space, osdmap.nearfull_ratio)
         return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
                         Join(first.pins, first.unpinnable, first.moves),
+                        risks=(*of_autoscaler(pool), *overfull(
+                            first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
                         pg_num=NewPgNum(pool.name, pool.pg_num, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
 

@@ -3,6 +3,7 @@
 or refused."""
 import errno
 import math
+import shlex
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -45,9 +46,21 @@ class Order:
     mappings: Optional[bytes] = None
     #: The CRUSH version that `crush_map` is based on, if the operator states it.
     prior_version: Optional[int] = None
-    force: bool = False
+    #: Codes of accepted risks.
+    accept: Tuple[str, ...] = ()
     dry_run: bool = False
     job: ClassVar[str] = 'rebalance'
+
+    @property
+    def command(self) -> str:
+        """As operators write it, without "--accept"."""
+        verb = 'campaign rollback' if self.verb == 'rollback' else self.verb
+        options = [] if self.weight is None else ['--weight', self.weight]
+        options += [] if self.prior_version is None else [
+            '--prior-version', str(self.prior_version)]
+        file = self.crush_map is not None or self.mappings is not None
+        return ' '.join(['ceph perfguard', verb, *map(shlex.quote, (
+            *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])
 
 
 @dataclass(frozen=True)
@@ -75,12 +88,12 @@ def words(*texts: Optional[str]) -> Tuple[str, ...]:
     return tuple(chain.from_iterable(items))
 
 
-def expansion(what: Sequence[str], weight: Optional[str] = None, force: bool = False,
+def expansion(what: Sequence[str], weight: Optional[str] = None, accept: Tuple[str, ...] = (),
               dry_run: bool = False) -> Order:
     """The order to expand. `what`: osd.<id>, hosts and other buckets, as drain takes them."""
     return Order('expand', tuple(name for name in what if name.startswith('osd.')),
                  tuple(name for name in what if not name.startswith('osd.')),
-                 weight=weight, force=force, dry_run=dry_run)
+                 weight=weight, accept=accept, dry_run=dry_run)
 
 
 def is_tiny(weight: float) -> bool:

@@ -19,11 +19,12 @@ from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Future
 from ..cluster.types import NO_OSD, Json, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
-from ..errors import Refused
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs
 from .change import Change, ChangeStage, LeftSetting, NextPart
 from .pool_change import PoolChange, all_pgs
+from .risks import Risk
 from .types import Action, SetPoolPgs
 
 #: Maximum difference of pg_num and pgp_num: the default of mgr_max_pg_num_change, with which
@@ -250,8 +251,8 @@ def _text(numbers: PoolPgs) -> str:
 
 # ---- The preview of an order
 
-def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
-                   limit: int, pool_limit: int) -> Tuple[Pool, int]:
+def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
+                   pool_limit: int) -> Tuple[Pool, int]:
     """The pool and the pg_num that an order names. Raises Refused.
 
     `limit`: mon_max_pg_per_osd; `pool_limit`: mon_max_pool_pg_num; 0: none.
@@ -263,7 +264,7 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     if not _NUMBER.fullmatch(number):
         raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r' % number)
     pg_num = int(number)
-    _refuse_pool(pool, force)
+    _refuse_pool(pool)
     if next_step(osdmap, pool, pg_num) is None:
         raise Refused(errno.EALREADY, 'pool %s already has %s' % (name, pgs(pg_num)))
     _refuse_outside(pool, pg_num)
@@ -274,17 +275,20 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     return pool, pg_num
 
 
-def _refuse_pool(pool: Pool, force: bool) -> None:
+def _refuse_pool(pool: Pool) -> None:
     if NOPGCHANGE in pool.flags:
         raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set' % pool.name)
     if not at_rest(pool):
         raise Refused(errno.EBUSY, 'pg_num of pool %s is changing (%s, target %s): wait, or set '
                       'both to their current values with "ceph osd pool set"' % (
                           pool.name, _text(numbers_of(pool)), _text(targets_of(pool))))
-    if pool.autoscale_mode == 'on' and not force:
-        raise Refused(errno.EPERM, 'the autoscaler of pool %s is on and may undo the change: "ceph '
-                      'osd pool set %s pg_autoscale_mode warn" first, or override with --force'
-                      % (pool.name, quote(pool.name)))
+
+
+def of_autoscaler(pool: Pool) -> List[Risk]:
+    if pool.autoscale_mode != 'on':
+        return []
+    return [Risk(Code.AUTOSCALER, 'the autoscaler of pool %s is on and may undo the change: "ceph '
+                 'osd pool set %s pg_autoscale_mode warn" first' % (pool.name, quote(pool.name)))]
 
 
 def _refuse_outside(pool: Pool, pg_num: int) -> None:

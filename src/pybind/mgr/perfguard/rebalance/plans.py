@@ -26,6 +26,7 @@ from .crush_orders import differences
 from .orders import Order
 from .prepared import Prepared
 from .retry import RETRY_SECONDS, Retry
+from .risks import refuse
 from .types import Phase
 
 #: Verbs of PlanOrder.
@@ -52,6 +53,17 @@ class PlanOrder:
     job: ClassVar[str] = 'rebalance'
 
     @property
+    def accept(self) -> Tuple[str, ...]:
+        """Codes of risks that were accepted when the plan was saved."""
+        return () if self.order is None else self.order.accept
+
+    @property
+    def command(self) -> str:
+        """As Order.command: of the one that saves the plan."""
+        return '' if self.order is None else self.order.command.replace(
+            'ceph perfguard', 'ceph perfguard plan save %s' % self.plan)
+
+    @property
     def dry_run(self) -> bool:
         """It changes nothing."""
         return self.verb in (LS, SHOW)
@@ -63,6 +75,8 @@ class WaitingOrder(Protocol):
     job: Optional[AnyJob]
     #: The version of CRUSH that the job is based on.
     crush_version: int
+    #: It was refused a moment ago: only the state of the cluster is examined first.
+    again: bool
 
 
 @dataclass
@@ -71,6 +85,7 @@ class QueuedOrder:
     order: PlanOrder
     job: Optional[AnyJob] = None
     crush_version: int = -1
+    again: bool = True
 
 
 @dataclass(frozen=True)
@@ -152,12 +167,16 @@ class SavedPlan:
         """Its order in short."""
         return ' '.join((self.order.verb, *self.order.names, *self.order.hosts))
 
+    @property
+    def command_to_save(self) -> str:
+        return PlanOrder(SAVE, self.name, self.order).command
+
     def refuse_changed(self, now: PlanGround) -> None:
         """Raise Refused if the cluster has changed since the plan was saved."""
         found = changed(self.ground, now)
         if found:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
-                          '(save the plan again)' % (self.name, listed(found, NAMED, '; ')))
+                          '("plan save" it again)' % (self.name, listed(found, NAMED, '; ')))
 
     def refuse_other(self, prepared: Prepared, order: Order) -> None:
         """Raise Refused if the order now makes another change. `order`: that of its campaign."""
@@ -171,7 +190,7 @@ class SavedPlan:
         if change is not None and change.same_as(self.change):
             return
         rows = _differences(self.change.features, change.features if change is not None else {})
-        raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s (save the plan '
+        raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s ("plan save" it '
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
     def row(self, now: PlanGround, waits: str = '') -> Document:
@@ -345,7 +364,8 @@ class PlanQueue:
         if prepared.change is None or prepared.effects is None:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
-        prepared.refuse_unfit(order, seen, self._options())
+        refuse(prepared.all_risks(order, seen, self._options()), order.accept,
+               waiting.order.command)
         preview = prepared.answer(replace(order, dry_run=True), None, seen, self._options())
         # From now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)

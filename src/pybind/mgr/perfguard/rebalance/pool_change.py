@@ -7,12 +7,12 @@ not needed any longer are removed. pool_rule.py and pg_num.py say when.
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, FrozenSet, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
 from ..cluster.types import OsdMap, OsdSet, Pool, Space, UpmapEntry
-from ..errors import Refused
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, plan_pin
@@ -21,6 +21,7 @@ from .change import Change
 from .join_plan import keeps
 from .least_moves import LeastFuture
 from .moves import Move, move_between
+from .risks import Risk
 from .types import PinRecord
 
 #: Share of a pool's PGs that may be remapped when it is changed.
@@ -123,9 +124,9 @@ def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[s
             if not keeps(pg, UpmapEntry(), osdmap.entry(pgid), out)}
 
 
-def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],
-                nearfull_ratio: float) -> None:
-    """Raise Refused if these PGs together would fill an OSD beyond nearfull."""
+def overfull(moves: Iterable[Move], space: Mapping[int, Space],
+             nearfull_ratio: float) -> List[Risk]:
+    """The risk that these PGs together fill an OSD beyond nearfull."""
     change: Dict[int, int] = {}
     for move in moves:
         share = move.bytes // max(1, len(move.targets))
@@ -138,10 +139,11 @@ def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],
         if row is None or more <= 0 or row.total_bytes <= 0:
             continue
         if row.used_bytes + more > nearfull_ratio * row.total_bytes:
-            raise Refused(errno.ENOSPC, 'not enough space: osd.%d would hold %s of %s with the '
-                          'PGs that it receives (nearfull is %d %%)' % (
-                              osd, bytes_text(row.used_bytes + more), bytes_text(row.total_bytes),
-                              100 * nearfull_ratio))
+            return [Risk(Code.TARGET_FULL, 'not enough space: osd.%d would hold %s of %s with the '
+                         'PGs that it receives (nearfull is %d %%)' % (
+                             osd, bytes_text(row.used_bytes + more), bytes_text(row.total_bytes),
+                             100 * nearfull_ratio), errno.ENOSPC)]
+    return []
 
 
 def all_pgs(future: Future) -> Iterator[Tuple[str, FuturePg]]:

@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import ConfigEntry, Document, Json, Space, UpmapEntry, pool_of
-from ..errors import Code, Refused
+from ..errors import Code
 from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, plural
@@ -32,6 +32,7 @@ from .pin_limit import pin_limit, too_many
 from .pool_rule import NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
+from .risks import Risk, risks_json
 from .throttle import caps
 from .types import Bounds, Holds, Phase
 from .weights import WeightChange
@@ -74,26 +75,24 @@ class Effects:
                  if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
         return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
 
-    def refuse_crowded(self) -> None:
-        """Raise Refused for a change after which an OSD has more PGs than it may hold."""
+    def risks(self, nearfull_ratio: float) -> List[Risk]:
+        """That an OSD has more PGs than it may hold, or is fuller than nearfull."""
+        risks = []
         if self.crowded:
             worst = self.crowded[0]
-            raise Refused(errno.E2BIG, '%s would hold more PGs than mon_max_pg_per_osd (%d), such '
-                          'as osd.%d with %s: change more OSDs of the host at a '
-                          'time, lower pg_num, or override with --force' % (
-                              plural(len(self.crowded), 'OSD'), self.pg_limit, worst.osd,
-                              pgs(worst.pgs_after)))
-
-    def refuse_overfull(self, nearfull_ratio: float) -> None:
-        """Raise Refused for a change after which an OSD is fuller than nearfull."""
+            risks.append(Risk(Code.PG_LIMIT, '%s would hold more PGs than mon_max_pg_per_osd (%d), '
+                              'such as osd.%d with %s: change more OSDs of the host at a time, or '
+                              'lower pg_num' % (plural(len(self.crowded), 'OSD'), self.pg_limit,
+                                                worst.osd, pgs(worst.pgs_after)), errno.E2BIG))
         found = [(after, row) for row in self.osds for after in (row.fill_after,)
                  if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)]
         if found:
             after, row = max(found, key=lambda each: (each[0], -each[1].osd))
-            raise Refused(errno.ENOSPC, 'not enough space: %s would be fuller than nearfull '
-                          '(%d %%), such as osd.%d with %d %% (--force overrides)' % (
-                              plural(len(found), 'OSD'), 100 * nearfull_ratio, row.osd,
-                              100 * after))
+            risks.append(Risk(Code.TARGET_FULL, 'not enough space: %s would be fuller than '
+                              'nearfull (%d %%), such as osd.%d with %d %%' % (
+                                  plural(len(found), 'OSD'), 100 * nearfull_ratio, row.osd,
+                                  100 * after), errno.ENOSPC))
+        return risks
 
     def as_json(self) -> Json:
         return {'osds': [dict(vars(row)) for row in self.osds], 'pg_limit': self.pg_limit,
@@ -221,6 +220,8 @@ class Prepared:
     effects: Optional[Effects] = None
     #: The order; None: a rollback.
     order: Optional[Order] = None
+    #: Those that were found while the change was computed.
+    risks: Tuple[Risk, ...] = ()
 
     @property
     def moves(self) -> Sequence[Move]:
@@ -280,43 +281,36 @@ class Prepared:
             return 0 if self.rule is None else max(self.rule.pins, self.rule.upmaps)
         return len(self.planned.pins) if self.entries is None else self.entries
 
-    def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
-        """Raise Refused for a harmful change, unless it is forced."""
-        self.refuse_blind(order)
-        self.refuse_incomplete(order)
-        self.refuse_unpinnable(order, options)
-        self.refuse_storm(order)
-        self.refuse_pins(order, seen, options)
-        self.refuse_weaker(order)
-        if self.effects is not None and not order.force:
-            self.effects.refuse_crowded()
-            self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
+    def all_risks(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
+        """What the operator has to accept, each code once."""
+        if order.verb == 'rollback':
+            # Weights are restored in bursts, but a whole CRUSH map at once.
+            found = self._pins_risk(order, seen, options)
+            if self.crush_map is not None:
+                found += self._unpinnable_risk(options) + self._storm_risk(order)
+            return found
+        found = [*self.risks, *self._incomplete_risk(), *self._unpinnable_risk(options),
+                 *self._storm_risk(order), *self._pins_risk(order, seen, options)]
+        if self.ordinary:
+            found.append(Risk(Code.NO_PREVIEW, 'cannot preview the CRUSH change: %s (try again; '
+                              'otherwise all PGs that it remaps peer at once, and are pinned '
+                              'afterwards)' % self.ordinary, errno.EIO))
+        if self.rule is not None and self.rule.weaker:
+            found.append(Risk(Code.WEAKER_RULE, self.rule.weaker))
+        if self.effects is not None:
+            found += self.effects.risks(seen.osdmap.nearfull_ratio)
+        return list({risk.code: risk for risk in reversed(found)}.values())[::-1]
 
-    def refuse_unfit_rollback(self, order: Order, seen: Observation, options: Options) -> None:
-        """Raise Refused for a rollback that would remap many PGs, unless it is forced. Only a whole
-        CRUSH map does: weights are restored in bursts."""
-        self.refuse_pins(order, seen, options)
-        if self.crush_map is not None:
-            self.refuse_unpinnable(order, options)
-            self.refuse_storm(order)
-
-    def refuse_blind(self, order: Order) -> None:
-        """Raise Refused for a change without a preview: PGs are remapped before they are pinned."""
-        if self.ordinary and not order.force:
-            raise Refused(errno.EIO, 'cannot preview the CRUSH change: %s (try again; with --force '
-                          'all PGs that it remaps peer at once, and are pinned afterwards)'
-                          % self.ordinary)
-
-    def refuse_incomplete(self, order: Order) -> None:
-        """Raise Refused for a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs
-        get a weight, that is only a warning: they are filled in any case."""
+    def _incomplete_risk(self) -> List[Risk]:
+        """Of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a weight,
+        that is only a warning: they are filled in any case."""
         change = self.change
         drains_or_replaces = change is not None and (
             change.drained or self.crush_map is not None)
-        if self.incomplete and drains_or_replaces and not order.force:
-            raise Refused(errno.EPERM, '%s (raise the tunable choose_total_tries, or the step '
-                          'set_choose_tries of an erasure-coded rule, or override with --force)'
-                          % self._incomplete_text)
+        if not self.incomplete or not drains_or_replaces:
+            return []
+        return [Risk(Code.TOO_FEW_OSDS, '%s (raise the tunable choose_total_tries, or the step '
+                     'set_choose_tries of an erasure-coded rule)' % self._incomplete_text)]
 
     @property
     def _incomplete_text(self) -> str:
@@ -325,32 +319,33 @@ class Prepared:
 
     @property
     def accepted(self) -> Tuple[str, ...]:
-        """Stop conditions that --force has overridden."""
+        """Stop conditions that were accepted with the change."""
         crowded = self.effects is not None and self.effects.crowded
         return (Code.PG_LIMIT,) if crowded else ()
 
-    def refuse_storm(self, order: Order) -> None:
-        """Raise Refused for a change that cannot be divided, with too many pins."""
+    def _storm_risk(self, order: Order) -> List[Risk]:
+        """Of a change that cannot be divided, with too many pins."""
         whole = self.crush_map is not None or self.rule is not None
-        if whole and self.bursts > 1 and not order.force:
-            pins = self._pins_at_once
-            what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
-                             'steps with "crushmap"') if order.verb == 'rollback' else (
-                'change', 'set target=crush, with which more data moves and no upmaps remain'
-                if self.rule is not None and self.rule.upmaps > MAX_BURST_PINS else
-                'apply the change in several steps')
-            raise Refused(errno.EFBIG, 'the %s requires %d pins, but the mons accept at most %d in '
-                          'the same epoch: %s, or override with --force, which pins up to %s one '
-                          'epoch later: they peer twice, and client I/O to them stalls' % (
-                              what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)))
+        if not whole or self.bursts <= 1:
+            return []
+        pins = self._pins_at_once
+        what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
+                         'steps with "crushmap"') if order.verb == 'rollback' else (
+            'change', 'set target=crush, with which more data moves and no upmaps remain'
+            if self.rule is not None and self.rule.upmaps > MAX_BURST_PINS else
+            'apply the change in several steps')
+        return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
+                     'the same epoch: %s; otherwise %s are pinned one epoch later: they peer '
+                     'twice, and client I/O to them stalls' % (
+                         what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)),
+                     errno.EFBIG)]
 
-    def refuse_pins(self, order: Order, seen: Observation, options: Options) -> None:
-        """Raise Refused for a change with more pins than the mons should check."""
+    def _pins_risk(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
+        """Of a change with more pins than the mons should check."""
         why = '' if self.in_tranches(order, seen) else too_many(
             self.most_pins, options, seen.osdmap)
-        if why and not order.force:
-            raise Refused(errno.E2BIG, '%s: %s, or override with --force' % (
-                why, _FEWER_PINS.get(order.verb, 'change fewer OSDs at a time')))
+        return [Risk(Code.PIN_LIMIT, '%s: %s' % (why, _FEWER_PINS.get(
+            order.verb, 'change fewer OSDs at a time')), errno.E2BIG)] if why else []
 
     def in_tranches(self, order: Order, seen: Observation) -> bool:
         """Whether the change comes in tranches if it requires too many pins."""
@@ -363,26 +358,22 @@ class Prepared:
         most = pin_limit(options, seen.osdmap)
         tranches = -(-len(self.planned.pins) // most) if self.in_tranches(order, seen) else 1
         return {**self.as_json(order, campaign), **costs(seen, options), 'pin_limit': most,
+                'risks': risks_json(self.all_risks(order, seen, options), order.accept),
                 'tranches': max(1, tranches)}
 
-    def refuse_weaker(self, order: Order) -> None:
-        """Raise Refused for an intermediate rule with a smaller failure domain than the rules
-        before and after it."""
-        if self.rule is not None and self.rule.weaker and not order.force:
-            raise Refused(errno.EPERM, '%s, or override with --force' % self.rule.weaker)
-
-    def refuse_unpinnable(self, order: Order, options: Options) -> None:
-        """Raise Refused if too many PGs would move at once, outside the caps, after a change."""
+    def _unpinnable_risk(self, options: Options) -> List[Risk]:
+        """Too many PGs would move at once, outside the caps, after a change."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items() if why != INCOMPLETE}
         number, pins = len(moving), len(self.planned.pins)
         most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
-        if number > most and not order.force:
-            pgid = min(moving)
-            raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
-                          '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they peer '
-                          'when CRUSH changes, and stay in place until "campaign start")' % (
-                              pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
-                              pgid, moving[pgid].reason))
+        if number <= most:
+            return []
+        pgid = min(moving)
+        return [Risk(Code.UNPINNABLE, '%s of %d that the change remaps cannot be pinned (limit %g '
+                     '%%, max_unpinnable_ratio), such as PG %s: %s (they peer when CRUSH changes, '
+                     'and stay in place until "campaign start")' % (
+                         pgs(number), number + pins, 100 * options.max_unpinnable_ratio, pgid,
+                         moving[pgid].reason))]
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         preview = plan(self.planned.moves.values(), 1, 1, None)

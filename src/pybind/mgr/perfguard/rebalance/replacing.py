@@ -362,7 +362,7 @@ class Replacing:
         osds = to_replace(order, self._known, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
         return {osd: record_of(osd, facts, now) for osd in osds}, Order(
-            'drain', drain, force=order.force, dry_run=order.dry_run) if drain else None
+            'drain', drain, accept=order.accept, dry_run=order.dry_run) if drain else None
 
     def draining(self, order: Order, seen: Observation,
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:

@@ -98,7 +98,7 @@ class Rebalanced:
     #: PGs that are pinned and not in flight.
     pins: int = 0
     unhealthy: Tuple[Reason, ...] = ()
-    #: Why no campaign can begin, even if forced; '' if one may.
+    #: Why no campaign can begin at all; '' if one may.
     unfit: str = ''
     #: Why norebalance must not be given back; '' if it may.
     loose: str = ''

@@ -2,10 +2,10 @@
 """Requests of operators to a campaign: when they are valid, and their effects."""
 import errno
 from dataclasses import dataclass, replace
-from typing import ClassVar, Container, FrozenSet, Optional, Sequence
+from typing import ClassVar, Container, FrozenSet, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap
-from ..errors import Code, Reason, Refused, texts
+from ..errors import Code, Reason, Refused
 from ..options import Options
 from ..tables import pgs_are
 from ..watch.stop_conditions import WAIVABLE
@@ -13,6 +13,7 @@ from .campaign import Campaign, Orders
 from .holds import retaken
 from .pinning import lastingly_unpinned
 from .pool_rule import RuleChange
+from .risks import of_health, refuse
 from .settings import assignment, overridden, problems
 from .states import STATES, from_phases
 from .types import NOREBALANCE_KEY, Phase
@@ -22,7 +23,8 @@ from .types import NOREBALANCE_KEY, Phase
 class Request:
     #: prepare, pin, start, pause, resume, accept, set, abort or finish.
     verb: str
-    force: bool = False
+    #: Codes of accepted risks.
+    accept: Tuple[str, ...] = ()
     keep: bool = False
     #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only
     #: campaign that may follow an aborted one with an intermediate rule.
@@ -91,7 +93,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     """Raise Refused if `request` cannot be met now.
 
     `pins`: PGs kept pinned; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
-    begin, even if forced; `loose`: why norebalance must not be given back.
+    begin at all; `loose`: why norebalance must not be given back.
     """
     verb = request.verb
     running = campaign is not None and campaign.active
@@ -145,10 +147,7 @@ def _check_new(campaign: Optional[Campaign], request: Request, unhealthy: Sequen
         _refuse_intermediate(campaign)
     if unfit:
         raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
-    if unhealthy and not request.force:
-        raise Refused(errno.EPERM, 'the cluster is not ready for a campaign '
-                      '(--force overrides): %s'
-                      % '; '.join(texts(unhealthy)), not_fit=True)
+    refuse(of_health(unhealthy), request.accept, 'ceph perfguard campaign prepare')
 
 
 def _refuse_intermediate(campaign: Campaign) -> None:
@@ -221,7 +220,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     elif verb == 'pin':
         # The operator requests pins again: unpinnable PGs are tried again.
         campaign = replace(campaign, pinning=campaign.pinning.tried_again())
-        orders = orders.accepting(*([Code.PIN_LIMIT] if request.force else []))
+        orders = orders.accepting(*(code for code in request.accept if code == Code.PIN_LIMIT))
     return replace(campaign.reopened(phase, now), orders=orders)
 
 
@@ -245,7 +244,7 @@ VERBS: FrozenSet[str] = frozenset({'accept', 'set'}).union(
 
 
 def unfit(osdmap: OsdMap) -> str:
-    """Why no campaign can begin, even if forced: the mons would refuse every pin."""
+    """Why no campaign can begin at all: the mons would refuse every pin."""
     if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
         return ''
     return ('require_min_compat_client is %s, but upmaps require luminous ("ceph osd '

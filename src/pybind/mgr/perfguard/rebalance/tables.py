@@ -274,6 +274,9 @@ def order(data: Json) -> str:
     lines = []
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))
+    if data['campaign'] is None:
+        remarks += ['refused without --accept %(code)s: %(text)s' % risk
+                    for risk in data.get('risks', ())]
     if data['campaign'] is not None:
         lines.append('campaign %d %s; "campaign status" shows the progress' % (
             data['campaign'],

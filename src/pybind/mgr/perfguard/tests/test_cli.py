@@ -124,25 +124,25 @@ def test_orders(shell: Shell) -> None:
 
     setattr(shell.driver.loop, 'ask', order)
     assert shell.json('expand', what=['osd.8,osd.9', 'h1'], weight='2', dry_run=True) == answer
-    assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
+    assert shell('drain', what=['h3', 'osd.1,osd.2'], accept=['PG_LIMIT'])[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
     # The table of replacements is not that of the answer.
-    assert shell('replace', what=['h3'], force=True, format='json')[0] == 0
+    assert shell('replace', what=['h3'], accept=['PG_LIMIT'], format='json')[0] == 0
     assert shell('preview', change='replace', what=['h3'], format='json')[0] == 0
     assert shell('crushmap', inbuf='map', prior_version=7)[0] == 0
     assert shell('campaign rollback', dry_run=True)[0] == 0
-    assert shell('campaign rollback', force=True)[0] == 0
-    assert shell('rule', pool='rep', rule='racks', force=True)[0] == 0
+    assert shell('campaign rollback', accept=['PG_LIMIT'])[0] == 0
+    assert shell('rule', pool='rep', rule='racks', accept=['PG_LIMIT'])[0] == 0
     assert shell('pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
     assert given == [Order('expand', ('osd.8', 'osd.9'), ('h1',), '2', dry_run=True),
-                     Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
+                     Order('drain', ('h3', 'osd.1', 'osd.2'), accept=('PG_LIMIT',)),
                      Order('undrain', ('h3',)),
-                     Order('replace', ('h3',), force=True),
+                     Order('replace', ('h3',), accept=('PG_LIMIT',)),
                      Order('replace', ('h3',), dry_run=True),
                      Order('crushmap', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True),
-                     Order('rollback', force=True),
-                     Order('rule', ('rep', 'racks'), force=True),
+                     Order('rollback', accept=('PG_LIMIT',)),
+                     Order('rule', ('rep', 'racks'), accept=('PG_LIMIT',)),
                      Order('pg_num', ('rep', '64'), dry_run=True)]
     assert shell('crushmap') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
@@ -288,7 +288,7 @@ def test_held_as_a_table(shell: Shell) -> None:
 
 
 #: Switches that a preview does not have: they concern what would be changed.
-SWITCHES = frozenset({'dry_run', 'force', 'cancel', 'during_campaign', 'yes_i_really_mean_it'})
+SWITCHES = frozenset({'dry_run', 'accept', 'cancel', 'during_campaign', 'yes_i_really_mean_it'})
 
 
 def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
@@ -414,13 +414,16 @@ def test_each_release_of_ceph_finds_the_format_of_each_command(shell: Shell) -> 
             if 'format' not in spec.args or 'format' not in spec.annotations] == []
 
 
-def test_force(shell: Shell) -> None:
+def test_a_risk_is_accepted_by_its_code(shell: Shell) -> None:
     shell.driver.cluster.trouble = {'laggy': 1}
     shell.driver.cluster.period = 0.0
     shell.driver.turn()
     retval, _, error = shell('campaign prepare')
-    assert retval == -errno.EPERM and '--force' in error and 'laggy' in error
-    assert shell('campaign prepare', force=True)[0] == 0
+    assert retval == -errno.EPERM and error.endswith(
+        '1 PG is laggy (LAGGY); to accept: "ceph perfguard campaign prepare --accept LAGGY"')
+    retval, _, error = shell('campaign prepare', accept=['LAGY'])
+    assert retval == -errno.EINVAL and "'LAGY'" in error and ', LAGGY, ' in error
+    assert shell('campaign prepare', accept=['pg-limit,laggy'])[0] == 0
 
 
 def test_show(shell: Shell) -> None:
@@ -838,13 +841,13 @@ def test_a_plan_holds_the_order_of_the_command(shell: Shell,
     monkeypatch.setattr(shell.driver.loop, 'ask', ask)
     plans: List[Tuple[str, Dict[str, Any]]] = [
         ('expand', {'what': ['osd.8', 'h3'], 'weight': '2'}),
-        ('drain', {'what': ['h3'], 'force': True}),
+        ('drain', {'what': ['h3'], 'accept': ['PG_LIMIT']}),
         ('crushmap', {'inbuf': '{}', 'prior_version': 7})]
     for change, arguments in plans:
         assert shell('plan save', plan='p', change=change, format='json',
                      **arguments)[0] == 0
     assert [order.order for order in given] == [
-        Order('expand', ('osd.8',), ('h3',), '2'), Order('drain', ('h3',), force=True),
+        Order('expand', ('osd.8',), ('h3',), '2'), Order('drain', ('h3',), accept=('PG_LIMIT',)),
         Order('crushmap', crush_map=b'{}', prior_version=7)]
     assert shell('plan save', plan='p', change='destroy')[0] == -errno.EINVAL
 

@@ -27,6 +27,7 @@ from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.progress import Arrivals, Limits
 from perfguard.rebalance.replacing import Replacement
 from perfguard.rebalance.requests import VERBS, Request
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.stalls import IntervalChange, Stalls
 from perfguard.rebalance.types import (Flight, Holds, Pace, Phase, PinRecord, Sent,
                                        UnpinnablePgs)
@@ -182,6 +183,6 @@ def test_campaigns(flights: Dict[str, Flight], sent: Dict[str, float],
     (Dict[int, Drained], {3: Drained(1.5), 4: Drained(1.5, 'uuid', (('rack=a', 1.0),))}),
     (Dict[int, Added], {3: Added('uuid'), 4: Added('uuid', True)}),
     (Dict[int, Replacement], {3: Replacement('uuid', 1.5, 10, 5.0)}),
-    (Revert, Revert(3)), *((Request, Request(verb, force=True)) for verb in sorted(VERBS))])
+    (Revert, Revert(3)), *((Request, Request(verb, accept=RISKS)) for verb in sorted(VERBS))])
 def test_documents(hint: Any, value: Any) -> None:
     assert again(hint, value) == value

@@ -18,6 +18,7 @@ from perfguard.rebalance.campaign_store import CampaignStore
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
 
 from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
@@ -163,7 +164,8 @@ def stories(lag: int = 0) -> List[CrashStory]:
             asked('resume', phase('PINNING', 'PINNED', 'RELEASING', 'DONE')), waited(ended())],
             returns=True),
         CrashStory('tranches and rollback', driver(waiting=2, pgs=10, max_pins=6), [
-            *EXPANDED, waited(second_tranche), ordered(Order('rollback', force=True), rolling_back),
+            *EXPANDED, waited(second_tranche),
+            ordered(Order('rollback', accept=RISKS), rolling_back),
             waited(ended())], returns=True),
         CrashStory('rollback', driver(waiting=2, max_pgs_in_flight=1), [
             *EXPANDED, ordered(Order('rollback'), rolling_back),

@@ -5,7 +5,7 @@ PERFGUARD_STORIES=1000 plays so many stories, those of PERFGUARD_SEED.
 """
 import os
 from dataclasses import replace
-from typing import Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +15,7 @@ from hypothesis.stateful import (RuleBasedStateMachine, initialize, precondition
 
 from perfguard.cluster.types import pool_of
 from perfguard.errors import Refused
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import is_option
 
 from .fakes.audit import over_caps
@@ -95,7 +96,9 @@ class Stories(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(['prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish']),
           sure=st.booleans())
     def ask(self, verb: str, sure: bool) -> None:
-        more = {'prepare': {'force': sure}, 'finish': {'keep': sure}}.get(verb, {})
+        more: Dict[str, Any] = {'keep': sure} if verb == 'finish' else {}
+        if verb == 'prepare' and sure:
+            more = {'accept': RISKS}
         self.try_to(lambda: self.driver.ask(verb, **more))
         self.turn()
 

@@ -32,6 +32,10 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
             Code.LEASES: 'PERFGUARD_LAGGY_PGS', Code.INACTIVE: 'PG_AVAILABILITY',
             Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
+#: Conditions under which no campaign begins unless the operator accepts them.
+UNHEALTHY = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
+             Code.OSD_DOWN, Code.OSD_SCRUB_ERRORS, Code.PEERING, Code.PG_DAMAGED,
+             Code.PG_NUM_CHANGING, Code.SLOW_OPS, Code.SLOW_PING)
 #: Stop conditions that `campaign accept` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
             Code.PG_LIMIT, Code.PIN_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL,
@@ -155,7 +159,7 @@ def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:
 
 def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCounts] = {},
               touched: Optional[Touched] = None) -> List[Reason]:
-    """Reasons not to begin a campaign without --force.
+    """Reasons not to begin a campaign, each with one of UNHEALTHY.
 
     `touched`: OSDs and pools that the change concerns; None: not known, so all may be.
     """

@@ -111,7 +111,7 @@ WORDS_KIND = FieldKind([str], _words)
 
 # ---- fields that several routes have
 
-_FORCE = Field('force', BOOLEAN, 'Override health conditions')
+_ACCEPT = Field('accept', WORDS_KIND, 'Codes of accepted risks')
 _DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
 _WHAT = Field('what', WORDS_KIND, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
@@ -202,8 +202,8 @@ ROUTES: Tuple[Route, ...] = (
 
     _get('/campaign', 'campaign_status', 'Show the active campaign, or the last one'),
     _post('/campaign/prepare', 'campaign_prepare',
-          'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
-    _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _FORCE),
+          'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _ACCEPT),
+    _post('/campaign/pin', 'campaign_pin', 'Pin every remapped PG where its data is', _ACCEPT),
     _post('/campaign/start', 'campaign_start', 'Release the pinned PGs in batches'),
     _post('/campaign/pause', 'campaign_pause', 'Stop all movement; what was copied is kept',
           Field('duration', TEXT, 'Such as 2h; default: until resume')),
@@ -215,7 +215,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/campaign/abort', 'campaign_abort',
           'Pin back the PGs in flight and keep the rest pinned'),
     _post('/campaign/rollback', 'campaign_rollback',
-          'Restore the CRUSH weights or map from before the campaign', _DRY_RUN, _FORCE),
+          'Restore the CRUSH weights or map from before the campaign', _DRY_RUN, _ACCEPT),
     _post('/campaign/finish', 'campaign_finish', 'End the campaign',
           Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
           Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),
@@ -227,30 +227,30 @@ ROUTES: Tuple[Route, ...] = (
     _post('/expand', 'expand',
           'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
           Field('what', WORDS_KIND, 'Only these OSDs, hosts or racks'),
-          Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _FORCE),
-    _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
+          Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _ACCEPT),
+    _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _ACCEPT),
     _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
-          _WHAT, _DRY_RUN, _FORCE),
+          _WHAT, _DRY_RUN, _ACCEPT),
     _post('/replace', 'replace', 'Empty OSDs or hosts, then fill their new devices under the same '
-          'OSD IDs', _WHAT, _DRY_RUN, _FORCE,
+          'OSD IDs', _WHAT, _DRY_RUN, _ACCEPT,
           Field('cancel', BOOLEAN, 'End the replacement instead')),
     _post('/rule', 'rule', 'Give a pool another CRUSH rule',
           Field('pool', STRING, 'Name of the pool', required=True),
-          Field('rule', STRING, 'Name of the CRUSH rule', required=True), _DRY_RUN, _FORCE),
+          Field('rule', STRING, 'Name of the CRUSH rule', required=True), _DRY_RUN, _ACCEPT),
     _post('/pg_num', 'pg_num', 'Split or merge the PGs of a pool',
           Field('pool', STRING, 'Name of the pool', required=True),
           Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'),
-          _DRY_RUN, _FORCE),
+          _DRY_RUN, _ACCEPT),
     _post('/crushmap', 'crushmap', 'Set a new CRUSH map',
           Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
                 parameter='inbuf'),
           Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'),
-          _DRY_RUN, _FORCE),
+          _DRY_RUN, _ACCEPT),
     _post('/adopt', 'adopt', 'Take over an expansion that another tool has pinned', _DRY_RUN,
-          _FORCE),
+          _ACCEPT),
     _post('/import', 'import_mappings', 'Move PGs to where exported mappings place them',
           Field('mappings', STRING, 'The exported list, as JSON text', required=True,
-                parameter='inbuf'), _DRY_RUN, _FORCE),
+                parameter='inbuf'), _DRY_RUN, _ACCEPT),
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
           Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, crushmap, adopt, '
@@ -259,7 +259,7 @@ ROUTES: Tuple[Route, ...] = (
     _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
     _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,
           Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num or crushmap',
-                required=True), *_CHANGE, _FORCE, permission=CREATE),
+                required=True), *_CHANGE, _ACCEPT, permission=CREATE),
     _get('/plan/{plan}', 'plan_show', 'Show a saved plan', _PLAN),
     _delete('/plan/{plan}', 'plan_rm', 'Remove a saved plan', _PLAN),
     _post('/plan/{plan}/approve', 'plan_approve', 'Carry out a saved plan', _PLAN,

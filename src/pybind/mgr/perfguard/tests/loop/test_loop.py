@@ -21,6 +21,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 
@@ -329,22 +330,29 @@ def test_unhealthy_cluster_needs_force() -> None:
     driver.cluster.trouble = {'degraded': 3}
     driver.run(2)
     assert refusal(driver, 'prepare').errno == errno.EPERM
-    driver.ask('prepare', force=True)
+    driver.ask('prepare', accept=RISKS)
     driver.run_to('PREPARED')
 
 
 def test_an_order_that_the_cluster_is_not_fit_for_costs_little() -> None:
-    """It is repeated: Ceph's tools are not run for it, and one event says it all."""
+    """It is repeated: Ceph's tools are run once for it, to report all risks, and one event says it
+    all."""
     driver = Driver()
     cluster = driver.cluster
     cluster.add_waiting()
     cluster.trouble = {'laggy': 3}
     driver.run(2)
-    setattr(cluster, 'outlook', lambda *args: pytest.fail('the tools were run'))
+    runs: List[Any] = []
+
+    def outlook(*args: Any) -> Any:
+        runs.append(args)
+        return type(cluster).outlook(cluster, *args)
+
+    setattr(cluster, 'outlook', outlook)
     for again in (False, True, True):
         waiting = driver.loop.requests.submit(Order('expand', weight='1.0'), again)
         driver.turn()
-        assert waiting.refused is not None and waiting.refused.not_fit
+        assert waiting.refused is not None and waiting.refused.not_fit and len(runs) == 1
     kinds = [event['kind'] for event in driver.loop.published.events]
     assert kinds.count('refused') == 1
 
@@ -747,7 +755,7 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
         driver.ask('abort')
         driver.run_to('ABORTED')
     # The next campaign clears the report.
-    driver.ask('prepare', force=True)
+    driver.ask('prepare', accept=RISKS)
     driver.run(3)
     assert driver.cluster.checks == {}
     assert not [key for key in driver.kv.data if key.startswith('damaged/')]

@@ -553,10 +553,10 @@ def reported(tmp_path, **parts: Any) -> None:
 
 
 def is_refused(change: Any, words: str, *argv: str) -> None:
-    """Unless it is forced."""
+    """Unless the risk is accepted by the words that the refusal ends with."""
     status, out, err = change(*argv)
     assert (status, out) == (2, '') and words in err and err.count('\n') == 1
-    assert change(*argv, '--force')[0] == 0
+    assert change(*argv, *err.rpartition('to accept: add ')[2].split())[0] == 0
 
 
 @pytest.mark.parametrize('health, words', [
@@ -619,8 +619,8 @@ def test_more_pins_than_the_mons_should_check_are_refused(change, files, monkeyp
     dumps = ['--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump', files['crush']]
     assert command.main(['pin', *dumps]) == 2
     out, err = capsys.readouterr()
-    assert out == '' and '6 pins and 3 other upmaps' in err and '--force' in err
-    assert command.main(['pin', *dumps, '--force']) == 0
+    assert out == '' and '6 pins and 3 other upmaps' in err and '--accept PIN_LIMIT' in err
+    assert command.main(['pin', *dumps, '--accept', 'PIN_LIMIT']) == 0
 
 
 def test_upmaps_whose_raw_sets_cannot_be_found_are_left_alone(files, capsys):

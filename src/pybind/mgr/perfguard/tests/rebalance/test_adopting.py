@@ -10,7 +10,7 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 import pytest
 
 from perfguard.cluster.types import Balancing, UpmapEntry
-from perfguard.errors import Refused
+from perfguard.errors import Code, Refused
 from perfguard.options import Options
 from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adopted, Adoption, adoptable
 from perfguard.rebalance.orders import Order
@@ -25,10 +25,10 @@ STRICT = Balancing(deviation=1.0)
 
 
 def found(cluster: StrawCluster, balancing: Balancing = STRICT,
-          known: FrozenSet[str] = frozenset(), force: bool = False) -> Adoption:
+          known: FrozenSet[str] = frozenset(), unbalanced: bool = False) -> Adoption:
     view = cluster.map_view()
     return adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, balancing,
-                     known, force)
+                     known, unbalanced)
 
 
 def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
@@ -144,7 +144,7 @@ def test_a_cluster_within_the_balancers_deviation_has_nothing_to_adopt() -> None
     cluster, pinned, _ = expanded()
     assert found(cluster, Balancing(deviation=100.0)) == Adoption({}, {}, len(pinned))
     # Where the balancer does not balance, its deviation says nothing.
-    assert sorted(found(cluster, Balancing(100.0, upmap=False), force=True).pins) == pinned
+    assert sorted(found(cluster, Balancing(100.0, upmap=False), unbalanced=True).pins) == pinned
 
 
 @pytest.mark.parametrize('balancing', [
@@ -154,15 +154,15 @@ def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
     cluster, pinned, _ = expanded()
     adoption = found(cluster, balancing)
     assert not adoption.pins and adoption.left == dict.fromkeys(pinned, NOT_COVERED)
-    assert sorted(found(cluster, balancing, force=True).pins) == pinned
+    assert sorted(found(cluster, balancing, unbalanced=True).pins) == pinned
     cluster.balancer = balancing
     driver = Driver(cluster, OPTIONS)
     with pytest.raises(Refused) as refused:
         driver.order('adopt')
-    assert refused.value.errno == errno.ENOENT and '--force' in str(refused.value)
-    preview = driver.order('adopt', dry_run=True, force=True)
+    assert refused.value.errno == errno.ENOENT and '--accept NOT_BALANCED' in str(refused.value)
+    preview = driver.order('adopt', dry_run=True, accept=(Code.NOT_BALANCED,))
     assert preview['pgs'] == len(pinned) and preview['taken']
-    assert driver.order('adopt', force=True)['campaign'] == 1
+    assert driver.order('adopt', accept=(Code.NOT_BALANCED,))['campaign'] == 1
 
 
 def test_the_preview_names_an_osd_that_was_emptied_by_hand_among_new_ones() -> None:

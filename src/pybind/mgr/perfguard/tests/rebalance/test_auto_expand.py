@@ -7,6 +7,7 @@ import pytest
 from perfguard.cluster.types import OsdMap, Signals
 from perfguard.rebalance.auto_expand import LastClean, last_clean_from_json
 from perfguard.rebalance.crush_orders import BEFORE
+from perfguard.rebalance.risks import RISKS
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster
@@ -53,7 +54,7 @@ def test_nothing_begins_automatically_over_state_that_could_not_be_read() -> Non
     assert [event['what'] for event in refused] == ['auto_expand']
     assert 'could not read all of its state' in refused[0]['why']
     # An operator has seen it.
-    driver.ask('prepare', force=True)
+    driver.ask('prepare', accept=RISKS)
     driver.turn()
     assert 'PERFGUARD_INTERRUPTED' not in driver.cluster.checks
 

@@ -7,6 +7,7 @@ from typing import Any, List
 import pytest
 
 from perfguard.rebalance.adopting import LACKING
+from perfguard.rebalance.risks import RISKS
 
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.straw_cluster import StrawCluster
@@ -150,7 +151,7 @@ def test_upmaps_are_adopted_while_an_osd_is_down(tools: str) -> None:
     cluster.no_tools = tools
     driver.run(3)
     lacking = {pgid for pgid in pinned if 0 in cluster.pg[pgid].data}
-    answer = driver.order('adopt', force=True)
+    answer = driver.order('adopt', accept=RISKS)
     assert lacking and answer['balancing_pgs'] == 0
     assert {(row['pgid'], row['reason']) for row in answer['left_out']} == (
         {(pgid, LACKING) for pgid in lacking} if tools else set())

@@ -12,6 +12,7 @@ from perfguard.errors import Reason, Refused
 from perfguard.events import Event
 from perfguard.rebalance import pinning
 from perfguard.rebalance.replacing import DRAINS, REPLACE
+from perfguard.rebalance.risks import RISKS
 from perfguard.upmap.pins import INCOMPLETE, Unpinnable
 
 from ..fakes.cluster import FakeCluster, FakePg
@@ -181,7 +182,7 @@ def test_pins_that_are_requested_again_while_an_osd_is_down_do_not_wait_for_them
         driver.restart()
         driver.run(2)
     if verb == 'prepare':
-        driver.ask('prepare', force=True)
+        driver.ask('prepare', accept=RISKS)
         driver.run_to('PREPARED')
         driver.run(3)
         driver.ask('pin')
@@ -425,9 +426,9 @@ def test_a_drain_with_which_crush_gives_up_on_pgs_is_refused(pool: int) -> None:
     assert INCOMPLETE.as_json(pgid) in shown['unpinnable']
     with pytest.raises(Refused, match='too few OSDs for 1 PG, such as PG %s:' % pgid) as refused:
         driver.order('drain', 'osd.0')
-    assert refused.value.errno == errno.EPERM and '--force' in str(refused.value)
+    assert refused.value.errno == errno.EPERM and 'TOO_FEW_OSDS' in str(refused.value)
     assert driver.phase == 'IDLE' and not driver.cluster.sent
-    assert driver.order('drain', 'osd.0', force=True)['incomplete_pgs'] == 1
+    assert driver.order('drain', 'osd.0', accept=RISKS)['incomplete_pgs'] == 1
     driver.run_to('DONE')
     assert driver.cluster.remapped() == [pgid] and 0 in driver.cluster.pg[pgid].data
     assert sum(0 in pg.data for pg in driver.cluster.pg.values()) == 1

@@ -18,6 +18,7 @@ from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.turn_inputs import PREVIEW_SECONDS, PREVIEW_TIMES, same_placement
 from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
@@ -142,7 +143,7 @@ def test_no_order_is_carried_out_without_a_preview(verb: str) -> None:
 def test_a_forced_order_goes_the_ordinary_way_without_tools() -> None:
     driver = Driver(waiting())
     driver.cluster.no_tools = 'osdmaptool is not installed'
-    answer = driver.order('expand', weight='1.0', force=True)
+    answer = driver.order('expand', weight='1.0', accept=RISKS)
     assert not answer['one_epoch'] and answer['reason'] == driver.cluster.no_tools
     driver.run_to('PINNED')
     assert driver.cluster.most_unclean > 0 and not driver.cluster.moved
@@ -167,7 +168,7 @@ def test_a_preview_that_fails_for_a_moment_is_computed_again(failed: Set[int]) -
     driver = Driver(waiting())
     cluster, calls = driver.cluster, []  # type: FakeCluster, List[int]
     failing(cluster, calls, lambda number: number in failed)
-    assert driver.order('expand', weight='1.0', force=True)['one_epoch'] == (1 not in failed)
+    assert driver.order('expand', weight='1.0', accept=RISKS)['one_epoch'] == (1 not in failed)
     driver.run_until(lambda: len(calls) >= 2)
     began = cluster.now
     if 2 in failed:
@@ -560,7 +561,7 @@ def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
     driver.run(3)
     driver.cluster.trouble = {'degraded': 1}
     assert driver.order('expand', weight='1', dry_run=True)['pgs'] == 12
-    driver.order('expand', weight='1', force=True)
+    driver.order('expand', weight='1', accept=RISKS)
     with pytest.raises(Refused, match='campaign 1 is'):
         driver.order('drain', 'h0')
 
@@ -1085,7 +1086,7 @@ def test_an_order_that_is_forced_on_undersized_pgs_does_not_wait_for_them() -> N
     cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
     lose(driver, 0)
     driver.run(5)
-    answer = driver.order('expand', weight='1.0', force=True)
+    answer = driver.order('expand', weight='1.0', accept=RISKS)
     assert answer['unpinnable_pgs'] > 1
     lose(driver, 5)
     driver.run(20)
@@ -1105,7 +1106,7 @@ def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_ot
     cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
     lose(driver, 0)
     driver.run(5)
-    driver.order('expand', weight='1.0', force=True)
+    driver.order('expand', weight='1.0', accept=RISKS)
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None
     forced = len(campaign.pinning.undersized_pgs) + campaign.pinning.undersized

@@ -11,6 +11,7 @@ from perfguard.cluster.types import OsdSet
 from perfguard.errors import Refused
 from perfguard.rebalance import adopting
 from perfguard.rebalance.adopting import exported
+from perfguard.rebalance.risks import RISKS
 
 from ..fakes.cluster import Crash
 from ..fakes.driver import OPTIONS, Driver
@@ -155,7 +156,7 @@ def test_what_cannot_be_carried_out_is_refused_unless_the_rest_is_forced(
     with pytest.raises(Refused, match=reason):
         driver.order('import', mappings=text(pairs))
     assert driver.phase == 'IDLE'
-    assert driver.order('import', mappings=text(pairs), force=True)['left_out_pgs'] == 1
+    assert driver.order('import', mappings=text(pairs), accept=RISKS)['left_out_pgs'] == 1
     driver.run_to('DONE')
     assert [one.pgid for one in cluster.moved] == ['1.4']
 

@@ -10,6 +10,7 @@ import pytest
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
 from perfguard.rebalance.moves import MOVE_PATIENCE_SECONDS, Caps, Load, Move, choose
+from perfguard.rebalance.risks import RISKS
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver, codes
@@ -91,9 +92,25 @@ def test_a_change_over_the_limit_is_refused_unless_it_is_forced() -> None:
     with pytest.raises(Refused, match='3 OSDs would hold more PGs') as refused:
         driver.order('expand', weight='1.0')
     assert refused.value.errno == errno.E2BIG and driver.phase == 'IDLE'
-    driver.order('expand', weight='1.0', force=True)
+    driver.order('expand', weight='1.0', accept=RISKS)
     driver.run_to('DONE')
     assert cluster.most_on_new == 4
+
+
+def test_all_risks_are_reported_at_once_with_the_command_that_accepts_them() -> None:
+    cluster = Counting()
+    cluster.add_waiting()
+    cluster.health['MON_DOWN'] = '1/3 mons down'
+    cluster.tick()
+    driver = Driver(cluster)
+    for accept in ((), ('PG_LIMIT',), ('MON_DOWN',)):
+        with pytest.raises(Refused) as refused:
+            driver.order('expand', weight='1.0', accept=accept)
+        assert refused.value.not_fit == ('MON_DOWN' not in accept) and driver.phase == 'IDLE'
+        for code in ('MON_DOWN', 'PG_LIMIT'):
+            assert ('(%s)' % code in str(refused.value)) == (code not in accept)
+            assert str(refused.value).count('--accept ' + code) == 1
+    driver.order('expand', weight='1.0', accept=('MON_DOWN', 'PG_LIMIT'))
 
 
 def test_without_a_limit_nothing_is_refused() -> None:

@@ -15,6 +15,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
                                        SavedPlan)
 from perfguard.rebalance.report import summary
+from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
 
 from ..fakes.cluster import FakeCluster
@@ -356,7 +357,7 @@ def test_a_change_that_overfills_an_osd_is_refused_unless_it_is_forced() -> None
     assert refused.value.errno == errno.ENOSPC
     with pytest.raises(Refused, match='osd.9'):
         save(driver)
-    assert driver.order('expand', weight='1.0', force=True)['campaign'] == 1
+    assert driver.order('expand', weight='1.0', accept=RISKS)['campaign'] == 1
 
 
 def test_an_approval_uses_nothing_that_was_worked_out_for_another_plan_of_that_name() -> None:
@@ -446,7 +447,7 @@ def broken(*_: Any) -> Any:
 
 def test_a_queued_plan_overrides_no_state_of_the_cluster_that_its_operator_has_not_seen() -> None:
     driver = waiting()
-    queued(driver, Order('drain', ('h7',), force=True))
+    queued(driver, Order('drain', ('h7',), accept=RISKS))
     driver.run_to('FINISHING')
     driver.cluster.health['MON_DOWN'] = '1/3 mons down'
     driver.run_to('DONE')

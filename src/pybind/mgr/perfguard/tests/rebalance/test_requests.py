@@ -9,6 +9,7 @@ from perfguard.codec import Malformed, decode
 from perfguard.errors import Code, Reason, Refused
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.requests import Request, VERBS, apply, check
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import Phase
 from perfguard.upmap.pins import DEGRADED as DEGRADED_PG, INCOMPLETE, Unpinnable
 
@@ -76,7 +77,7 @@ def test_prepare_in_phase(phase: Phase) -> None:
     if phase in ENDED:
         check(campaign(phase), Request('prepare'), 3, ())
     else:
-        assert refusal(campaign(phase), Request('prepare', force=True)).errno == errno.EBUSY
+        assert refusal(campaign(phase), Request('prepare', accept=RISKS)).errno == errno.EBUSY
 
 
 @pytest.mark.parametrize('phase', Phase)
@@ -107,8 +108,9 @@ def test_without_any_campaign() -> None:
 
 def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
     refused = refusal(None, Request('prepare'), 0, (DEGRADED, Reason(Code.OSD_DOWN, 'OSDs down')))
-    assert refused.errno == errno.EPERM and '3 PGs are degraded; OSDs down' in str(refused)
-    check(None, Request('prepare', force=True), 0, (DEGRADED,))
+    assert refused.errno == errno.EPERM
+    assert '3 PGs are degraded (DEGRADED); OSDs down (OSD_DOWN)' in str(refused)
+    check(None, Request('prepare', accept=RISKS), 0, (DEGRADED,))
 
 
 def test_pin_waits_until_the_settings_are_in_force() -> None:

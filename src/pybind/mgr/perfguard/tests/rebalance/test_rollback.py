@@ -13,6 +13,7 @@ from perfguard.rebalance.campaign import Rollback
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.join_plan import entries_with, plan_join
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import PendingOrder
 from perfguard.upmap.partial_pins import plan_partial_pin
@@ -718,13 +719,13 @@ def test_a_whole_map_that_requires_more_pins_than_an_epoch_takes_is_refused(
     refused = refusal(driver)
     assert refused.errno == errno.EFBIG and 'run "campaign abort"' in str(refused)
     assert 'the rollback requires %d pins, but the mons accept at most 2' % found in str(refused)
-    assert 'pins up to %d PGs one epoch later' % (found - 2) in str(refused)
+    assert '%d PGs are pinned one epoch later' % (found - 2) in str(refused)
     driver.run(3)
     assert driver.phase == 'HOLDING' and len(cluster.sent) == sent
     preview = driver.order('rollback', dry_run=True)
-    assert preview['warnings'] == [str(refused)] and preview['bursts'] > 1
-    assert driver.order('rollback', dry_run=True, force=True)['warnings'] == []
-    driver.order('rollback', force=True)
+    assert [risk['code'] for risk in preview['risks']] == ['ONE_EPOCH'] and preview['bursts'] > 1
+    assert driver.order('rollback', dry_run=True, accept=RISKS)['risks'] == []
+    driver.order('rollback', accept=RISKS)
     driver.run_to('DONE')
     assert cluster.entries() == {} and cluster.clean()
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
@@ -766,8 +767,9 @@ def test_a_whole_map_under_which_pgs_cannot_be_pinned_is_refused() -> None:
     unlawful(driver)
     refused = refusal(driver)
     assert refused.errno == errno.EPERM and 'cannot be pinned' in str(refused)
-    assert str(refused) in driver.order('rollback', dry_run=True)['warnings']
-    assert driver.order('rollback', force=True)['unpinnable_pgs'] >= 6
+    risk, = driver.order('rollback', dry_run=True)['risks']
+    assert risk['code'] == 'UNPINNABLE' and risk['text'] in str(refused)
+    assert driver.order('rollback', accept=RISKS)['unpinnable_pgs'] >= 6
 
 
 @pytest.mark.parametrize('pins', [1, 2000])

@@ -12,6 +12,7 @@ from perfguard.errors import Refused
 from perfguard.holds import Row
 from perfguard.rebalance.pool_change import first_moves
 from perfguard.rebalance.pool_rule import _weaker
+from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
 
 from ..fakes.driver import Driver
@@ -166,8 +167,8 @@ def test_a_weaker_intermediate_rule_has_to_be_forced() -> None:
     assert 'failure domain osd' in warning and 'create-replicated <rule> default host' in warning
     with pytest.raises(Refused, match='intermediate CRUSH rule any .* in the same host') as refused:
         driver.order('rule', 'rep', 'hosts-ssd')
-    assert '--force' in str(refused.value) and driver.phase != 'PREPARED'
-    assert driver.order('rule', 'rep', 'hosts-ssd', force=True)['rule']['via'] == 'any'
+    assert '--accept WEAKER_RULE' in str(refused.value) and driver.phase != 'PREPARED'
+    assert driver.order('rule', 'rep', 'hosts-ssd', accept=RISKS)['rule']['via'] == 'any'
 
 
 def test_a_rule_for_shelves_is_weaker_than_one_for_their_hosts() -> None:

@@ -18,6 +18,7 @@ from perfguard.rebalance.change import Led
 from perfguard.rebalance.fast_peering import epoch_of, release_interval
 from perfguard.rebalance.pin_limit import pin_limit, too_many
 from perfguard.rebalance.report import progress_share
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
 
 from ..fakes.driver import OPTIONS, Driver, codes
@@ -110,7 +111,7 @@ def test_a_change_that_cannot_be_divided_is_refused_unless_it_is_forced(
     with pytest.raises(Refused, match='limit 1 pins, max_pins') as refused:
         driver.order(verb, *names, **given)
     assert refused.value.errno == errno.E2BIG and driver.phase == 'IDLE'
-    driver.order(verb, *names, force=True, **given)
+    driver.order(verb, *names, accept=RISKS, **given)
     driver.run_to('DONE')
     assert driver.cluster.clean() and len(driver.cluster.moved) > 1
 
@@ -122,7 +123,7 @@ def test_a_rollback_with_many_pins_is_refused_unless_it_is_forced() -> None:
     driver.options = FEW
     with pytest.raises(Refused, match='limit 1 pins, max_pins'):
         driver.order('rollback')
-    driver.order('rollback', force=True)
+    driver.order('rollback', accept=RISKS)
     driver.run_to('DONE')
     assert driver.cluster.clean() and driver.cluster.entries() == {}
 
@@ -142,7 +143,7 @@ def test_pins_of_a_change_by_hand_are_refused_unless_they_are_forced() -> None:
     driver.turn()
     [why] = [event['why'] for event in driver.loop.published.events if event['kind'] == 'refused']
     assert 'limit 1 pins, max_pins' in why and driver.phase == 'PREPARED'
-    driver.ask('pin', force=True)
+    driver.ask('pin', accept=RISKS)
     driver.run_to('PINNED')
     assert driver.status['pinned'] == 12
     driver.ask('start')
@@ -329,7 +330,7 @@ def test_aborted_between_tranches(when: str, then: str) -> None:
     assert cluster.clean() and driver.status['held']
     assert 'CRUSH weights are changed in part' in ' '.join(driver.status['reasons'])
     if then == 'rollback':
-        driver.order('rollback', force=True)
+        driver.order('rollback', accept=RISKS)
     else:
         driver.ask(then, keep=then == 'finish')
     driver.run_to('DONE', turns=1500)
@@ -362,7 +363,7 @@ def expand_and_roll_back(driver: Any, released: int) -> None:
     driver.run_until(lambda: driver.status['released'] > released, turns=1500)
     driver.ask('abort')
     driver.run_to('ABORTED')
-    driver.order('rollback', force=True)
+    driver.order('rollback', accept=RISKS)
     driver.run_to('DONE', turns=1500)
 
 
@@ -413,7 +414,7 @@ def test_a_rollback_leaves_an_upmap_alone_that_others_set_on_a_pg_led_ahead() ->
     cluster.add_upmap(pgid, old, other)
     driver.ask('abort')
     driver.run_to('ABORTED')
-    driver.order('rollback', force=True)
+    driver.order('rollback', accept=RISKS)
     driver.run_to('DONE', turns=1500)
     assert cluster.entries() == {pgid: UpmapEntry(((old, other),))}
 

@@ -11,6 +11,7 @@ from perfguard.errors import Refused
 from perfguard.metrics.page import campaign_samples
 from perfguard.options import Options
 from perfguard.rebalance.pinning import waits
+from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.types import Phase
 
 from ..fakes.cluster import FakeCluster, FakeReply
@@ -220,7 +221,7 @@ def refusing(phase: str = 'PINNED') -> Driver:
     driver = Driver(waiting())
     driver.cluster.no_tools = 'osdmaptool is not installed'
     driver.cluster.refuse['osd pg-upmap-items'] = driver.cluster.refuse['osd pg-upmap'] = 'EINVAL'
-    driver.order('expand', weight='1.0', force=True)
+    driver.order('expand', weight='1.0', accept=RISKS)
     driver.run_to(phase)
     return driver
 
@@ -376,7 +377,7 @@ def test_a_few_pgs_that_cannot_be_pinned_hold_nothing() -> None:
 
     setattr(cluster, 'run', run_but_few)
     driver.cluster.no_tools = 'osdmaptool is not installed'
-    driver.order('expand', weight='1.0', force=True)
+    driver.order('expand', weight='1.0', accept=RISKS)
     driver.run_to('DONE')
     assert cluster.clean()
 
@@ -401,7 +402,7 @@ def test_a_change_whose_pgs_cannot_be_pinned_is_refused_before_it_is_made() -> N
         driver.order('expand', weight='1.0')
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
     assert driver.order('expand', weight='1.0', dry_run=True)['unpinnable_pgs'] == 12
-    assert driver.order('expand', weight='1.0', force=True)['unpinnable_pgs'] == 12
+    assert driver.order('expand', weight='1.0', accept=RISKS)['unpinnable_pgs'] == 12
 
 
 def test_clients_too_old_for_upmaps_cannot_be_forced() -> None:
@@ -415,9 +416,9 @@ def test_clients_too_old_for_upmaps_cannot_be_forced() -> None:
     setattr(driver.cluster, 'map_view', old_clients)
     driver.run(2)
     with pytest.raises(Refused, match='require_min_compat_client is jewel'):
-        driver.ask('prepare', force=True)
+        driver.ask('prepare', accept=RISKS)
     with pytest.raises(Refused, match='require_min_compat_client is jewel'):
-        driver.order('expand', weight='1.0', force=True)
+        driver.order('expand', weight='1.0', accept=RISKS)
     driver.run(2)
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
 
@@ -436,7 +437,7 @@ def loose(options: Options = OPTIONS) -> Driver:
 
     setattr(cluster, 'run', run_but_three)
     cluster.no_tools = 'osdmaptool is not installed'
-    driver.order('expand', weight='1.0', force=True)
+    driver.order('expand', weight='1.0', accept=RISKS)
     driver.run_to('PINNED')
     assert len(cluster.remapped()) == 3 and not cluster.moved
     return driver

@@ -12,6 +12,7 @@ from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, O
                                      Readings, Signals, UnreadablePg)
 from perfguard.probe.controller import Probing
 from perfguard.rebalance.report import ReleasePlan
+from perfguard.rebalance.risks import RISKS
 from perfguard.status import osds_json
 from perfguard.store import Store
 from perfguard.watch.report import laggy_json, pool_json
@@ -444,7 +445,7 @@ def test_the_perf_query_is_given_back_though_the_store_fails() -> None:
     driver = Watched()
     driver.osds.trouble = {'laggy': 1}
     driver.turn(PERIOD)
-    driver.ask('prepare', force=True)
+    driver.ask('prepare', accept=RISKS)
     # Too soon after the reports of the watch for these events to be written.
     driver.turn(1.0)
     driver.osds.fault.error, driver.osds.fault.at = RuntimeError('no mons'), 0

@@ -134,8 +134,9 @@ def test_both_controllers_need_the_managers_scope(web: Any) -> None:
 
 
 def test_a_request_is_answered_by_the_commands_handler(web: Any) -> None:
-    assert web.api.campaign_prepare(force=True) == {'phase': 'IDLE'}
-    assert web.mgr.asked == [('perfguard', 'campaign_prepare', {'format': 'json', 'force': True})]
+    assert web.api.campaign_prepare(accept='LAGGY') == {'phase': 'IDLE'}
+    assert web.mgr.asked == [
+        ('perfguard', 'campaign_prepare', {'format': 'json', 'accept': ['LAGGY']})]
     assert web.response.headers['Cache-Control'] == 'no-store'
 
 
@@ -167,8 +168,8 @@ def test_without_the_module_the_service_is_unavailable(web: Any) -> None:
 
 
 def test_a_field_that_cannot_be_taken_reaches_no_handler(web: Any) -> None:
-    with pytest.raises(Failure, match='force') as failure:
-        web.api.campaign_prepare(force='perhaps')
+    with pytest.raises(Failure, match='accept') as failure:
+        web.api.campaign_prepare(accept=7)
     assert failure.value.status == 400 and web.mgr.asked == []
 
 

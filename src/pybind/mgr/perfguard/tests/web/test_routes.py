@@ -55,8 +55,8 @@ def test_fields_are_the_parameters_of_the_command(
 
 @pytest.mark.parametrize('handler, given, expected', [
     ('campaign_prepare', {}, {}),
-    ('campaign_prepare', {'force': True}, {'force': True}),
-    ('campaign_prepare', {'force': None}, {}),
+    ('campaign_prepare', {'accept': ['LAGGY']}, {'accept': ['LAGGY']}),
+    ('campaign_prepare', {'accept': None}, {}),
     ('crushmap', {'crush_map': 'tunable'}, {'inbuf': 'tunable'}),
     ('expand', {'what': 'osd.8,h1', 'weight': 1.5}, {'what': ['osd.8', 'h1'], 'weight': '1.5'}),
     ('drain', {'what': ['osd.1', 2]}, {'what': ['osd.1', '2']}),
@@ -69,8 +69,9 @@ def test_arguments(handler: str, given: Dict[str, Any], expected: Dict[str, Any]
 
 
 @pytest.mark.parametrize('handler, given, named', [
-    ('campaign_prepare', {'force': 'yes'}, 'force'), ('campaign_prepare', {'force': 1}, 'force'),
-    ('campaign_prepare', {'farce': True}, 'farce'), ('campaign_start', {'force': True}, 'force'),
+    ('campaign_prepare', {'accept': {}}, 'accept'), ('campaign_prepare', {'accept': 1}, 'accept'),
+    ('campaign_prepare', {'farce': True}, 'farce'),
+    ('campaign_start', {'accept': ['LAGGY']}, 'accept'),
     ('drain', {}, 'what'), ('drain', {'what': None}, 'what'), ('drain', {'what': ''}, 'what'),
     ('drain', {'what': []}, 'what'), ('expand', {'what': []}, 'what'),
     ('drain', {'what': {'a': 1}}, 'what'), ('drain', {'what': [['a']]}, 'what'),

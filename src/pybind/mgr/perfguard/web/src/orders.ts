@@ -31,6 +31,7 @@ export interface OrderPreview {
     primaries_moving: number;
     unpinnable_pgs: number;
     warnings?: string[];
+    risks?: { code: string; text: string }[];
     left_out?: { osd: number; reason: string }[];
     /** What target=balanced moves in all; null where that is not the target or not known. */
     balanced: {
@@ -109,7 +110,8 @@ function changeLines(order: OrderPreview): string[] {
             + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
     const remarks = [
         ...(order.left_out ?? []).map((row) => `osd.${row.osd} is left out: it ${row.reason}.`),
-        ...(order.warnings ?? [])];
+        ...(order.warnings ?? []),
+        ...(order.risks ?? []).map((risk) => `Refused unless ${risk.code} is accepted: ${risk.text}`)];
     const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {
         return [who, `PGs will be remapped first and pinned afterwards: ${order.reason}.`,

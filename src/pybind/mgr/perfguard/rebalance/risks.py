@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Risks of a change. Each must be accepted by its code before the change begins. Pure."""
+import errno
+from typing import Iterable, List, NamedTuple, Sequence, Tuple
+
+from ..cluster.types import Json
+from ..errors import Code, Reason, Refused
+from ..watch.stop_conditions import UNHEALTHY
+
+#: Maximum length of a command that a refusal spells out.
+MOST_COMMAND = 500
+#: All codes that "--accept" takes.
+RISKS: Tuple[str, ...] = tuple(sorted((
+    *UNHEALTHY, Code.AUTOSCALER, Code.LEFT_OUT, Code.NO_PREVIEW, Code.NOT_BALANCED, Code.ONE_EPOCH,
+    Code.PG_LIMIT, Code.PIN_LIMIT, Code.TARGET_FULL, Code.TOO_FEW_OSDS, Code.UNPINNABLE,
+    Code.WEAKER_RULE)))
+
+
+class Risk(NamedTuple):
+    #: One of RISKS.
+    code: str
+    #: What would happen, and what avoids it.
+    text: str
+    errno: int = errno.EPERM
+    #: It is a state of the cluster, which the next reports may show as cleared.
+    of_cluster: bool = False
+
+
+def of_health(reasons: Iterable[Reason]) -> List[Risk]:
+    return [Risk(reason.code, reason.text, of_cluster=True) for reason in reasons]
+
+
+def risks_json(risks: Iterable[Risk], accept: Sequence[str]) -> List[Json]:
+    """For previews: those that are not accepted."""
+    return [{'code': risk.code, 'text': risk.text} for risk in risks if risk.code not in accept]
+
+
+def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
+    """The codes of "--accept" in any spelling; raises Refused for an unknown one."""
+    found = tuple(code.strip().upper().replace('-', '_')
+                  for text in codes for code in text.split(','))
+    for code in found:
+        if code not in RISKS:
+            raise Refused(errno.EINVAL, 'cannot accept %.40r; must be one of %s'
+                          % (code, ', '.join(RISKS)))
+    return found
+
+
+def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
+    """Raise Refused for risks that are not accepted, with all of them and the command that accepts
+    them. `command`: the one that was given, without "--accept"; '': not known here."""
+    missing = [risk for risk in risks if risk.code not in accept]
+    if not missing:
+        return
+    codes = dict.fromkeys((*accept, *(risk.code for risk in missing)))
+    words = ''.join(' --accept ' + code for code in codes)
+    how = '"%s%s"' % (command, words) if 0 < len(command) <= MOST_COMMAND else 'add' + words
+    raise Refused(missing[0].errno, '%s; to accept: %s' % (
+        '; '.join('%s (%s)' % (risk.text, risk.code) for risk in missing), how),
+        not_fit=any(risk.of_cluster for risk in missing))
