@@ -83,8 +83,8 @@ class Answering:
                 if each.refused is not None:
                     self._requests.drop(each)
             except Exception as error:
-                each.refused = Refused(errno.EIO, 'campaign %s failed: %r'
-                                       % (each.promise.verb, error))
+                each.refused = Refused(errno.EIO, 'campaign %s failed: %r (see the log of the mgr, '
+                                       'and try again)' % (each.promise.verb, error))
                 raise
             finally:
                 each.done.set()

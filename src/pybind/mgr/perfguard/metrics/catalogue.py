@@ -133,8 +133,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_LAGGY_PGS',
         'PGs are laggy, or have waited for read leases to expire for 30 s. The detail names the '
         'suspect OSDs, the recommended action, and the PGs.',
-        'Check the first suspect: its host, its network, and its log. Releases wait. The check '
-        'clears when no PG is laggy.'),
+        'Check the first suspect that ``laggy`` lists: its host, its network, and its log. '
+        'Releases wait. The check clears when no PG is laggy.'),
     HealthCheck(
         'PERFGUARD_SLOW_OSD',
         'OSDs, whole hosts, or a large part of the OSDs of a class are slower than their peers at '
@@ -147,8 +147,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
         'of the time, its beginning, the number of episodes, and the slowdown in them.',
-        'Replace the drive, or find the cause of the episodes. The check clears after a day '
-        'without an episode.'),
+        'Replace the drive (``replace``), or find the cause of the episodes with ``why``. The '
+        'check clears after a day without an episode.'),
     HealthCheck(
         'PERFGUARD_LATENCY',
         'The client latency of a pool is much higher than its baseline. The detail says whether '

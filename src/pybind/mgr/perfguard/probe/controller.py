@@ -345,8 +345,9 @@ class Probing:
             raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
                           % (record.id, record.state))
         if self._run.state == CLEANING:
-            raise Refused(errno.EBUSY, 'probe %d has ended and is cleaning up (%s)'
-                          % (record.id, self._run.text))
+            raise Refused(errno.EBUSY, 'probe %d has ended and is cleaning up (%s): wait, or give '
+                          'up the clean-up with "probe cancel %d --force"' % (
+                              record.id, self._run.text, record.id))
         self._run.end(CANCELLED, 'by command')
         return 'stopping'
 

@@ -292,7 +292,8 @@ class StoredSettings:
         """Raises Refused if a change cannot be stored."""
         if self.unreadable:
             raise Refused(errno.EBUSY, 'cannot store schedules or baselines because the stored '
-                          'ones are unreadable (%s)' % self.unreadable)
+                          'ones are unreadable (%s): upgrade this mgr, or hand over to one '
+                          'that can read them with "ceph mgr fail"' % self.unreadable)
 
     def _set(self, **changes: Any) -> None:
         self.now = replace(self.now, **changes)

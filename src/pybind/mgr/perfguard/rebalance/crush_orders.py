@@ -147,7 +147,8 @@ class CrushOrders:
         rule = rule_ordered(order.names, seen.osdmap, seen.crush)
         outlook = self._cluster.outlook(seen.osdmap, {}, None, True, rule)
         if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot preview the CRUSH rule: %s' % outlook.reason)
+            raise Refused(errno.EIO, 'cannot preview the CRUSH rule: %s (try again)'
+                          % outlook.reason)
         pool, crush = seen.osdmap.pools[rule.pool], seen.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = seen.signals.pool_bytes.get(pool.id, 0)
@@ -181,7 +182,7 @@ class CrushOrders:
         numbers = at_the_end(pool, pg_num)
         outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
         if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'cannot preview pg_num: %s' % outlook.reason)
+            raise Refused(errno.EIO, 'cannot preview pg_num: %s (try again)' % outlook.reason)
         refuse_incomplete(pool, outlook, seen.crush.rule_name(pool.crush_rule))
         first = first_moves(osdmap, outlook, seen.crush, replace(pool, pg_num=numbers.pg_num), {},
                             seen.signals.pool_bytes.get(pool.id, 0))
@@ -201,7 +202,8 @@ class CrushOrders:
         try:
             recommended = self._cluster.recommended_pg_nums()
         except OSError as error:
-            raise Refused(errno.EIO, 'cannot read the recommended pg_num: %s' % error) from error
+            raise Refused(errno.EIO, 'cannot read the recommended pg_num: %s (try again)'
+                          % error) from error
         if pool not in recommended:
             raise Refused(errno.ENOENT, 'the pg_autoscaler recommends no pg_num for pool %r' % pool)
         return pool, str(recommended[pool])
@@ -249,7 +251,8 @@ class CrushOrders:
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
-            raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s'
+            raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s '
+                          '(try again)'
                           % failure) from failure
         weights = seen.crush.weights_towards(rules)
         if weights == {}:
@@ -284,7 +287,8 @@ class CrushOrders:
                    pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
         outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture) and crush_map is not None:
-            raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
+            raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s (try again)'
+                          % outlook.reason)
         return previewed(change, outlook, seen, crush_map, bases_of(pins))
 
     def keep(self, prepared: Prepared, seen: Observation) -> None:
@@ -415,7 +419,7 @@ class CrushOrders:
 
 
 def _no_rollback(reason: str) -> Refused:
-    return Refused(errno.EIO, 'cannot preview the rollback: %s' % reason)
+    return Refused(errno.EIO, 'cannot preview the rollback: %s (try again)' % reason)
 
 
 def _nothing_to_restore(seen: Observation) -> Refused:

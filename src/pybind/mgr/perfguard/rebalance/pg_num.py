@@ -277,7 +277,8 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
 
 def _refuse_pool(pool: Pool) -> None:
     if NOPGCHANGE in pool.flags:
-        raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set' % pool.name)
+        raise Refused(errno.EPERM, 'the flag nopgchange of pool %s is set: "ceph osd pool set %s '
+                      'nopgchange false" first' % (pool.name, quote(pool.name)))
     if not at_rest(pool):
         raise Refused(errno.EBUSY, 'pg_num of pool %s is changing (%s, target %s): wait, or set '
                       'both to their current values with "ceph osd pool set"' % (

@@ -125,8 +125,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
             advice = ('it is not paused and continues when the stop conditions have cleared '
                       '(see "campaign status")')
-        raise Refused(errno.EBUSY, 'campaign %d is %s%s' % (
-            campaign.id, campaign.phase.value, ': ' + advice if advice else ''))
+        raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
+            campaign.id, campaign.phase.value, advice or 'see "campaign status"'))
     if verb == 'finish' and pins and not request.keep:
         raise Refused(errno.EBUSY, '%s still pinned: release them, or run "campaign finish '
                       '--keep" to turn the pins into ordinary upmaps, or "campaign abort"'
@@ -142,7 +142,7 @@ def _check_new(campaign: Optional[Campaign], request: Request, unhealthy: Sequen
     if campaign is not None and campaign.active:
         raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
             campaign.id, campaign.phase.value,
-            _MEANWHILE.get(campaign.phase, 'finish it or abort it first')))
+            _MEANWHILE.get(campaign.phase, '"campaign finish" or "campaign abort" first')))
     if campaign is not None and campaign.held and not request.sure:
         _refuse_intermediate(campaign)
     if unfit:
