@@ -11,7 +11,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
-from perfguard.rebalance import campaign_orders
+from perfguard.rebalance import campaign as campaigns
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.crush_orders import differences
@@ -1100,7 +1100,7 @@ def test_an_order_that_is_forced_on_undersized_pgs_does_not_wait_for_them() -> N
 def test_undersized_pgs_that_were_forced_and_have_recovered_leave_no_room_for_others(
         monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
     """More of them than are listed count by their number, as in earlier documents."""
-    monkeypatch.setattr(campaign_orders, 'LISTED_UNDERSIZED', listed)
+    monkeypatch.setattr(campaigns, 'LISTED_UNDERSIZED', listed)
     driver = Driver(StrawCluster())
     cluster = driver.cluster
     cluster.add_osds(6, 0.0)  # type: ignore[attr-defined]
