@@ -27,7 +27,7 @@ PART_BYTES = 60000
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents on changes that campaigns and the mitigation have made to the cluster.
 STATE = ('campaign', 'mitigation', 'rescues', 'replacements', 'crushmap', 'crushbefore', 'drained',
-         'added', 'shutdown', 'unpinnable', 'pins/')
+         'added', 'shutdown', 'unpinnable', 'pins/', 'led/')
 #: Documents that the mons must have stored before the commands that they describe are sent.
 VERIFIED = (*STATE, 'probing', 'plans/')
 

@@ -6,7 +6,8 @@ that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py
 `Copying` in the files of these names, the others here.
 """
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Annotated, Collection, FrozenSet, Iterable, Mapping, Optional, Tuple
+from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
+                    Optional, Tuple)
 
 from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG
@@ -90,6 +91,9 @@ class Rollback:
     def requested(self, change: Optional[AnyChange]) -> 'Rollback':
         """None: an abort without a rollback."""
         return replace(self, wanted=change)
+
+    def of(self, wanted: Optional[AnyChange], undone: Optional[AnyChange]) -> 'Rollback':
+        return replace(self, wanted=wanted, undone=undone)
 
     def started(self, change: Optional[AnyChange]) -> 'Rollback':
         """`change`: the one in force or on its way before."""
@@ -323,6 +327,22 @@ class Campaign:
     def ahead(self) -> Mapping[str, Led]:
         """PGs that were led to their place by an upmap."""
         return {} if self.change is None else self.change.ahead
+
+    @property
+    def changes(self) -> Tuple[Optional[AnyChange], ...]:
+        """Its change, the one of a rollback that was requested, and the one that it undoes."""
+        return self.change, self.rollback.wanted, self.rollback.undone
+
+    @property
+    def led_ahead(self) -> List[Mapping[str, Led]]:
+        """`ahead` of each of `changes`."""
+        return [{} if change is None else change.ahead for change in self.changes]
+
+    def with_ahead(self, mappings: Iterable[Mapping[str, Led]]) -> 'Campaign':
+        """With another `led_ahead`."""
+        change, wanted, undone = (change and replace(change, ahead=ahead)
+                                  for change, ahead in zip(self.changes, mappings))
+        return replace(self, change=change, rollback=self.rollback.of(wanted, undone))
 
     def way_back(self, osdmap: OsdMap) -> str:
         """The command that undoes its change once it is aborted; '': there is none."""

@@ -12,13 +12,14 @@ import json
 import time
 from dataclasses import replace
 from typing import (AbstractSet, Annotated, Any, Callable, Collection, Dict, Iterable, Iterator,
-                    List, Mapping, Optional, Set, Tuple)
+                    List, Mapping, Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import Json, OsdMap, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
 from .campaign import Campaign, Pinning
+from .led_store import LedStore
 from .pin_index import PinIndex
 from .stalls import Stalls
 from .types import Pace, Phase, PinRecord, UnpinnablePgs
@@ -26,6 +27,8 @@ from .types import Pace, Phase, PinRecord, UnpinnablePgs
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PINS_PREFIX = 'pins/'
+#: The key of the numbers of the documents of Campaign.led_ahead.
+LED = 'led'
 Pins = Mapping[str, PinRecord]
 #: The key of a document that contains only goals, which is no PG.
 GOALS = 'goals'
@@ -54,6 +57,7 @@ class CampaignStore:
         self._unpinnable: Mapping[str, Unpinnable] = {}
         self._phase: Optional[Phase] = None
         self._unpinnable_at = 0.0
+        self._led = LedStore(store)
 
     @property
     def known(self) -> bool:
@@ -64,19 +68,25 @@ class CampaignStore:
         """The campaign of an earlier mgr, and texts on what cannot be read."""
         document = self._store.get(CAMPAIGN)
         if document is None:
+            self._led.load(())
             return None, []
         try:
+            lists = decode(Sequence[Sequence[int]], document.pop(LED, ()))
             campaign = decode(Campaign, document)
-        except Malformed as error:
+        except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
+            self._led.load(())
             return None, ['the campaign (%s)' % error]
-        errors = []
+        # Earlier versions have all in the campaign's own document.
+        mappings, errors = self._led.load(lists) if lists else (campaign.led_ahead, [])
+        campaign = campaign.with_ahead(mappings)
         try:
             self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
         except Malformed as error:
             # They are found again.
             self._store.refuse(UNPINNABLE)
-            self._unpinnable, errors = {}, ['the unpinnable PGs (%s)' % error]
+            self._unpinnable = {}
+            errors.append('the unpinnable PGs (%s)' % error)
         pinning: Pinning = campaign.pinning
         self._saved = replace(campaign, pinning=pinning.with_unpinnable(
             {**pinning.unpinnable, **self._unpinnable}))
@@ -92,7 +102,8 @@ class CampaignStore:
         if self._unpinnable_due(campaign):
             self._put_unpinnable(campaign)
         if self._campaign_due(campaign, sending):
-            self._store.put(CAMPAIGN, campaign_record(campaign))
+            self._store.put(CAMPAIGN, {
+                LED: self._led.put(campaign.led_ahead), **campaign_record(campaign)})
             self._saved, self._saved_at = campaign, self._clock()
 
     def write_again(self) -> None:
@@ -102,7 +113,18 @@ class CampaignStore:
     def remove(self) -> None:
         self._store.remove(UNPINNABLE)
         self._store.remove(CAMPAIGN)
+        self._led.forget()
         self._saved, self._unpinnable = None, {}
+
+    @property
+    def is_tidy(self) -> bool:
+        return not self._led.unlisted
+
+    def tidy(self) -> None:
+        """Remove documents that no campaign needs, as many as are removed within
+        STORING_SECONDS."""
+        begin = self._clock()
+        self._led.tidy(lambda: self._clock() - begin <= STORING_SECONDS)
 
     def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
         if self._saved is None:
@@ -354,7 +376,8 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     pinned = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
               if flight.pin is not None}
     document: Dict[str, Any] = encode(replace(
-        campaign, pinning=campaign.pinning.known_later(),
+        campaign.with_ahead([{}] * len(campaign.changes)),
+        pinning=campaign.pinning.known_later(),
         flights=campaign.flights.now_flying(pinned),
         orders=campaign.orders.accepting_unpinnable(max(
             campaign.orders.accepted_unpinnable,

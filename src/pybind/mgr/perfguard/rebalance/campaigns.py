@@ -195,6 +195,11 @@ class Campaigns:
             self._parts = list(parts(without_goals(self.pins), self.pins))
         self.put(self._store_some(campaign, self._parts, seen))
 
+    def tidy(self) -> None:
+        """Remove more documents that no campaign needs."""
+        if not self.stored.is_tidy and self._may_write():
+            self.stored.tidy()
+
     def _store_some(self, campaign: Campaign, left: List[Dict[str, PinRecord]],
                     seen: Observation) -> Campaign:
         self.pins.note_some(left, seen.osdmap, self.pins)

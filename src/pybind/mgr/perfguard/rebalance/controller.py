@@ -401,6 +401,7 @@ class RebalanceController:
         may begin."""
         self.campaigns.set_back(seen.now)
         self.campaigns.store_more(seen)
+        self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
             self.plans.saved.remove(self.campaign.origin.plan)

@@ -7,9 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.codec import decode
-from perfguard.rebalance.campaign import Campaign, GoalsMark
-from perfguard.rebalance.campaign_store import PinStore, parts
+from perfguard.rebalance.campaign import GoalsMark
+from perfguard.rebalance.campaign_store import CampaignStore, PinStore, parts
 from perfguard.rebalance.goals import Goals, Ground, work_out
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Flight, PinRecord
@@ -157,7 +156,8 @@ def flights(driver: Driver) -> Mapping[str, Flight]:
 
 
 def mark(kv: MemoryKv) -> GoalsMark:
-    campaign: Campaign = decode(Campaign, Store(kv).get('campaign'))
+    campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
+    assert campaign is not None and not lost
     return campaign.pinning.goals
 
 
