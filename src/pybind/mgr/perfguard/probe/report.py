@@ -17,15 +17,16 @@ from .records import ABORTED, CANCELLED, FAILED, RunRecord
 from .settings import Baselines, Regression, Schedule, schedule_to_json
 
 #: Verdicts: more than any history that is shown at a time. Comparisons: one of runs on many OSDs
-#: has hundreds of lines.
-MOST_VERDICTS, MOST_COMPARISONS = 1000, 20
+#: has hundreds of lines. Measurements of a run on many OSDs are megabytes.
+MOST_VERDICTS, MOST_COMPARISONS, MOST_MEASURED = 1000, 20, 5
 
 Result = TypeVar('Result')
 
 
 class Results(Generic[Result]):
     """A cache of results of records, which do not change: each viewer of the page requests twenty
-    verdicts every few seconds, and a comparison takes up to 2 s of CPU. For any thread."""
+    verdicts every few seconds, a comparison takes up to 2 s of CPU, and the measurements of a run
+    on 200 OSDs almost one. For any thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,12 +46,20 @@ class Results(Generic[Result]):
         return known[2]
 
 
+class Measured(NamedTuple):
+    """What the results of a run show, as in the answer of "probe show"."""
+    document: Json
+    ranks: Sequence[Rank]
+    interference: Sequence[Interference]
+
+
 class Caches:
     """Shared by the states of all turns."""
 
     def __init__(self) -> None:
         self.verdicts: Results[str] = Results(MOST_VERDICTS)
         self.comparisons: Results[RunComparison] = Results(MOST_COMPARISONS)
+        self.measured: Results[Measured] = Results(MOST_MEASURED)
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
@@ -59,6 +68,20 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
         if verdict in verdicts:
             return verdict
     return 'no expectation'
+
+
+def _measured(record: RunRecord, device_class: str, layout: Layout,
+              places: Mapping[int, OsdPlace]) -> Measured:
+    ranks = rank(record, places) if len(record.target.osds) > 1 else ()
+    apart = interference(record)
+    return Measured({
+        **fio_json({'started': record.started}, record.steps, record.results),
+        'expected': [each._asdict() for each in expect(record, device_class, layout)],
+        'osds': [each._asdict() for each in ranks],
+        'interference': [each._asdict() for each in apart],
+        'curves': [_curve_json(each) for each in curves(record)],
+        'scalings': [_scaling_json(each) for each in scalings(record)],
+        'counted': [each._asdict() for each in record.counted]}, ranks, apart)
 
 
 def unknown(run: int) -> Refused:
@@ -131,17 +154,12 @@ class Probed:
     def details(self, run: Optional[int]) -> Json:
         """fio's JSON with perfguard's findings; without a number, of the last run."""
         record = self._last() if run is None else self.known(run)
-        expected = [each._asdict() for each in expect(record, self._device_class(record),
-                                                      self._layout(record))]
-        ranks = rank(record, self.places) if len(record.target.osds) > 1 else ()
-        apart = interference(record)
-        return {**fio_json(self._summary(record), record.steps, record.results),
-                'expected': expected, 'osds': [each._asdict() for each in ranks],
-                'interference': [each._asdict() for each in apart],
-                'findings': self._findings(record, ranks, apart),
-                'curves': [_curve_json(each) for each in curves(record)],
-                'scalings': [_scaling_json(each) for each in scalings(record)],
-                'counted': [each._asdict() for each in record.counted],
+        device_class, layout = self._device_class(record), self._layout(record)
+        measured = self.caches.measured.of(
+            (record,), (device_class, layout, tuple(self.places.items())),
+            lambda: _measured(record, device_class, layout, self.places))
+        return {**measured.document, **self._summary(record),
+                'findings': self._findings(record, measured.ranks, measured.interference),
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
     def _findings(self, record: RunRecord, ranks: Sequence[Rank],

@@ -10,7 +10,7 @@ import pytest
 from perfguard.cluster.types import OsdPlace
 from perfguard.errors import Refused
 from perfguard.probe import report as probed_module, tables
-from perfguard.probe.compare import compare
+from perfguard.probe.compare import compare, rank
 from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.records import ABORTED, DONE, FAILED, RunRecord
 from perfguard.probe.report import Caches, Probed, Results
@@ -183,6 +183,30 @@ def test_two_runs_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probed.compared(1, 2) == replace(probed, running=None).compared(1, 2)
     assert probed.compared(2, 1)['verdict'] == 'faster'
     assert compared == [2, 1]
+
+
+def test_what_a_run_has_measured_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 200 OSDs that takes almost a second of CPU, and readers may ask for it all the time."""
+    ranked: List[int] = []
+
+    def counted(record: RunRecord, *args: Any) -> Any:
+        ranked.append(record.id)
+        return rank(record, *args)
+
+    monkeypatch.setattr(probed_module, 'rank', counted)
+    probed = replace(PROBED, caches=Caches())
+    first = probed.details(3)
+    assert probed.details(3) == first and ranked == [3]
+    # What changes later is shown nevertheless.
+    later = replace(probed, baselines=Baselines(), regressions=(SLOWER._replace(run=3),),
+                    running=None).details(3)
+    assert ranked == [3] and later['findings'] == [
+        *first['findings'], 'slower than probe 1: latency read: slow']
+    assert later['verdict'] == 'slower than its baseline'
+    # So are the OSDs where they are now.
+    moved = {osd: place._replace(host='host9') for osd, place in PLACES.items()}
+    assert {row['host'] for row in replace(probed, places=moved).details(3)['osds']} == {'host9'}
+    assert ranked == [3, 3]
 
 
 def test_the_last_probe_is_shown_without_a_number() -> None:
