@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import NO_OSD, OsdSet, Signals, pool_of
+from ..cluster.types import NO_OSD, Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
 from ..upmap.partial_pins import plan_partial_pin
@@ -144,10 +144,20 @@ def _observe(draft: Draft, pgid: str, flight: Flight) -> Tuple[Draft, Flight]:
     if flight.confirmed is None:
         draft, flight = _confirm(draft, pgid, flight)
     if flight.confirmed is not None and pgid in draft.seen.osdmap.pg_temp:
-        flight = replace(flight, seen_remapped=True)
+        # An acting set that came with the release shows before the PG has peered.
+        flight = replace(flight, seen_remapped=flight.seen_remapped or not flight.primed
+                         or _has_led(draft, pgid, flight.primed))
         if not flight.targets:
             flight = _charged(draft, pgid, flight)
     return draft, flight
+
+
+def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
+    """Whether the PG's primary has been about to serve PGs in an interval after this epoch: this
+    one, or others."""
+    place, osds = draft.seen.placement(pgid), draft.seen.osdmap.osds
+    primary = next((osd for osd in place.acting if osd != NO_OSD), NO_OSD) if place else NO_OSD
+    return primary in osds and osds[primary].up_thru > epoch
 
 
 def _charged(draft: Draft, pgid: str, flight: Flight) -> Flight:
@@ -204,22 +214,20 @@ def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
     place = draft.seen.placement(pgid)
     if place is None or place.up != place.acting:
         return False
-    return (flight.seen_remapped or _was_remapped(draft, flight, place.acting)
+    return (flight.seen_remapped or _was_remapped(draft, pgid, flight)
             or draft.has_peered(flight.confirmed))
 
 
-def _was_remapped(draft: Draft, flight: Flight, acting: OsdSet) -> bool:
+def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
     """Whether the PG was remapped since its release, and no OSDMap that was read showed it.
 
     Its pg_temp came with the release, and the mons drop such a one only if they have committed it
     before the release. Then the primary asks for it anew before it serves the PG, which up_thru
     shows; other PGs raise that as well, so it has had time to ask.
     """
-    if not flight.primed or flight.confirmed is None or not acting:
-        return False
-    primary = draft.seen.osdmap.osds.get(next((osd for osd in acting if osd != NO_OSD), NO_OSD))
-    return (primary is not None and primary.up_thru > flight.primed
-            and draft.now - flight.confirmed >= ASKED_SECONDS)
+    return (bool(flight.primed) and flight.confirmed is not None
+            and draft.now - flight.confirmed >= ASKED_SECONDS
+            and _has_led(draft, pgid, flight.primed))
 
 
 def _is_pinned_by_others(draft: Draft, pgid: str, flight: Flight) -> bool:

@@ -775,8 +775,10 @@ def test_a_pg_in_flight_that_others_pin_is_not_counted_as_moved() -> None:
     """As upmap-remapped.py does with all PGs that move."""
     machine = releasing()
     cluster = machine.cluster
-    machine.until(lambda: bool(set(cluster.remapped()) & set(machine.campaign.flights.in_flight)))
-    pgid = min(set(cluster.remapped()) & set(machine.campaign.flights.in_flight))
+    machine.until(lambda: any(
+        flight.seen_remapped for flight in machine.campaign.flights.in_flight.values()))
+    pgid = min(pgid for pgid, flight in machine.campaign.flights.in_flight.items()
+               if flight.seen_remapped)
     data, total = cluster.pg[pgid].data, machine.campaign.progress.total
     theirs = tuple((new, old) for new, old in zip(cluster.pg[pgid].mon.raw, data) if new != old)
     cluster.set_upmap(pgid, theirs)
