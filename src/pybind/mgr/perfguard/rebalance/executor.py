@@ -88,8 +88,8 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]
-    return prime_commands(action.pgid, action.prime) + entry_commands(
-        action.pgid, action.now, action.entry)
+    return entry_commands(action.pgid, action.now, action.entry) + prime_commands(
+        action.pgid, action.prime)
 
 
 def _pg_num_commands(action: SetPoolPgs) -> List[Command]:

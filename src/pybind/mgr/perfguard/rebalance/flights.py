@@ -19,9 +19,10 @@ from .types import Flight, Phase, PinRecord, SetEntry
 
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 RELEASE_SETTLE_SECONDS = 3.0
-#: Seconds after a release within which a primary that is up has asked for its acting set, if it
-#: has to: it does so as soon as it has peered, before it asks for its up_thru.
-ASKED_SECONDS = 1.0
+#: Seconds until the OSDMap that shows a release is followed by one with the acting set that came
+#: with it: the mons may commit an epoch between the two. They have answered both by then, and the
+#: mgr's OSDMap is less than this behind.
+PRIMED_SECONDS = 1.0
 #: Number of times that a release is sent before it counts as refused if the OSDMap does not show
 #: it.
 RELEASE_SEND_TIMES = 4
@@ -221,12 +222,12 @@ def _arrived(draft: Draft, pgid: str, flight: Flight) -> bool:
 def _was_remapped(draft: Draft, pgid: str, flight: Flight) -> bool:
     """Whether the PG was remapped since its release, and no OSDMap that was read showed it.
 
-    Its pg_temp came with the release, and the mons drop such a one only if they have committed it
-    before the release. Then the primary asks for it anew before it serves the PG, which up_thru
-    shows; other PGs raise that as well, so it has had time to ask.
+    Its pg_temp came with the release, unless the mons have not answered since or the mgr has
+    failed. up_thru of its primary shows that it has peered; other PGs raise that as well.
     """
     return (bool(flight.primed) and flight.confirmed is not None
-            and draft.now - flight.confirmed >= ASKED_SECONDS
+            and draft.seen.answered <= flight.since
+            and draft.now - flight.confirmed >= PRIMED_SECONDS
             and _has_led(draft, pgid, flight.primed))
 
 

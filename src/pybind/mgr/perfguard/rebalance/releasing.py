@@ -11,7 +11,7 @@ from ..observation import BALANCER
 from ..options import Options
 from ..tables import are, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import released_up
-from ..upmap.semantics import led_by
+from ..upmap.semantics import led_by, prime_commands
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .campaign import GoalsMark
 from .change import Led
@@ -340,7 +340,7 @@ def _release(draft: Draft, moves: Sequence[Move], stalls: Stalls) -> Draft:
         assert pin is not None
         prime = _prime(draft, move, pin)
         flights[move.pgid] = replace(_flight(draft, move, pin.leads_to), pin=pin,
-                                     primed=draft.seen.osdmap.epoch if prime else 0)
+                                     primed=_primed_after(draft, move.pgid, prime))
         actions.append(SetEntry(move.pgid, pin.leads_to, draft.seen.osdmap.entry(move.pgid),
                                 prime=prime))
     changes = [IntervalChange(draft.now, pool_of(move.pgid), _peering(move), move.pgid)
@@ -415,6 +415,16 @@ def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
         return place.acting
     there = led_by(there, osdmap.upmap_primaries.get(move.pgid), draft.out)
     return serving_until_moved(pool, place.acting, there)
+
+
+def _primed_after(draft: Draft, pgid: str, prime: OsdSet) -> int:
+    """Flight.primed. 0 as well where another OSD than the first of a set may lead the PG: up_thru
+    of that one is not known to be the primary's."""
+    osdmap = draft.seen.osdmap
+    if not prime_commands(pgid, prime) or pgid in osdmap.upmap_primaries or any(
+            osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0 for osd in prime):
+        return 0
+    return osdmap.epoch
 
 
 def _is_primed(draft: Draft, move: Move) -> bool:

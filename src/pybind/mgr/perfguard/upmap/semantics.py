@@ -147,8 +147,8 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
 def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
     """The command that keeps `acting` as the acting set of a PG when its up set changes.
 
-    Empty if `acting` is empty or has a hole. The command must precede the change: in the next
-    epoch the mons remove a pg_temp that equals the up set.
+    Empty if `acting` is empty or has a hole. The command must follow the change: the mons remove a
+    pg_temp that equals the up set, as it would if they committed an epoch between the two.
     """
     if not acting or NO_OSD in acting:
         return []

@@ -184,8 +184,10 @@ class FakeCluster:
     #: What the OSDs report.
     #: PGs whose acting set was sent with their release.
     primed: Set[str] = field(default_factory=set)
-    #: The mons commit the release after its acting set, and drop that.
+    #: The mons commit acting sets an epoch after the releases; or they never receive them.
+    late_primes: bool = False
     drops_primes: bool = False
+    _late: Sequence[str] = ()
     #: Those of the present commands.
     _primes: Set[str] = field(default_factory=set)
     #: No client is active, and one reading proves it.
@@ -424,7 +426,10 @@ class FakeCluster:
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds
-        changed = self._balance()
+        changed = self._balance() or bool(self._late)
+        for pgid in self._late:
+            self.pg[pgid].temp = self._have(pgid, self.pg[pgid])
+        self._late = ()
         for pgid, pg in self.pg.items():
             if pg.peering_until is not None:
                 if self.now >= pg.peering_until:
@@ -858,6 +863,8 @@ class FakeCluster:
             self.epoch += 1
             self._interval_changes(seen)
             self._primes.clear()
+            self._late = [command['pgid'] for command in commands
+                          if command['prefix'] == 'osd pg-temp'] if self.late_primes else []
         return replies
 
     def _apply(self, command: Mapping[str, Any]) -> FakeReply:
@@ -888,7 +895,7 @@ class FakeCluster:
 
     def _prime(self, command: Mapping[str, Any]) -> None:
         self.primed.add(command['pgid'])
-        if not self.drops_primes:
+        if not (self.drops_primes or self.late_primes):
             self._primes.add(command['pgid'])
 
     def _unset(self, flag: str) -> None:

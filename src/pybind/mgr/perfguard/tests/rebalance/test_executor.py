@@ -49,6 +49,14 @@ VECTOR = UpmapEntry(vector=(7, 8, 9))
 BOTH = UpmapEntry(((7, 1),), (7, 8, 9))
 
 
+def test_an_acting_set_follows_the_release_that_it_belongs_to() -> None:
+    """If the mons commit an epoch in between, they would remove it as that of a PG in place."""
+    release = SetEntry('1.0', UpmapEntry(), ITEMS, prime=(1, 3))
+    assert commands_of(release) == [
+        {'prefix': 'osd rm-pg-upmap-items', 'pgid': '1.0'},
+        {'prefix': 'osd pg-temp', 'pgid': '1.0', 'id': [1, 3]}]
+
+
 @pytest.mark.parametrize('now, entry, prefixes', [
     (UpmapEntry(), ITEMS, ['osd pg-upmap-items']),
     (ITEMS, ITEMS, []),

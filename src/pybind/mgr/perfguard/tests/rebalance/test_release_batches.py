@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import Options
-from perfguard.rebalance.flights import ASKED_SECONDS
+from perfguard.rebalance.flights import PRIMED_SECONDS
 from perfguard.rebalance.latency import SlowReads
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
@@ -132,15 +132,21 @@ def test_pgs_that_arrive_between_two_turns_do_not_stay_in_flight() -> None:
         assert not any(machine.campaign.flights.in_flight[pgid].seen_remapped
                        for pgid in released if pgid in machine.campaign.flights.in_flight)
         machine.turn()
-    assert machine.cluster.now - begin <= 1 + ASKED_SECONDS < machine.cluster.period
+    assert machine.cluster.now - begin <= 1 + PRIMED_SECONDS < machine.cluster.period
     machine.to(Phase.DONE)
 
 
-def test_a_pg_whose_acting_set_the_mons_drop_is_in_flight_until_it_has_arrived() -> None:
-    """While other PGs raise the up_thru of its primary."""
-    cluster = FakeCluster(peer_seconds=2.0, backfill_seconds=30.0, drops_primes=True)
+@pytest.mark.parametrize('lost', [False, True])
+def test_a_pg_whose_acting_set_comes_late_is_in_flight_until_it_has_arrived(lost: bool) -> None:
+    """While other PGs raise the up_thru of its primary. `lost`: it is not known whether the mons
+    have received the acting set."""
+    cluster = FakeCluster(peer_seconds=4.0, backfill_seconds=30.0, drops_primes=lost,
+                          late_primes=not lost)
     machine = pinned(cluster, wide())
     arrived_unseen(machine, 0)
+    observe = machine.observe
+    if lost:
+        setattr(machine, 'observe', lambda: replace(observe(), answered=cluster.now))
     for _ in range(20):
         cluster.led = dict.fromkeys(cluster.toys, cluster.epoch)
         machine.turn()
