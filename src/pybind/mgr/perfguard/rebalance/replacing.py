@@ -483,8 +483,7 @@ class Replacing:
                settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
                catch: Callable[[str], None]) -> None:
         filling = sorted(osd for osd, phase in phases.items()
-                         if phase is ReplacePhase.FILLING and osd in facts.entering
-                         and not on_same_drive(osd, self._known[osd], facts))
+                         if phase is ReplacePhase.FILLING and osd in facts.entering)
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         why = self._store.interrupted
         if why and (filling or ready):
@@ -493,6 +492,7 @@ class Replacing:
             self._fill = _Fill(waits=why)
             return
         if filling:
+            # Even on the old drive: Ceph would fill it at once.
             catch('the new device of osd.%d is in use' % filling[0])
             return
         if ready != self._fill.osds:

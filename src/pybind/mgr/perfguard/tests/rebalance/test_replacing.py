@@ -116,7 +116,8 @@ def test_another_drive_is_filled_once_the_mgr_knows_it() -> None:
     driver.run_to('DONE')
 
 
-def test_a_failed_drive_that_serves_again_is_not_pinned_for() -> None:
+def failed_and_created_again() -> Driver:
+    """osd.8 has failed, and is created again on its drive, with all its CRUSH weight."""
     driver = filled()
     driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
     driver.cluster.take_down(8)
@@ -126,10 +127,22 @@ def test_a_failed_drive_that_serves_again_is_not_pinned_for() -> None:
     driver.cluster.destroy(8)
     settle(driver)
     driver.cluster.create_again(8)
-    driver.run(2)
-    assert driver.status['id'] == 1 and phases(driver) == {8: 'FILLING'}
+    driver.run(4)
+    return driver
+
+
+def holders(driver: Driver) -> int:
+    """PGs with data on osd.8."""
+    return sum(1 for pg in driver.cluster.pg.values() if 8 in pg.data)
+
+
+def test_pgs_are_pinned_when_a_failed_drive_serves_again() -> None:
+    driver = failed_and_created_again()
+    assert driver.status['id'] == 2 and phases(driver) == {8: 'FILLING'}
+    driver.run_until(lambda: driver.status['pinned'] > 0)
     assert 'same drive' in rows(driver)[8]['next'] and 'osd out 8' in rows(driver)[8]['next']
     assert any('ACME_D1_S1' in text for text in driver.loop.status()['reasons'])
+    assert holders(driver) == 0
 
 
 def test_each_phase_survives_a_failover() -> None:
