@@ -133,6 +133,8 @@ class Code:
     INACTIVE = 'INACTIVE'
     #: PGs are degraded
     DEGRADED = 'DEGRADED'
+    #: a target was created again on the drive that is being replaced
+    SAME_DRIVE = 'SAME_DRIVE'
     #: operations are slow
     SLOW_OPS = 'SLOW_OPS'
     #: heartbeats are slow

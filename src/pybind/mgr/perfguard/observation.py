@@ -149,6 +149,8 @@ class Observation:
     #: From the mitigation: why nothing may be released, and PGs in flight to pin back.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
+    #: OSDs that were created again on the drives that are being replaced.
+    same_drive: FrozenSet[int] = frozenset()
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.
     schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0

@@ -261,6 +261,7 @@ class RebalanceController:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
                 seen = _with_stop(seen, 'computing the rollback')
             assert self.campaign is not None
+            seen = replace(seen, same_drive=self.replacing.withheld)
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
             self.forecast.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
             seen = self._inputs.complete(self.campaign, seen, options)

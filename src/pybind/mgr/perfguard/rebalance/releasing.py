@@ -40,6 +40,11 @@ def stops_of(draft: Draft) -> List[Stop]:
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
     stops += _scoped(draft, [reason for reason in seen.stops if reason.code not in known
                              and not is_muted(reason, seen.signals)])
+    if seen.same_drive:
+        stops.append(Stop(Reason(
+            Code.SAME_DRIVE, 'no PG is released to OSDs on the drives that are being replaced: %s; '
+            'replace the drives, or "campaign accept SAME_DRIVE" continues'
+            % osds_text(seen.same_drive)), seen.same_drive))
     waived = draft.campaign.orders.acknowledged
     stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
     return stops + [Stop(reason) for reason in _against_us(draft)]
@@ -124,6 +129,9 @@ def is_held(stops: Sequence[Stop], move: Move) -> bool:
 
 
 def concerns(stop: Stop, move: Move) -> bool:
+    if stop.reason.code == Code.SAME_DRIVE:
+        # PGs may leave such an OSD.
+        return not move.known or stop.concerns(move.targets, ())
     osds = (*path_osds(move),)
     if stop.reason.code == Code.OSD_LATENCY:
         # A PG that peers with a slow OSD stalls its clients for longer, even if no data moves

@@ -158,6 +158,21 @@ def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
     return facts.weight(osd) <= DRAINED_WEIGHT and on_same_drive(osd, record, facts)
 
 
+def is_ordered(osd: int, facts: ReplaceFacts) -> bool:
+    """Whether the campaign fills the OSD by order."""
+    change = facts.campaign.change if facts.campaign is not None else None
+    return change is not None and change.weights.get(osd, 0.0) > DRAINED_WEIGHT
+
+
+def is_withheld(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
+    """Whether the OSD is on its old drive, and no operator has ordered since that it is filled."""
+    campaign = facts.campaign
+    ordered = campaign is not None and campaign.origin.started >= record.since \
+        and is_ordered(osd, facts)
+    return facts.weight(osd) > DRAINED_WEIGHT and on_same_drive(osd, record, facts) \
+        and not ordered
+
+
 def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
     """Why a replacement has ended; '' while it has not."""
     row = facts.orders.osdmap.osds.get(osd)
@@ -179,11 +194,9 @@ def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
             or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
         return ''
     caught = campaign.origin.trigger == 'auto' and osd in facts.entering
-    ordered = campaign.change is not None \
-        and campaign.change.weights.get(osd, 0.0) > DRAINED_WEIGHT
     return 'campaign %d, which fills it, is aborted%s' % (campaign.id, '' if facts.weight(
         osd) > DRAINED_WEIGHT else ' ("undrain osd.%d" fills it)' % osd) \
-        if caught or ordered else ''
+        if caught or is_ordered(osd, facts) else ''
 
 
 def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: ReplaceFacts) -> str:
@@ -193,7 +206,8 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
         return 'osd.%d is on the same drive as before (%s): replace the drive, or %s' % (
             osd, record.drive, '"ceph perfguard undrain osd.%d" fills it again' % osd
             if is_kept_empty(osd, record, facts) else
-            'keep Ceph from filling it with "ceph osd out %d"' % osd)
+            '"ceph osd out %d" keeps PGs off it; "ceph perfguard campaign accept SAME_DRIVE" fills '
+            'it again' % osd)
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
@@ -293,13 +307,15 @@ class Replacing:
         self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
         self._fill = _Fill()
+        #: OSDs to which no PG is released.
+        self.withheld: FrozenSet[int] = frozenset()
         #: For `status`.
         self.remarks: Tuple[str, ...] = ()
 
     def load(self) -> List[str]:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
-        self._serving, self.remarks = {}, ()
+        self._serving, self.withheld, self.remarks = {}, frozenset(), ()
         self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
         return ['the replacements of OSDs (%s)' % error for error in errors]
 
@@ -316,6 +332,7 @@ class Replacing:
 
     def _end(self, osds: Iterable[int], why: str) -> None:
         osds = sorted(osds)
+        self.withheld -= {*osds}
         self._put({osd: row for osd, row in self._known.items() if osd not in osds})
         for osd in osds:
             self._phases.pop(osd, None)
@@ -446,6 +463,8 @@ class Replacing:
                 self._end([osd], why)
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
         self._note_phases(phases, facts)
+        self.withheld = frozenset(osd for osd, record in self._known.items()
+                                  if is_withheld(osd, record, facts))
         if not facts.active and not (campaign is not None and campaign.held):
             self._go_on(seen, facts, phases, settle, fill, catch)
 

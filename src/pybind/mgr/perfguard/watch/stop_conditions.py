@@ -38,8 +38,8 @@ UNHEALTHY = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DIS
              Code.PG_NUM_CHANGING, Code.SLOW_OPS, Code.SLOW_PING)
 #: Stop conditions that `campaign accept` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
-            Code.PG_LIMIT, Code.PIN_LIMIT, Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL,
-            Code.UNTRIMMED_CEILING)
+            Code.PG_LIMIT, Code.PIN_LIMIT, Code.SAME_DRIVE, Code.SLOW_OPS, Code.SLOW_PING,
+            Code.SLOW_POOL, Code.UNTRIMMED_CEILING)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,7 @@ _CODE_TEXTS = {
     Code.TARGET_DOWN: 'target OSDs were down',
     Code.CAP_BYTES: 'as many bytes as max_bytes_in_flight were in flight',
     Code.PIN_LIMIT: 'as many PGs as max_pins were pinned',
+    Code.SAME_DRIVE: 'target OSDs were created again on the drives that are being replaced',
     Code.PG_LIMIT: 'target OSDs were at their limit of PGs (mon_max_pg_per_osd)',
     Code.OTHER: 'other reasons',
     Code.NO_LIMIT: 'nothing limited the releases',

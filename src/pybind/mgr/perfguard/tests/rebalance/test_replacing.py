@@ -11,7 +11,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
                                            ReplacePhase, Replacement, ending, given_up,
-                                           has_new_device, new_weight, phase_of)
+                                           has_new_device, is_withheld, new_weight, phase_of)
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import ShutdownOrder
@@ -143,6 +143,58 @@ def test_pgs_are_pinned_when_a_failed_drive_serves_again() -> None:
     assert 'same drive' in rows(driver)[8]['next'] and 'osd out 8' in rows(driver)[8]['next']
     assert any('ACME_D1_S1' in text for text in driver.loop.status()['reasons'])
     assert holders(driver) == 0
+
+
+def test_no_pg_is_released_to_a_failed_drive_until_it_is_accepted() -> None:
+    driver = failed_and_created_again()
+    driver.options = replace(driver.options, stalled_after=30.0)
+    driver.run_to('HOLDING')
+    driver.restart()
+    driver.run(60)
+    assert driver.status['released'] == driver.status['in_flight'] == holders(driver) == 0
+    assert 'SAME_DRIVE' in [row['code'] for row in driver.status['limits']]
+    assert 'SAME_DRIVE' in ' '.join(driver.cluster.checks['PERFGUARD_STALLED']['detail'])
+    driver.ask('accept', code='SAME_DRIVE')
+    driver.run_to('DONE')
+    settle(driver)
+    assert holders(driver) and phases(driver) == {}
+
+
+def test_pgs_are_released_once_the_mgr_knows_the_new_drive() -> None:
+    driver = failed_and_created_again()
+    driver.run_to('HOLDING')
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S2'}
+    driver.run_to('DONE')
+    assert holders(driver)
+
+
+def test_a_cancelled_replacement_holds_no_release() -> None:
+    driver = failed_and_created_again()
+    driver.run_to('HOLDING')
+    driver.order(CANCEL, 'osd.8')
+    driver.run_to('DONE')
+    assert holders(driver)
+
+
+def test_an_order_from_before_the_replacement_does_not_fill_the_failed_drive() -> None:
+    record = RECORD._replace(drive='ACME_D1_S1', since=5.0)
+    known = ReplaceFacts(inventory(), weights={1: 1.0}, drive_of=lambda osd: 'ACME_D1_S1')
+    for started, withheld in ((4.0, True), (6.0, False)):
+        fill = campaign_of(2, Phase.RELEASING, started, change=WeightChange(weights={1: 1.0}))
+        assert is_withheld(1, record, replace(known, campaign=fill)) is withheld
+    assert is_withheld(1, record, known)
+    assert not is_withheld(1, record, replace(known, weights={1: 0.0}))
+    assert not is_withheld(1, record._replace(drive='ACME_D1_S2'), known)
+
+
+def test_an_aborted_campaign_releases_nothing_to_a_failed_drive_when_it_resumes() -> None:
+    driver = failed_and_created_again()
+    driver.run_to('HOLDING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('resume')
+    driver.run(60)
+    assert driver.phase == 'HOLDING' and holders(driver) == 0
 
 
 def test_each_phase_survives_a_failover() -> None:

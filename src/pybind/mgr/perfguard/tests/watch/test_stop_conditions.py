@@ -175,7 +175,7 @@ def test_what_is_muted_stops_nothing(counts: Dict[str, int], check: str) -> None
 def test_codes_that_can_be_waived_or_muted_are_those_that_stop() -> None:
     stopping = {'LAGGY', 'LEASES', 'INACTIVE', 'DEGRADED', 'SLOW_POOL', 'LAGGY_LATELY',
                 *(reason.code for reason in STOP_CHECKS.values())}
-    # PG_LIMIT holds the releases to the OSDs that it names.
+    # PG_LIMIT and SAME_DRIVE hold the releases to the OSDs that they name.
     assert set(WAIVABLE) == stopping - {'LAGGY_LATELY'} | {
-        'PG_LIMIT', 'PIN_LIMIT', 'UNTRIMMED_CEILING'}
+        'PG_LIMIT', 'PIN_LIMIT', 'SAME_DRIVE', 'UNTRIMMED_CEILING'}
     assert set(MUTED_BY) == stopping - {'MON_DISK', 'MON_DOWN', 'SLOW_PING'} | {'OSD_DOWN'}
