@@ -256,7 +256,8 @@ class RebalanceController:
         elif self.open:
             restarting = seen.orchestrating.restarting(seen.osdmap)
             if restarting:
-                seen = _with_stop(seen, restarting, Code.UPGRADE)
+                seen = _with_stop(seen, restarting + '; "campaign accept UPGRADE" continues',
+                                  Code.UPGRADE)
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
                 seen = _with_stop(seen, 'computing the rollback')

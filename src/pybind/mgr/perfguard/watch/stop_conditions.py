@@ -39,7 +39,7 @@ UNHEALTHY = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DIS
 #: Stop conditions that `campaign accept` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DISK, Code.MON_DOWN,
             Code.PG_LIMIT, Code.PIN_LIMIT, Code.SAME_DRIVE, Code.SLOW_OPS, Code.SLOW_PING,
-            Code.SLOW_POOL, Code.UNTRIMMED_CEILING)
+            Code.SLOW_POOL, Code.UNTRIMMED_CEILING, Code.UPGRADE)
 
 
 @dataclass(frozen=True)

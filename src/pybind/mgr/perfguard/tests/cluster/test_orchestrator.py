@@ -82,3 +82,19 @@ def test_nothing_is_released_while_an_upgrade_restarts_an_osd() -> None:
         row['code'] for row in driver.status['limits']]
     cluster.revive(0)
     driver.run_to('DONE')
+
+
+def test_an_upgrade_that_waits_for_a_dead_osd_does_not_stop_a_campaign_for_good() -> None:
+    driver = Driver(FakeCluster(hosts=6))
+    driver.to_releasing()
+    driver.cluster.orchestrator = Orchestrating('ceph:b', True)
+    driver.cluster.flags.add('noout')
+    driver.cluster.take_down(0)
+    driver.ask('accept', code='DEGRADED')
+    driver.run(60)
+    released = driver.status['released']
+    assert driver.phase == 'HOLDING'
+    assert any('campaign accept UPGRADE' in row['text'] for row in driver.status['limits'])
+    driver.ask('accept', code='UPGRADE')
+    driver.run(120)
+    assert driver.status['released'] > released

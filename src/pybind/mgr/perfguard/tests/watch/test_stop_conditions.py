@@ -177,5 +177,5 @@ def test_codes_that_can_be_waived_or_muted_are_those_that_stop() -> None:
                 *(reason.code for reason in STOP_CHECKS.values())}
     # PG_LIMIT and SAME_DRIVE hold the releases to the OSDs that they name.
     assert set(WAIVABLE) == stopping - {'LAGGY_LATELY'} | {
-        'PG_LIMIT', 'PIN_LIMIT', 'SAME_DRIVE', 'UNTRIMMED_CEILING'}
+        'PG_LIMIT', 'PIN_LIMIT', 'SAME_DRIVE', 'UNTRIMMED_CEILING', 'UPGRADE'}
     assert set(MUTED_BY) == stopping - {'MON_DISK', 'MON_DOWN', 'SLOW_PING'} | {'OSD_DOWN'}
