@@ -293,7 +293,8 @@ class Campaign:
     left: int = 0
     #: It enters each phase automatically.
     automatic: bool = False
-    #: The pins that it begins with are not all stored yet. Only counts while it is PREPARED.
+    #: The pins that it begins with are not all stored yet, or still have the goals of the aborted
+    #: campaign that it continues. An abort does not wait for that, and what follows it does.
     storing: bool = False
     target: str = 'crush'
     #: Its own change of CRUSH; None: the operator makes the change.

@@ -121,7 +121,7 @@ class Campaigns:
 
     @property
     def storing(self) -> bool:
-        """Whether the pins that the campaign begins with are not all stored yet."""
+        """Whether the campaign waits until the pins that it begins with are all stored."""
         return self.current is not None and _is_storing(self.current)
 
     @property
@@ -189,7 +189,10 @@ class Campaigns:
             if self.pins.is_tidy:
                 self._remove(self._abandoned)
         campaign = self.current
-        if campaign is None or not self.storing or not self._may_write():
+        if campaign is None or not self.storing:
+            self._parts = None  # of pins that an abort may change
+            return
+        if not self._may_write():
             return
         if self._parts is None:
             self._parts = list(parts(without_goals(self.pins), self.pins))
@@ -277,7 +280,8 @@ class Campaigns:
 
 
 def _is_storing(campaign: Campaign) -> bool:
-    return campaign.storing and campaign.phase is Phase.PREPARED
+    """An abort acts at once, and nothing is released after it before the rest is stored."""
+    return campaign.storing and campaign.phase not in (Phase.ABORTING, Phase.ABORTED)
 
 
 def _lacks_pins(campaign: Campaign) -> bool:

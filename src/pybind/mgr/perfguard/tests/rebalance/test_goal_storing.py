@@ -406,6 +406,31 @@ def test_an_abort_acts_while_pins_of_an_order_are_stored() -> None:
     assert driver.phase == 'ABORTED' and driver.cluster.entries() == entries
 
 
+@pytest.mark.parametrize('crash', [False, True])
+def test_nothing_is_released_to_goals_that_an_abort_has_kept_from_being_discarded(
+        monkeypatch: pytest.MonkeyPatch, crash: bool) -> None:
+    """The second campaign leaves all PGs to CRUSH; the goals of the first were upmaps."""
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 600)
+    driver = expanded(200)
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.options = replace(driver.options, target='crush', max_pgs_in_flight=400)
+    Writes(driver)
+    driver.ask('prepare')
+    driver.turn()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    pins = driver.loop.rebalance.pins
+    assert driver.status['id'] == 2 and any(pin.goal is not None for pin in pins.values())
+    if crash:
+        driver.restart()
+        driver.run(2)
+    driver.ask('resume')
+    driver.run_until(lambda: driver.history[-1]['phase'] == 'DONE', 3000)
+    assert driver.history[-1]['released'] == 400 and not driver.cluster.entries()
+
+
 @pytest.mark.usefixtures('small_values')
 @pytest.mark.parametrize('turns', [None, 1])
 def test_goals_of_an_aborted_campaign_are_discarded_over_several_turns(
