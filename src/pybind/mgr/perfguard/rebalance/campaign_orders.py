@@ -183,7 +183,7 @@ class CampaignOrders:
         """Begin a campaign with the computed pins."""
         order = waiting.order
         if self._storing is not None and self._storing[0] is waiting:
-            return None if self._campaigns.storing else self._storing[1]
+            return self._answer_once_stored(self._storing[1])
         self._campaigns.refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare'), seen)
@@ -204,7 +204,14 @@ class CampaignOrders:
         self._campaigns.put(replace(adjust(campaign), storing=True))
         self._campaigns.put(self._campaigns.store(kept.pins, seen))
         self._storing = waiting, kept.as_json(campaign.id)
-        return None if self._campaigns.storing else self._storing[1]
+        return self._answer_once_stored(self._storing[1])
+
+    def _answer_once_stored(self, answer: Document) -> Optional[Document]:
+        current = self._campaigns.current
+        if current is None or current.id != answer['campaign']:
+            raise Refused(errno.ECANCELED, 'campaign %s has not begun: it ended before all of its '
+                          'pins were stored; no upmap has changed' % answer['campaign'])
+        return None if self._campaigns.storing else answer
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         order = waiting.order

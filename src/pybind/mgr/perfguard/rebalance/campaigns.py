@@ -86,11 +86,7 @@ class Campaigns:
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None and _lacks_pins(campaign):
-            self._note(Event('request', 'campaign %d has not begun' % campaign.id,
-                             'the mgr failed before it had stored the pins of "%s"; '
-                             'give the order again' % campaign.origin.trigger))
-            self._abandoned = campaign
-            self.pins.forget(set(self.pins))
+            self._abandon(campaign, 'the mgr failed', '; give the order again')
         elif campaign is not None:
             self.current = _taken_over(campaign)
             if lost:
@@ -100,6 +96,22 @@ class Campaigns:
                     pinning.goals.being_stored()))
         self._adopt_pins()
         return lost + unread
+
+    def abandon(self) -> bool:
+        """For an abort: end a campaign that has not begun, because a part of its pins would be
+        taken for all. Returns whether that was so."""
+        campaign = self.current
+        if campaign is None or not _lacks_pins(campaign):
+            return False
+        self._abandon(campaign, 'it was aborted')
+        return True
+
+    def _abandon(self, campaign: Campaign, why: str, advice: str = '') -> None:
+        self._note(Event('request', 'campaign %d has not begun' % campaign.id,
+                         '%s before the pins of "%s" were all stored%s' % (
+                             why, campaign.origin.trigger, advice)))
+        self.current, self._abandoned = None, campaign
+        self.pins.forget(set(self.pins))
 
     def _adopt_pins(self) -> None:
         """Pins of an unknown campaign are kept like those of an aborted one."""
@@ -285,8 +297,8 @@ def _is_storing(campaign: Campaign) -> bool:
 
 
 def _lacks_pins(campaign: Campaign) -> bool:
-    """Whether the mgr that began the campaign failed before all upmaps were stored as its pins, and
-    so before it answered the order. With a part of them, it would end as if all PGs had moved."""
+    """Whether not all upmaps are stored as the pins of the campaign, so its order was not answered.
+    With a part of them, it would end as if all PGs had moved."""
     return _is_storing(campaign) and campaign.origin.trigger in _PINS_WITH_ORDER
 
 

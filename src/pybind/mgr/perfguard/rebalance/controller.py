@@ -205,7 +205,10 @@ class RebalanceController:
     def apply(self, request: Request, now: float) -> None:
         """Apply a request that `check` has accepted (except prepare)."""
         assert self.campaign is not None
-        self.campaign = apply(self.campaign, request, now)
+        if request.verb == 'abort' and self.campaigns.abandon():
+            self.plans.withdraw_all('the campaign was aborted')
+        else:
+            self.campaign = apply(self.campaign, request, now)
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""

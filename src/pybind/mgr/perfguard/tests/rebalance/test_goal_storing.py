@@ -390,20 +390,28 @@ def test_an_order_whose_pins_are_not_all_stored_has_not_begun(turns: int) -> Non
 
 
 @pytest.mark.usefixtures('small_values')
-def test_an_abort_acts_while_pins_of_an_order_are_stored() -> None:
-    driver, _ = to_adopt()
-    Writes(driver)
-    entries = driver.cluster.entries()
-    driver.loop.requests.submit(Order('adopt'))
+@pytest.mark.parametrize('verb', ['adopt', 'import'])
+@pytest.mark.parametrize('crash', [False, True])
+def test_an_order_that_is_aborted_before_its_pins_are_all_stored_has_not_begun(
+        verb: str, crash: bool) -> None:
+    driver, order = to_import() if verb == 'import' else (to_adopt()[0], Order('adopt'))
+    writes = Writes(driver)
+    entries, flags = driver.cluster.entries(), set(driver.cluster.flags)
+    waiting = driver.loop.requests.submit(order)
     driver.turn()
-    assert driver.status['id'] == 1 and len(stored(driver.kv)) < len(entries)
+    assert driver.status['id'] == 1 and waiting.answer is None
     driver.ask('abort')
-    driver.turn()
-    assert driver.phase == 'ABORTING'
-    driver.run_to('ABORTED')
-    driver.restart()
-    driver.run(2)
-    assert driver.phase == 'ABORTED' and driver.cluster.entries() == entries
+    assert few(writes.turn()), writes.keys
+    assert waiting.answer is None and waiting.refused is not None
+    assert 'campaign 1 has not begun' in str(waiting.refused)
+    if crash:
+        driver.restart()
+    driver.run(20)
+    assert driver.status['id'] is None and not driver.history and not stored(driver.kv)
+    assert driver.cluster.entries() == entries and driver.cluster.flags == flags
+    assert not driver.cluster.progress_events
+    again, _ = ordered(driver, order)
+    assert again.answer is not None and again.answer['pgs'] == len(stored(driver.kv))
 
 
 @pytest.mark.parametrize('crash', [False, True])
