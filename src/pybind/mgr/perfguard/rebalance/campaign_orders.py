@@ -256,6 +256,7 @@ class CampaignOrders:
 
     def _check_new(self, request: Request, seen: Observation) -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""
+        self._campaigns.refuse_removing()
         self.reopen()
         check(self._campaigns.current, request, self._campaigns.pins_held_back, (),
               unfit(seen.osdmap))

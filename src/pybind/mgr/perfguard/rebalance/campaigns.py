@@ -137,6 +137,12 @@ class Campaigns:
         return self.current is not None and _is_storing(self.current)
 
     @property
+    def removing(self) -> bool:
+        """Whether a campaign that has not begun is being removed from the store. Its pins must not
+        be there once the next one begins."""
+        return self._abandoned is not None
+
+    @property
     def pins_held_back(self) -> int:
         return report.held_back(self.current, self.pins)
 
@@ -156,16 +162,20 @@ class Campaigns:
                           'resume", "campaign rollback" or "campaign finish --keep" first'
                           % self.current.id)
 
+    def refuse_removing(self) -> None:
+        """Raise Refused while no other campaign may begin yet."""
+        if self._abandoned is not None:
+            raise Refused(errno.EAGAIN, 'campaign %d, which has not begun, is being removed from '
+                          'the store: try again in a few seconds' % self._abandoned.id)
+
     # ---- its life
 
     def begin(self, seen: Observation, trigger: str = 'operator', plan: str = '',
               plan_token: str = '') -> Campaign:
         """The campaign is not journalled yet: `put` does that, or the turn before it sends
-        commands."""
+        commands. Not while `removing`."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
         self._context.store.acknowledge_losses()
-        if self._abandoned is not None:
-            self._remove(self._abandoned)
         self._begun()
         self._remember_crush(seen)
         self.current = Campaign(

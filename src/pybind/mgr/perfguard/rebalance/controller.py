@@ -176,6 +176,7 @@ class RebalanceController:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
                   unfit(seen.osdmap), self._loose(seen))
             if request.verb == 'prepare':
+                self.campaigns.refuse_removing()
                 self._context.reopen()
             if request.verb == 'pin':
                 self._refuse_pins(seen.osdmap, request)
@@ -285,7 +286,8 @@ class RebalanceController:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
         why = self._auto_expand.look(seen, self.campaign, options.auto_expand_ratio,
                                      keep=options.auto_expand)
-        if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write():
+        if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write() \
+                or self.campaigns.removing:
             return
         decided_by_operators = self._context.store.interrupted
         if self.campaign is not None and self.campaign.held:
@@ -304,7 +306,7 @@ class RebalanceController:
 
     def _go_on_replacing(self, seen: Observation, options: Options) -> None:
         """Fill the new devices that are in use."""
-        if not self.replacing or not self._may_write():
+        if not self.replacing or not self._may_write() or self.campaigns.removing:
             return
 
         def catch(why: str) -> None:

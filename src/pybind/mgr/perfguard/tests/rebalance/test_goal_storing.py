@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Many pins, and their goals, are stored or removed over several turns: a write may take the mons a
 second."""
+import errno
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -412,6 +413,34 @@ def test_an_order_that_is_aborted_before_its_pins_are_all_stored_has_not_begun(
     assert not driver.cluster.progress_events
     again, _ = ordered(driver, order)
     assert again.answer is not None and again.answer['pgs'] == len(stored(driver.kv))
+
+
+@pytest.mark.parametrize('order', [Order('adopt'), Order('drain', ('osd.1',)), None])
+def test_what_has_not_begun_is_removed_before_another_campaign_begins(
+        monkeypatch: pytest.MonkeyPatch, order: Optional[Order]) -> None:
+    """Also over several turns."""
+    monkeypatch.setattr('perfguard.rebalance.campaign_store.PART_BYTES', 600)
+    driver, _ = to_adopt()
+    writes = Writes(driver)
+    driver.loop.requests.submit(Order('adopt'))
+    driver.run(5)
+    assert driver.status['id'] == 1 and driver.loop.rebalance.campaigns.storing
+    driver.restart()
+    writes.turn()
+    turns = 0
+    while driver.status['id'] is None:
+        waiting = None
+        if order is None:
+            driver.ask('prepare')
+        else:
+            waiting = driver.loop.requests.submit(order)
+        keys = writes.turn()
+        assert sum(key.startswith('pins/') for key in keys) <= 2 and len(keys) <= 6, keys
+        assert driver.loop.rebalance.campaigns.removing == (driver.status['id'] is None)
+        assert waiting is None or not driver.loop.rebalance.campaigns.removing or (
+            waiting.refused is not None and waiting.refused.errno == errno.EAGAIN)
+        turns += 1
+    assert turns > 2
 
 
 @pytest.mark.parametrize('crash', [False, True])
