@@ -68,14 +68,14 @@ class CampaignStore:
         """The campaign of an earlier mgr, and texts on what cannot be read."""
         document = self._store.get(CAMPAIGN)
         if document is None:
-            self._led.load(())
+            self._load_no_campaign()
             return None, []
         try:
             lists = decode(Sequence[Sequence[int]], document.pop(LED, ()))
             campaign = decode(Campaign, document)
         except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
-            self._led.load(())
+            self._load_no_campaign()
             return None, ['the campaign (%s)' % error]
         # Earlier versions have all in the campaign's own document.
         mappings, errors = self._led.load(lists) if lists else (campaign.led_ahead, [])
@@ -91,6 +91,11 @@ class CampaignStore:
         self._saved = replace(campaign, pinning=pinning.with_unpinnable(
             {**pinning.unpinnable, **self._unpinnable}))
         return self._saved, errors
+
+    def _load_no_campaign(self) -> None:
+        if CAMPAIGN in self._store.unreadable:
+            self._led.set_aside()
+        self._led.load(())
 
     def due(self, campaign: Campaign, sending: bool) -> bool:
         """Whether `save` would write something."""
@@ -122,7 +127,9 @@ class CampaignStore:
 
     def tidy(self) -> None:
         """Remove documents that no campaign needs, as many as are removed within
-        STORING_SECONDS."""
+        STORING_SECONDS. Until the mons have the campaign, they may have one that lists others."""
+        if not self._store.is_verified(CAMPAIGN):
+            return
         begin = self._clock()
         self._led.tidy(lambda: self._clock() - begin <= STORING_SECONDS)
 

@@ -40,11 +40,19 @@ class LedStore:
             except (Malformed, ValueError):
                 self._store.refuse(name)
                 lost.append(name)
+        missing = {_name(number) for numbers in lists for number in numbers
+                   if number not in self._contents}
+        lost += ['%s, which is missing' % name for name in sorted(missing.difference(lost))]
         self._stored = [({pgid: led for number in numbers
                           for pgid, led in self._contents.get(number, {}).items()},
                          tuple(number for number in numbers if number in self._contents))
                         for numbers in lists]
         return [ahead for ahead, _ in self._stored], lost
+
+    def set_aside(self) -> None:
+        """The campaign cannot be read: keep its documents with it, for whoever restores it."""
+        for name in self._store.names(LED_PREFIX):
+            self._store.set_aside(name)
 
     def put(self, mappings: Sequence[Ahead]) -> List[Numbers]:
         """Store what has changed in the mappings of a campaign; returns the documents of each."""

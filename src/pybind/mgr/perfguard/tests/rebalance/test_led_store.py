@@ -105,6 +105,51 @@ def test_a_document_that_cannot_be_read_loses_its_pgs_only() -> None:
     assert campaign.ahead == dict(list(ahead.items())[MOST_LED:])
 
 
+def test_a_document_that_is_missing_is_reported() -> None:
+    kv = MemoryKv()
+    CampaignStore(Store(kv), lambda: 0.0).save(with_ahead(
+        campaign_of(1, Phase.PINNED, 1.7e9), {'1.1': led(1)}))
+    Store(kv).remove('led/000001')
+    campaign, lost = CampaignStore(Store(kv), lambda: 0.0).load()
+    assert lost == ['led/000001, which is missing']
+    assert campaign is not None and not campaign.ahead
+
+
+def test_documents_stay_until_the_mons_have_a_campaign_that_lists_others() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    stored = CampaignStore(store, lambda: 0.0)
+    many = {'1.%x' % number: led(number) for number in range(200)}
+    first = with_ahead(campaign_of(1, Phase.RELEASING, 1.7e9), many)
+    stored.save(first)
+    store.verified()
+    second = with_ahead(first, dict(list(many.items())[50:]))
+    head = kv.data['campaign/head']
+    stored.save(second)
+    stored.tidy()
+    # The mons have not stored it.
+    lost = MemoryKv()
+    lost.data = {**kv.data, 'campaign/head': head}
+    assert CampaignStore(Store(lost), lambda: 0.0).load() == (first, [])
+    store.verified()
+    stored.tidy()
+    assert stored.is_tidy and len(store.names('led/')) == 1
+    assert CampaignStore(Store(kv), lambda: 0.0).load() == (second, [])
+
+
+@pytest.mark.parametrize('head', ['{', '{"version": 1, "document": {"phase": "nonsense"}}'])
+def test_documents_are_set_aside_with_a_campaign_that_cannot_be_read(head: str) -> None:
+    kv = MemoryKv()
+    CampaignStore(Store(kv), lambda: 0.0).save(with_ahead(
+        campaign_of(1, Phase.PINNED, 1.7e9), {'1.1': led(1)}))
+    document = kv.data['led/000001/head']
+    kv.data['campaign/head'] = head
+    again = CampaignStore(Store(kv), lambda: 0.0)
+    assert again.load()[0] is None
+    again.tidy()
+    assert kv.data['damaged/led/000001/head'] == document
+
+
 @pytest.mark.parametrize('seed', range(30))
 def test_every_history_of_changes_is_read_as_it_was_stored(seed: int) -> None:
     """Changes are begun, undone, and continued, with PGs that are led further."""
