@@ -555,7 +555,7 @@ def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
     driver = Driver(waiting())
     driver.cluster.take_down(0)
     driver.run(3)
-    with pytest.raises(Refused, match='not ready for a campaign'):
+    with pytest.raises(Refused, match='OSDs down but in: osd.0'):
         driver.order('expand', weight='1')
     driver.cluster.revive(0)
     driver.run(3)

@@ -62,7 +62,7 @@ MCLOCK = {'osd_op_queue': 'mclock_scheduler', 'osd_mclock_profile': 'high_client
 CASES = [
     (IDLE, Code.IN_PLACE),
     # Pinned.
-    (replace(pinned(), campaign=campaign(Phase.PINNING, pinning={PGID: Sent(1.0)})),
+    (replace(pinned(), campaign=campaign(Phase.PINNING, sent={PGID: Sent(1.0)})),
      Code.PINS_SENT),
     (replace(pinned(), pin=replace(PIN, goal=PIN.entry)), Code.KEPT),
     (pinned(Phase.PINNED, Code.AWAITS_START), Code.AWAITS_START),
