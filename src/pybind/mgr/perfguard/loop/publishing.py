@@ -4,7 +4,7 @@ import logging
 import threading
 from typing import List, Optional
 
-from ..errors import HealthChecks, texts
+from ..errors import HealthChecks
 from ..events import Event, EventLog, Lines
 from ..mitigation.ladder import KIND as MITIGATION
 from ..observation import Observation
@@ -80,7 +80,7 @@ class Publishing:
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
         checks = {**watched.checks, **health_checks(
-            rebalanced.campaign, seen, options, texts(campaign.reasons),
+            rebalanced.campaign, seen, options, campaign.reasons,
             [loss.text for loss in self._store.losses]),
             **jobs.probing.checks(seen.now), **jobs.advising.checks}
         self._show_progress(rebalanced.campaign, campaign)

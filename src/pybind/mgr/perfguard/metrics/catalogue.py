@@ -160,8 +160,8 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_STALLED',
         'No PG was released, none arrived and no data of PGs in flight was copied for '
         '``stalled_after`` seconds. The detail names the reasons. While no PG is in flight, '
-        'waiting for ``begin_time`` does not count. Nor does time during which OSDs are down for '
-        'which ``noout`` is set.',
+        'waiting for ``begin_time`` does not count. Nor do up to four hours of waiting for OSDs '
+        'that are down and for which ``noout`` is set.',
         'Remove the cause that the detail names; ``ceph perfguard why campaign`` shows the share '
         'of time of each. The check clears when data moves again.'),
     HealthCheck(

@@ -23,6 +23,7 @@ from perfguard.rebalance.requests import Request
 from perfguard.rebalance.draft import CampaignDecision
 from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
+from perfguard.status import ANNOUNCED_SECONDS
 from perfguard.store import Store
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
@@ -209,6 +210,30 @@ def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
     driver.cluster.noout = {'h3'}
     driver.run(5)
     assert 'PERFGUARD_STALLED' in driver.cluster.checks
+
+
+def test_a_forgotten_noout_and_a_dead_osd_do_not_hide_a_stall() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags |= {'nobackfill', 'noout'}
+    driver.cluster.take_down(0)
+    driver.run(60)
+    assert 'PERFGUARD_STALLED' not in driver.cluster.checks
+    driver.cluster.now += ANNOUNCED_SECONDS
+    driver.run(5)
+    assert 'PERFGUARD_STALLED' in driver.cluster.checks
+
+
+def test_maintenance_does_not_hide_a_stall_with_another_cause() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags.add('noout')
+    driver.cluster.take_down(7)
+    driver.ask('accept', code='DEGRADED')
+    driver.cluster.trouble = {'inactive': 2}
+    driver.run(60)
+    assert driver.phase == 'HOLDING'
+    assert 'inactive' in ' '.join(driver.cluster.checks['PERFGUARD_STALLED']['detail'])
 
 
 def test_a_large_pg_that_is_copied_for_long_does_not_stall() -> None:
