@@ -34,7 +34,8 @@ NO_CONFIG = 'the mons did not answer "config dump": rules about options were not
 class Advising:
     """Looks at the cluster in three steps.
 
-    1. Read the inventory, every EVERY_SECONDS or when an operator asks.
+    1. Read the inventory, every EVERY_SECONDS (UPGRADE_SECONDS during an upgrade of Ceph), or
+       when an operator asks.
     2. Ask OSDs whose location in CRUSH differs from their host, over several turns.
     3. Apply the rules and publish what they find.
     """
@@ -78,7 +79,7 @@ class Advising:
         # The advice must continue after the clock was set back.
         every = UPGRADE_SECONDS if seen.orchestrating.image else EVERY_SECONDS
         if self._read is None and not 0.0 < self._due - seen.now <= every:
-            self._begin(seen.now, view)
+            self._begin(seen.now, view, every)
         if self._read is None:
             return
         asked = pools.questions(self._read.osds)
@@ -87,8 +88,8 @@ class Advising:
         if len(answers) == len(asked) or not 0.0 <= waited < ADVISE_PATIENCE_SECONDS:
             self._publish(seen, campaign, untrimmed, self._read, answers)
 
-    def _begin(self, now: float, view: View) -> None:
-        self._due = now + EVERY_SECONDS
+    def _begin(self, now: float, view: View, every: float) -> None:
+        self._due = now + every
         self._read, self._read_at = self._cluster.inventory(view), now
 
     def _publish(self, seen: Observation, campaign: bool, untrimmed: Optional[int],

@@ -6,9 +6,11 @@ from typing import Any, List
 
 import pytest
 
-from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, ADVISE_PATIENCE_SECONDS
+from perfguard.advise.controller import (ADVISE_PATIENCE_SECONDS, EVERY_SECONDS, FIRST_SECONDS,
+                                         UPGRADE_SECONDS)
 from perfguard.advise.report import ADVICE_FRESH_SECONDS, AdviseOrder, plain, to_json
 from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
+from perfguard.cluster.orchestrator import Orchestrating
 from perfguard.errors import Refused
 
 from ..fakes.driver import Driver
@@ -50,6 +52,22 @@ def test_it_looks_when_osds_have_reported_and_then_now_and_then(driver: Driver) 
     driver.turn(EVERY_SECONDS / 2)
     driver.turn()
     assert codes(driver) == []
+
+
+@pytest.mark.parametrize('image, every', [('', EVERY_SECONDS), ('ceph:next', UPGRADE_SECONDS)])
+def test_the_inventory_is_read_at_intervals(driver: Driver, monkeypatch: pytest.MonkeyPatch,
+                                            image: str, every: float) -> None:
+    """Reading it in each turn would burden the mgr of a large cluster."""
+    readings: List[float] = []
+
+    def inventory(view: object) -> Inventory:
+        readings.append(driver.cluster.now)
+        return OFF
+    monkeypatch.setattr(driver.cluster, 'inventory', inventory)
+    driver.cluster.orchestrator = Orchestrating(image=image)
+    for _ in range(720):
+        driver.turn(5.0)
+    assert 3600 / every - 2 <= len(readings) <= 3600 / every + 1
 
 
 def test_it_looks_at_once_when_it_is_asked(driver: Driver) -> None:
