@@ -165,9 +165,9 @@ class CampaignCommands(Handlers):
         return self.loop.ask(PlanOrder(RM, plan))
 
     @writes('perfguard plan approve', tables.approved)
-    def plan_approve(self, plan: str, token: str = '') -> Json:
+    def plan_approve(self, plan: str, token: str = '', accept: Optional[List[str]] = None) -> Json:
         """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
-        return self._order(PlanOrder(APPROVE, plan, token=token))
+        return self._order(PlanOrder(APPROVE, plan, token=token, accept=codes_of(accept or ())))
 
     def _ask(self, request: Request, message: str) -> Json:
         patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),

@@ -80,7 +80,7 @@ class CampaignOrders:
             # Refuse impossible changes before running the tools of Ceph.
             self._check_new(request, seen)
             if waiting.again:
-                self._refuse_health(waiting, order, not_fit(seen, NOTHING))
+                self._refuse_health(waiting, not_fit(seen, NOTHING))
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
                                                                 self._campaigns.history.rates()))
@@ -92,11 +92,14 @@ class CampaignOrders:
             saved.refuse_other(prepared, order)
         self._check_new(request, seen)
         health = not_fit(seen, prepared.touched)
-        if isinstance(waiting, QueuedOrder):
-            self._refuse_health(waiting, order, health)
         risks = prepared.all_risks(order, seen, self._options())
-        refuse([*of_health(health), *risks], order.accept,
-               waiting.order.command if saved is None else saved.command_to_save)
+        if isinstance(waiting, QueuedOrder):
+            self._refuse_health(waiting, health)
+        if saved is not None:
+            refuse(risks, order.accept, saved.command_to_save)
+            self._refuse_health(waiting, health)
+        else:
+            refuse([*of_health(health), *risks], order.accept, waiting.order.command)
         self._crush_orders.keep(prepared, seen)
         keep()
         self._note(Event('request', order.verb, why))
@@ -112,14 +115,13 @@ class CampaignOrders:
         self._campaigns.put(campaign)
         return prepared.answer(order, campaign.id, seen, self._options())
 
-    def _refuse_health(self, waiting: WaitingOrder, order: Order,
-                       health: Sequence[Reason]) -> None:
+    def _refuse_health(self, waiting: WaitingOrder, health: Sequence[Reason]) -> None:
         """Raise Refused for the state of the cluster alone, without running the tools of Ceph. The
         operator has not seen that state in which a queued plan begins."""
         if isinstance(waiting, QueuedOrder) and health:
             raise Refused(errno.EPERM, '%s; it begins when this has cleared' % '; '.join(
                 reason.text for reason in health), not_fit=True)
-        refuse(of_health(health), order.accept, waiting.order.command)
+        refuse(of_health(health), waiting.order.accept, waiting.order.command)
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
@@ -188,7 +190,7 @@ class CampaignOrders:
         if not order.dry_run:
             self._check_new(Request('prepare'), seen)
             if waiting.again:
-                self._refuse_health(waiting, order, not_fit(seen))
+                self._refuse_health(waiting, not_fit(seen))
         found = self._prepared(waiting, seen, work)
         if found is None:
             return None

@@ -7,6 +7,7 @@ more."""
 import errno
 import re
 import secrets
+import shlex
 from dataclasses import dataclass, replace
 from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
@@ -19,6 +20,7 @@ from ..events import Event
 from ..observation import Observation
 from ..store import Store
 from ..tables import listed, pgs, plural
+from ..watch.stop_conditions import UNHEALTHY
 from .campaign import Campaign
 from .campaigns import CampaignContext, Campaigns
 from .changes import AnyChange
@@ -50,18 +52,32 @@ class PlanOrder:
     order: Optional[Order] = None
     #: approve: of the plan that the operator has reviewed; '': any plan of this name.
     token: str = ''
+    #: approve: accepted states of the cluster (UNHEALTHY), for this moment. Risks of the change are
+    #: accepted with the order, when the plan is saved.
+    accept: Tuple[str, ...] = ()
     job: ClassVar[str] = 'rebalance'
 
     @property
-    def accept(self) -> Tuple[str, ...]:
-        """Codes of risks that were accepted when the plan was saved."""
-        return () if self.order is None else self.order.accept
-
-    @property
     def command(self) -> str:
-        """As Order.command: of the one that saves the plan."""
-        return '' if self.order is None else self.order.command.replace(
+        """As Order.command."""
+        if self.order is None:
+            return 'ceph perfguard %s %s%s' % (
+                self.verb, self.plan, ' --token ' + shlex.quote(self.token) if self.token else '')
+        return self.order.command.replace(
             'ceph perfguard', 'ceph perfguard plan save %s' % self.plan)
+
+    def refuse_codes(self) -> None:
+        """Raise Refused for accepted codes that this step does not examine."""
+        accept = self.accept if self.order is None else self.order.accept
+        for code in accept:
+            if self.verb == SAVE and code in UNHEALTHY:
+                raise Refused(errno.EINVAL, '%s is a state of the cluster: it is accepted when the '
+                              'change begins ("plan approve %s --accept %s")' % (
+                                  code, self.plan, code))
+            if self.verb == APPROVE and code not in UNHEALTHY:
+                raise Refused(errno.EINVAL, '%s is a risk of the change: it is accepted when the '
+                              'plan is saved ("plan show %s" lists the accepted codes)' % (
+                                  code, self.plan))
 
     @property
     def dry_run(self) -> bool:
@@ -169,7 +185,9 @@ class SavedPlan:
 
     @property
     def command_to_save(self) -> str:
-        return PlanOrder(SAVE, self.name, self.order).command
+        """Of the commands that save it again."""
+        return 'ceph perfguard plan rm %s && %s' % (
+            self.name, PlanOrder(SAVE, self.name, self.order).command)
 
     def refuse_changed(self, now: PlanGround) -> None:
         """Raise Refused if the cluster has changed since the plan was saved."""
@@ -199,6 +217,7 @@ class SavedPlan:
         state = 'queued' if self.approved else 'changed' if found else 'ready'
         return {'plan': self.name, 'saved': self.saved, 'state': state,
                 'token': self.token, 'change': self.command,
+                'accepted': list(self.order.accept),
                 'approved': self.approved or None, 'refused': self.refused or waits,
                 'changed': found,
                 **{key: self.preview.get(key) for key in (
@@ -355,6 +374,7 @@ class PlanQueue:
 
     def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         name, order = waiting.order.plan, waiting.order.order
+        waiting.order.refuse_codes()
         self.saved.check_new(name)
         first, _ = self._unfold(order, seen)
         found = self._starter.preview(waiting, seen, first)
@@ -379,21 +399,29 @@ class PlanQueue:
         """Execute a plan, or queue it behind the active campaign."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)
+        waiting.order.refuse_codes()
         self._campaigns.refuse_held()
         plan.refuse_changed(ground_of(seen))
         if campaign is not None and campaign.active:
+            if waiting.order.accept:
+                raise Refused(errno.EINVAL, 'plan %s begins after campaign %d: the state of the '
+                              'cluster at that time cannot be accepted now (omit --accept)' % (
+                                  plan.name, campaign.id))
             self._starter.reopen()
             self.saved.put(replace(plan, approved=plan.approved or seen.now, refused=''))
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
-            return {**plan.preview, 'plan': plan.name, 'queued_behind': campaign.id}
+            return {**plan.preview, 'plan': plan.name, 'accepted': list(plan.order.accept),
+                    'queued_behind': campaign.id}
         order, keep = self._unfold(plan.order, seen)
         answer = self._starter.change(waiting, seen, order, plan,
                                       'plan %s was approved' % plan.name, keep)
         if answer is None:
             return None
         self.saved.remove(plan.name)
-        return {**answer, 'plan': plan.name, 'queued_behind': None}
+        return {**answer, 'plan': plan.name, 'accepted': [*plan.order.accept,
+                                                          *waiting.order.accept],
+                'queued_behind': None}
 
     def due(self, now: float) -> bool:
         """Whether a plan may be carried out now."""

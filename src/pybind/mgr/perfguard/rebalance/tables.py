@@ -209,20 +209,20 @@ def replacement(data: Json) -> str:
 def saved_plans(data: Json) -> str:
     if not data['plans']:
         return 'no plans'
-    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'estimated time', 'state',
+    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'estimated time', 'accepted', 'state',
                'reason')
     return table(columns, [
         (row['plan'], time_text(row['saved']), row['change'], row['pgs'], bytes_text(row['bytes']),
-         eta_text(row), row['state'],
+         eta_text(row), ', '.join(row['accepted']) or '-', row['state'],
          row['refused'] or '; '.join(row['changed'][:3]) or '-')
-        for row in data['plans']], left=('plan', 'saved', 'change', 'state', 'reason'))
+        for row in data['plans']], left=('plan', 'saved', 'change', 'accepted', 'state', 'reason'))
 
 
 def saved_plan(data: Json) -> str:
     """One plan, with its effect on each OSD."""
     lines = ['plan %s, saved %s: %s (%s)' % (data['plan'], time_text(data['saved']),
                                              data['change'], data['state']),
-             *('changed since: ' + text for text in data['changed'][:10]),
+             *_accepted(data), *('changed since: ' + text for text in data['changed'][:10]),
              '', order(data['preview'])]
     rows = [(row['osd'], row['pgs_before'], row['pgs_peak'], row['pgs_after'],
              *('-' if row[key] is None else '%.1f %%' % (100 * row[key])
@@ -234,10 +234,15 @@ def saved_plan(data: Json) -> str:
 
 
 def approved(data: Json) -> str:
-    if data['queued_behind'] is None:
-        return order(data)
-    return ('plan %s is queued: it begins once campaign %d is DONE, unless the cluster has changed '
-            'by then' % (data['plan'], data['queued_behind']))
+    text = order(data) if data['queued_behind'] is None else (
+        'plan %s is queued: it begins once campaign %d is DONE, unless the cluster has changed by '
+        'then' % (data['plan'], data['queued_behind']))
+    return '\n'.join([*_accepted(data), text])
+
+
+def _accepted(data: Json) -> List[str]:
+    """Of a plan."""
+    return ['accepted risks: ' + ', '.join(data['accepted'])] if data['accepted'] else []
 
 
 def _peering_and_copying(data: Json) -> List[str]:

@@ -263,7 +263,8 @@ ROUTES: Tuple[Route, ...] = (
     _get('/plan/{plan}', 'plan_show', 'Show a saved plan', _PLAN),
     _delete('/plan/{plan}', 'plan_rm', 'Remove a saved plan', _PLAN),
     _post('/plan/{plan}/approve', 'plan_approve', 'Carry out a saved plan', _PLAN,
-          Field('token', STRING, 'Refuse if the plan of that name has another token')),
+          Field('token', STRING, 'Refuse if the plan of that name has another token'),
+          Field('accept', WORDS_KIND, 'Codes of accepted states of the cluster')),
 
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,
           *_JOBS, permission=READ),

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -447,7 +448,10 @@ def broken(*_: Any) -> Any:
 
 def test_a_queued_plan_overrides_no_state_of_the_cluster_that_its_operator_has_not_seen() -> None:
     driver = waiting()
-    queued(driver, Order('drain', ('h7',), accept=RISKS))
+    queued(driver)
+    # An earlier version saved it.
+    saved = driver.loop.rebalance.plans.saved
+    saved.put(replace(saved.get('autumn'), order=replace(DRAIN, accept=RISKS)))
     driver.run_to('FINISHING')
     driver.cluster.health['MON_DOWN'] = '1/3 mons down'
     driver.run_to('DONE')
@@ -498,3 +502,60 @@ def test_a_plan_is_refused_while_an_aborted_campaign_holds_pgs() -> None:
     assert refused.value.errno == errno.EBUSY
     driver.run(5)
     assert driver.phase == 'ABORTED' and driver.status['id'] == 1
+
+
+def test_the_state_of_the_cluster_is_accepted_at_the_approval() -> None:
+    """What the operator saw when the plan was saved says nothing about the cluster days later."""
+    driver = waiting()
+    with pytest.raises(Refused, match='plan approve autumn --accept MON_DOWN') as refused:
+        save(driver, replace(EXPAND, accept=('MON_DOWN',)))
+    assert refused.value.errno == errno.EINVAL
+    save(driver)
+    with pytest.raises(Refused, match='PG_LIMIT is a risk of the change'):
+        driver.give(PlanOrder(APPROVE, 'autumn', accept=('PG_LIMIT',)))
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+    with pytest.raises(Refused, match='to accept: "ceph perfguard plan approve autumn '
+                       '--accept MON_DOWN"'):
+        approve(driver)
+    assert driver.give(PlanOrder(APPROVE, 'autumn', accept=('MON_DOWN',)))['accepted'] == [
+        'MON_DOWN']
+    assert driver.status['trigger'] == 'expand'
+
+
+def test_a_state_of_the_cluster_that_an_earlier_plan_accepts_is_refused() -> None:
+    driver = waiting()
+    save(driver)
+    saved = driver.loop.rebalance.plans.saved
+    saved.put(replace(saved.get('autumn'), order=replace(EXPAND, accept=('MON_DOWN',))))
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+    with pytest.raises(Refused, match='MON_DOWN'):
+        approve(driver)
+
+
+def test_the_state_of_the_cluster_after_a_campaign_cannot_be_accepted_before() -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    with pytest.raises(Refused, match='begins after campaign 1'):
+        driver.give(PlanOrder(APPROVE, 'autumn', accept=('MON_DOWN',)))
+    assert plans(driver)[0]['state'] == 'ready'
+
+
+def test_the_accepted_risks_of_a_plan_are_shown() -> None:
+    driver = waiting()
+    driver.cluster.pg_limit = 3
+    saved = save(driver, replace(EXPAND, accept=('PG_LIMIT',)))
+    assert saved['accepted'] == ['PG_LIMIT']
+    assert 'accepted risks: PG_LIMIT' in tables.saved_plan(saved).splitlines()
+    assert 'PG_LIMIT' in tables.saved_plans(driver.give(PlanOrder(LS))).splitlines()[1]
+    assert 'accepted risks: PG_LIMIT' in tables.approved(approve(driver))
+
+
+def test_a_risk_that_appears_later_is_accepted_by_saving_the_plan_again() -> None:
+    driver = waiting()
+    save(driver)
+    driver.cluster.pg_limit = 3
+    with pytest.raises(Refused, match='to accept: "ceph perfguard plan rm autumn && ceph perfguard '
+                       'plan save autumn expand --weight 1.0 --accept PG_LIMIT"'):
+        approve(driver)
