@@ -21,6 +21,8 @@ FAILED_TURNS = 3
 MOST_PLACES = 200
 #: Maximum number of lines that Ceph keeps of the detail of a health check.
 DETAIL_LINES = 50
+#: Maximum length of a refusal that a command prints.
+MOST_ERROR_CHARACTERS = 1000
 
 #: Type of an error, and the file and line that raised it: its text may contain numbers that change.
 _Place = Tuple[str, str, int]

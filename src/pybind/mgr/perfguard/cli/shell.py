@@ -9,7 +9,7 @@ from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple, Typ
 from .. import tables
 from ..cluster.types import Json
 from ..compat import read_command, write_command
-from ..errors import PerfguardError, Refused
+from ..errors import MOST_ERROR_CHARACTERS, PerfguardError, Refused
 from ..loop.loop import Loop
 from ..status import TOO_EARLY, Published
 
@@ -17,8 +17,6 @@ CommandResult = Tuple[int, str, str]
 
 #: Maximum time for which a command waits until the cluster is reported as ready.
 MOST_PATIENCE_SECONDS = 5.0
-#: Maximum length of a refusal.
-MOST_ERROR_CHARACTERS = 1000
 #: The argument that each command has.
 FORMAT = inspect.Parameter('format', inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None,
                            annotation=Optional[str])

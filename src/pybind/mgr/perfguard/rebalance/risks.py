@@ -4,11 +4,11 @@ import errno
 from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from ..cluster.types import Json
-from ..errors import Code, Reason, Refused
+from ..errors import MOST_ERROR_CHARACTERS, Code, Reason, Refused
 from ..watch.stop_conditions import UNHEALTHY
 
-#: Maximum length of a command that a refusal spells out.
-MOST_COMMAND = 500
+#: Maximum length of a command that a refusal spells out; the rest is for the risks.
+MOST_COMMAND = 600
 #: All codes that "--accept" takes.
 RISKS: Tuple[str, ...] = tuple(sorted((
     *UNHEALTHY, Code.AUTOSCALER, Code.LEFT_OUT, Code.NO_PREVIEW, Code.NOT_BALANCED, Code.ONE_EPOCH,
@@ -54,7 +54,18 @@ def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
         return
     codes = dict.fromkeys((*accept, *(risk.code for risk in missing)))
     words = ''.join(' --accept ' + code for code in codes)
-    how = '"%s%s"' % (command, words) if 0 < len(command) <= MOST_COMMAND else 'add' + words
-    raise Refused(missing[0].errno, '%s; to accept: %s' % (
-        '; '.join('%s (%s)' % (risk.text, risk.code) for risk in missing), how),
-        not_fit=any(risk.of_cluster for risk in missing))
+    fits = command and len(command + words) <= MOST_COMMAND
+    how = '; to accept: ' + ('"%s%s"' % (command, words) if fits else 'add' + words)
+    raise Refused(missing[0].errno, _listed(missing, MOST_ERROR_CHARACTERS - len(how)) + how,
+                  not_fit=any(risk.of_cluster for risk in missing))
+
+
+def _listed(risks: Sequence[Risk], most: int) -> str:
+    """The risks in at most `most` characters: the longest texts are shortened."""
+    room = most - sum(len(risk.code) + len(' (); ') for risk in risks)
+    longest = max(len(risk.text) for risk in risks)
+    while sum(min(len(risk.text), longest) for risk in risks) > room and longest > len('...'):
+        longest -= 1
+    return '; '.join('%s (%s)' % (
+        risk.text if len(risk.text) <= longest else risk.text[:longest - len('...')] + '...',
+        risk.code) for risk in risks)
