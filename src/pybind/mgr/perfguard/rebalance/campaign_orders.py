@@ -56,6 +56,9 @@ class CampaignOrders:
         self._crush_orders = crush_orders
         #: An order whose pins are being stored, and its answer.
         self._storing: Optional[Tuple[WaitingOrder, Document]] = None
+        #: The last change that was refused for the state of the cluster, its CRUSH version, and
+        #: what it affects.
+        self._unfit: Optional[Tuple[Order, int, Optional[Touched]]] = None
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
@@ -80,7 +83,9 @@ class CampaignOrders:
             # Refuse impossible changes before running the tools of Ceph.
             self._check_new(request, seen)
             if waiting.again:
-                self._refuse_health(waiting, not_fit(seen, NOTHING))
+                self._refuse_health(waiting, not_fit(seen, (
+                    NOTHING if isinstance(waiting, QueuedOrder)
+                    else self._known_touched(order, seen))))
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
                                                                 self._campaigns.history.rates()))
@@ -93,6 +98,7 @@ class CampaignOrders:
         self._check_new(request, seen)
         health = not_fit(seen, prepared.touched)
         risks = prepared.all_risks(order, seen, self._options())
+        self._unfit = (order, seen.crush_version, prepared.touched) if health else None
         if isinstance(waiting, QueuedOrder):
             self._refuse_health(waiting, health)
         if saved is not None:
@@ -114,6 +120,14 @@ class CampaignOrders:
             campaign = self._accepting_pins(campaign, prepared.most_pins, seen)
         self._campaigns.put(campaign)
         return prepared.answer(order, campaign.id, seen, self._options())
+
+    def _known_touched(self, order: Order, seen: Observation) -> Optional[Touched]:
+        """What the change of an order affects that was refused a moment ago. Only a part of the
+        cluster may be in trouble: the retries must not run the tools of Ceph to learn this again.
+        """
+        unfit = self._unfit
+        return unfit[2] if unfit is not None and unfit[:2] == (order, seen.crush_version) \
+            else NOTHING
 
     def _refuse_health(self, waiting: WaitingOrder, health: Sequence[Reason]) -> None:
         """Raise Refused for the state of the cluster alone, without running the tools of Ceph. The

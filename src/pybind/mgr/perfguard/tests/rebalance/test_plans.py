@@ -559,3 +559,28 @@ def test_a_risk_that_appears_later_is_accepted_by_saving_the_plan_again() -> Non
     with pytest.raises(Refused, match='to accept: "ceph perfguard plan rm autumn && ceph perfguard '
                        'plan save autumn expand --weight 1.0 --accept PG_LIMIT"'):
         approve(driver)
+
+
+@pytest.mark.parametrize('planned', [False, True])
+def test_retries_for_trouble_at_the_osds_of_a_change_run_no_tools(
+        monkeypatch: pytest.MonkeyPatch, planned: bool) -> None:
+    driver = waiting()
+    order: Any = EXPAND
+    if planned:
+        save(driver)
+        order = PlanOrder(APPROVE, 'autumn')
+    reason = Reason(Code.DEGRADED, '3 PGs are degraded')
+    monkeypatch.setattr('perfguard.rebalance.campaign_orders.not_fit', lambda seen, touched=None: (
+        [reason] if touched is None or touched.osds else []))
+    jobs = []
+    for again in (False, True, True):
+        before = driver.tools.submitted
+        pending = driver.loop.requests.submit(order, again)
+        driver.turn()
+        assert pending.refused is not None and '3 PGs are degraded' in str(pending.refused)
+        jobs.append(driver.tools.submitted - before)
+    assert jobs == [1, 0, 0]
+    monkeypatch.undo()
+    pending = driver.loop.requests.submit(order, True)
+    driver.turn()
+    assert pending.answer is not None and pending.answer['campaign'] == 1
