@@ -40,8 +40,10 @@ class Results(Generic[Result]):
         if known is None or known[1] != basis or any(
                 old is not new for old, new in zip(known[0], records)):
             known = records, basis, compute()
-            if len(self._known) >= self._most:
-                self._known.clear()
+            # Other threads may do the same meanwhile.
+            self._known.pop(ids, None)
+            for oldest in list(self._known)[:max(0, len(self._known) - self._most + 1)]:
+                self._known.pop(oldest, None)
             self._known[ids] = known
         return known[2]
 

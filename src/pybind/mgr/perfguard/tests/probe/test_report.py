@@ -170,6 +170,26 @@ def test_results_take_no_more_memory() -> None:
     assert len(results._known) <= 3
 
 
+def test_one_more_result_replaces_only_the_oldest() -> None:
+    """A page that shows six runs must not compute all of them again and again."""
+    results: Results[int] = Results(5)
+    computed: List[int] = []
+
+    def of(run: int, basis: str = '') -> None:
+        def compute() -> int:
+            computed.append(run)
+            return run
+        results.of((records[run],), basis, compute)
+
+    records = [record(run) for run in range(6)]
+    for run in (0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5):
+        of(run)
+    assert computed == [0, 1, 2, 3, 4, 5]
+    # Another result of the same run takes the place of the earlier one.
+    of(2, 'other')
+    assert set(results._known) == {(1,), (2,), (3,), (4,), (5,)}
+
+
 def test_two_runs_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many OSDs that takes seconds of CPU, and readers may ask for it all the time."""
     compared: List[int] = []
