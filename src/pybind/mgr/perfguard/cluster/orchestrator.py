@@ -28,6 +28,8 @@ class Orchestrating:
     """Nothing is in progress, or no cephadm."""
     #: Target of the upgrade that is in progress; '': none, or it is paused.
     image: str = ''
+    #: The upgrade includes the OSDs ("ceph orch upgrade start --daemon-types").
+    of_osds: bool = True
     #: The mgrs get the module from their host, whatever their image contains.
     mounted: bool = False
     #: OSDs that are emptied to be removed ("ceph orch osd rm", "ceph orch host drain").
@@ -38,7 +40,7 @@ class Orchestrating:
     def restarting(self, osdmap: OsdMap) -> str:
         """The OSDs that an upgrade restarts now, as a reason to release nothing; '' if none. A PG
         that is peering keeps cephadm from stopping the next OSD ("ceph osd ok-to-stop")."""
-        down = osdmap.absent if self.image else ()
+        down = osdmap.absent if self.image and self.of_osds else ()
         return 'Ceph is being upgraded, and %s not up yet' % (
             osds_text(down) + (' is' if len(down) == 1 else ' are')) if down else ''
 
@@ -65,12 +67,15 @@ class Orchestrating:
 def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
     """`stored`: the values of KEYS. What another release stores in another form is ignored."""
     upgrade = _parsed(stored, UPGRADE)
+    daemon_types = _get(upgrade, 'daemon_types')
     args = _get(_get(_parsed(stored, MGRS), 'spec'), 'extra_container_args')
     return Orchestrating(
         image='' if _get(upgrade, 'paused') else str(_get(upgrade, 'target_name') or ''),
+        of_osds=not (daemon_types and isinstance(daemon_types, list)
+                     and 'osd' not in daemon_types),
         mounted=MOUNTED in str(args),
         removing=frozenset(row['osd_id'] for row in _rows(_parsed(stored, REMOVALS))
-                           if _get(row, 'started') and isinstance(row.get('osd_id'), int)),
+                           if _get(row, 'started') and type(row.get('osd_id')) is int),
         maintenance=frozenset(
             host for host, row in _items(_parsed(stored, HOSTS))
             if _get(row, 'status') == 'maintenance'))
@@ -79,7 +84,7 @@ def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
 def _parsed(stored: Mapping[str, Optional[str]], key: str) -> Any:
     try:
         return json.loads(stored.get(key) or 'null')
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -11,7 +11,7 @@ from perfguard.cluster.orchestrator import (HOSTS, KEYS, MGRS, ORCHESTRATOR_SECO
                                             orchestrating)
 
 from ..fakes.cluster import FakeCluster
-from ..fakes.driver import Driver
+from ..fakes.driver import Driver, codes
 
 #: As cephadm of Tentacle stores it, shortened.
 STATE: Dict[str, Any] = {
@@ -32,7 +32,7 @@ def stored(**documents: Any) -> Dict[str, Optional[str]]:
 
 def test_what_cephadm_stores() -> None:
     found = orchestrating(stored())
-    assert found == Orchestrating('10.77.1.1:60500/ceph:b', True, frozenset({5}),
+    assert found == Orchestrating('10.77.1.1:60500/ceph:b', True, True, frozenset({5}),
                                   frozenset({'h2'}))
     assert len(found.remarks) == 3 and 'keeps perfguard' in found.remarks[0]
     assert 'stops perfguard' in replace(found, mounted=False).remarks[0]
@@ -43,10 +43,28 @@ def test_a_paused_upgrade_restarts_nothing() -> None:
 
 
 @pytest.mark.parametrize('odd', [None, 7, 'x', [], [1], {}, {'h1': 3},
-                                 [{'osd_id': 'x', 'started': True}]])
+                                 [{'osd_id': 'x', 'started': True}],
+                                 [{'osd_id': True, 'started': True}]])
 def test_other_forms_are_ignored(odd: Any) -> None:
     assert orchestrating({key: json.dumps(odd) for key in KEYS}) == Orchestrating()
     assert orchestrating(dict.fromkeys(KEYS, '{')) == Orchestrating()
+    assert orchestrating(dict.fromkeys(KEYS, '[' * 100000)) == Orchestrating()
+
+
+@pytest.mark.parametrize('daemon_types, restarts', [
+    (None, True), ([], True), (['mgr', 'osd'], True), (['mgr', 'mon'], False)])
+def test_an_upgrade_of_other_daemons_restarts_no_osd(daemon_types: Any, restarts: bool) -> None:
+    """An OSD that is down meanwhile has another reason, and stops no release."""
+    found = orchestrating(stored(**{UPGRADE: {**STATE[UPGRADE], 'daemon_types': daemon_types}}))
+    cluster = FakeCluster(hosts=6)
+    cluster.flags.add('noout')
+    driver = Driver(cluster)
+    driver.to_releasing()
+    cluster.take_down(0)
+    cluster.orchestrator = found
+    driver.ask('accept', code='DEGRADED')
+    driver.run(5)
+    assert found.image and ('UPGRADE' in codes(driver.status)) == restarts
 
 
 def test_it_is_read_at_intervals_and_kept_while_the_mons_do_not_answer() -> None:
@@ -72,7 +90,7 @@ def test_nothing_is_released_while_an_upgrade_restarts_an_osd() -> None:
     driver = Driver(cluster)
     driver.order('expand', weight='1.0')
     driver.run_to('RELEASING')
-    cluster.orchestrator = Orchestrating('ceph:b', True)
+    cluster.orchestrator = Orchestrating('ceph:b', mounted=True)
     driver.run(3)
     assert driver.phase == 'RELEASING'
     assert any('ceph:b' in text for text in driver.loop.status()['reasons'])
@@ -87,7 +105,7 @@ def test_nothing_is_released_while_an_upgrade_restarts_an_osd() -> None:
 def test_an_upgrade_that_waits_for_a_dead_osd_does_not_stop_a_campaign_for_good() -> None:
     driver = Driver(FakeCluster(hosts=6))
     driver.to_releasing()
-    driver.cluster.orchestrator = Orchestrating('ceph:b', True)
+    driver.cluster.orchestrator = Orchestrating('ceph:b', mounted=True)
     driver.cluster.flags.add('noout')
     driver.cluster.take_down(0)
     driver.ask('accept', code='DEGRADED')
