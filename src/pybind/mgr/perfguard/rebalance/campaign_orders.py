@@ -105,7 +105,8 @@ class CampaignOrders:
             refuse(risks, order.accept, saved.command_to_save)
             self._refuse_health(waiting, health)
         else:
-            refuse([*of_health(health), *risks], order.accept, waiting.order.command)
+            command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
+            refuse([*of_health(health), *risks], order.accept, command)
         self._crush_orders.keep(prepared, seen)
         keep()
         self._note(Event('request', order.verb, why))

@@ -464,6 +464,17 @@ def test_a_fill_that_is_refused_is_tried_again() -> None:
     driver.run_until(lambda: driver.status['id'] == 3)
 
 
+def test_a_refused_fill_names_the_command_that_accepts_its_risks() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.cluster.pg_limit = 3
+    settle(driver)
+    assert '; to accept: "ceph perfguard undrain osd.8 --accept PG_LIMIT"' in rows(
+        driver)[8]['next']
+    assert driver.order('undrain', 'osd.8', accept=('PG_LIMIT',))['campaign'] == 3
+
+
 def test_a_fill_that_stays_refused_is_tried_less_and_less_often() -> None:
     driver = emptied()
     driver.cluster.destroy(8)
