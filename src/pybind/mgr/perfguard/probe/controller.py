@@ -32,8 +32,8 @@ from .report import ActiveProbe, Caches, Probed, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
-from .settings import (SCHEDULE_AGAIN_SECONDS, Attempts, StoredSettings, due, health_check,
-                       schedule_of, schedule_to_json)
+from .settings import (SCHEDULE_AGAIN_SECONDS, SCHEDULE_VERBS, Attempts, StoredSettings, due,
+                       health_check, schedule_of, schedule_to_json)
 from .types import BadJob, NAMESPACE, PROBE_PREFIX
 from .wire import NO_FILES, other_version
 
@@ -400,6 +400,9 @@ class Probing:
     def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, seen: Observation,
                       view: View, options: Options, moving: bool) -> Optional[Document]:
         self._settings.check()
+        if order.key in SCHEDULE_VERBS:
+            raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
+                          '"probe schedule <name> --rm" removes one' % order.key)
         try:
             made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:

@@ -32,6 +32,9 @@ SCHEDULE_DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': 
 MAX_DAYS = 366
 #: "command" is the trigger of runs that no schedule began.
 RESERVED = frozenset({'command'})
+#: Verbs of other commands, which are no names of new schedules: operators expect that they list or
+#: remove schedules.
+SCHEDULE_VERBS = frozenset({'add', 'ls', 'rm', 'show'})
 #: Seconds after which a schedule whose probe was refused is tried again, within its window.
 SCHEDULE_AGAIN_SECONDS = 60.0
 

@@ -350,6 +350,7 @@ def test_never_two_at_a_time() -> None:
 
 @pytest.mark.parametrize('order, errno_', [
     (NewSchedule('command', RunOrder(pool='rep'), {}), errno.EINVAL),
+    (NewSchedule('ls', RunOrder(pool='rep'), {}), errno.EINVAL),
     (NewSchedule('a b', RunOrder(pool='rep'), {}), errno.EINVAL),
     (NewSchedule('x', RunOrder(pool='rep'), {'begin_time': '2500'}), errno.EINVAL),
     (NewSchedule('x', RunOrder(pool='rep'), {'every_days': '0'}), errno.EINVAL),
