@@ -2,7 +2,7 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import AbstractSet, Callable, List, Optional, Sequence, Tuple, TypeVar
+from typing import AbstractSet, Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from ..cluster.ports import Future, View
 from ..cluster.tool_thread import ToolJob
@@ -23,7 +23,7 @@ from .pin_limit import too_many
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
-from .risks import Risk, of_health, refuse, risks_json
+from .risks import RISKS, Risk, of_health, refuse, risks_json
 from .types import Phase
 
 Result = TypeVar('Result')
@@ -37,6 +37,11 @@ def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason
     if unfit(seen.osdmap):
         reasons.append(Reason(Code.OLD_CLIENTS, unfit(seen.osdmap)))
     return reasons
+
+
+def _acceptable(health: Iterable[Reason]) -> List[Risk]:
+    """For previews. What cannot be accepted refuses each change, whatever it affects."""
+    return [risk for risk in of_health(health) if risk.code in RISKS]
 
 
 class CampaignOrders:
@@ -92,7 +97,8 @@ class CampaignOrders:
         if prepared is None:
             return None
         if order.dry_run:
-            return prepared.answer(order, None, seen, self._options())
+            return prepared.answer(order, None, seen, self._options(),
+                                   _acceptable(not_fit(seen, prepared.touched)))
         if saved is not None:
             saved.refuse_other(prepared, order)
         self._check_new(request, seen)
@@ -164,7 +170,9 @@ class CampaignOrders:
         order, space = waiting.order, self._context.cluster.osd_space()
 
         def risks(found: Imported) -> List[Risk]:
-            return [] if order.dry_run else found.risks(seen, space, self._options())
+            # A preview may show that nothing would move.
+            return [] if order.dry_run and not found.pins else found.risks(
+                seen, space, self._options())
 
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
@@ -211,7 +219,8 @@ class CampaignOrders:
             return None
         given: List[Risk] = risks(found)
         if order.dry_run:
-            return found.as_json(None)
+            return {**found.as_json(None), 'risks': risks_json(
+                [*_acceptable(not_fit(seen)), *given], order.accept)}
         refuse([*of_health(not_fit(seen)), *given], order.accept, order.command)
         kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))

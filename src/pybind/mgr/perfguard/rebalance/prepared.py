@@ -352,13 +352,15 @@ class Prepared:
         return order.verb != 'rollback' and isinstance(self.change, WeightChange) \
             and self.change.is_divisible(seen.crush)
 
-    def answer(self, order: Order, campaign: Optional[int], seen: Observation,
-               options: Options) -> Document:
-        """For operators: the effects, and what they cost the mons and the OSDs."""
+    def answer(self, order: Order, campaign: Optional[int], seen: Observation, options: Options,
+               health: Sequence[Risk] = ()) -> Document:
+        """For operators: the effects, and what they cost the mons and the OSDs. `health`: the risks
+        of the state of the cluster."""
         most = pin_limit(options, seen.osdmap)
         tranches = -(-len(self.planned.pins) // most) if self.in_tranches(order, seen) else 1
         return {**self.as_json(order, campaign), **costs(seen, options), 'pin_limit': most,
-                'risks': risks_json(self.all_risks(order, seen, options), order.accept),
+                'risks': risks_json([*health, *self.all_risks(order, seen, options)],
+                                    order.accept),
                 'tranches': max(1, tranches)}
 
     def _unpinnable_risk(self, options: Options) -> List[Risk]:

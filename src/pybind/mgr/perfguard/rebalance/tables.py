@@ -85,6 +85,7 @@ def adoption(data: Json) -> str:
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
         ('upmaps left alone', data['left_out_pgs'])]))
+    lines += _refusals(data)
     # All OSDs: one that was emptied by hand must not be overlooked among many new ones.
     lines.append(_loads([row for row in data['osds'] if row['pgs_in']]))
     lines.append(table(('PG', 'returns to'), [
@@ -107,11 +108,18 @@ def importing(data: Json) -> str:
         ('primaries that move', data['primaries_moving']),
         ('PGs whose mappings are in force', data['in_force_pgs']),
         ('PGs left out', data['left_out_pgs'])]))
+    lines += _refusals(data)
     if data['left_out']:
         lines.append(table(('PG', 'why it is left out'), [
             (row['pgid'], row['reason']) for row in data['left_out'][:20]],
             left=('PG', 'why it is left out')))
     return '\n'.join(lines)
+
+
+def _refusals(data: Json) -> List[str]:
+    """Of a preview: the risks that are not accepted."""
+    return ['refused without --accept %(code)s: %(text)s' % risk
+            for risk in data.get('risks', ())] if data['campaign'] is None else []
 
 
 def plan(data: Json) -> str:
@@ -279,9 +287,7 @@ def order(data: Json) -> str:
     lines = []
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))
-    if data['campaign'] is None:
-        remarks += ['refused without --accept %(code)s: %(text)s' % risk
-                    for risk in data.get('risks', ())]
+    remarks += _refusals(data)
     if data['campaign'] is not None:
         lines.append('campaign %d %s; "campaign status" shows the progress' % (
             data['campaign'],

@@ -12,6 +12,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance import adopting
 from perfguard.rebalance.adopting import exported
 from perfguard.rebalance.risks import RISKS
+from perfguard.rebalance.tables import importing
 
 from ..fakes.cluster import Crash
 from ..fakes.driver import OPTIONS, Driver
@@ -60,6 +61,20 @@ def test_what_was_exported_is_imported_again() -> None:
     assert sorted(one.pgid for one in cluster.moved[before:]) == ['1.1', '1.4', '2.3']
     assert cluster.foreign() == found
     with pytest.raises(Refused, match='nothing to import: the mappings of 3 PGs are in force'):
+        driver.order('import', mappings=text(pairs))
+
+
+def test_a_preview_shows_what_the_import_is_refused_for() -> None:
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    pairs = [a_pair(cluster, '1.1'), ('9.1', 0, 1)]
+    cluster.health['MON_DOWN'] = '1/3 mons down'
+    shown = driver.order('import', mappings=text(pairs), dry_run=True, accept=('LEFT_OUT',))
+    assert [risk['code'] for risk in shown['risks']] == ['MON_DOWN']
+    shown = driver.order('import', mappings=text(pairs), dry_run=True)
+    assert [risk['code'] for risk in shown['risks']] == ['MON_DOWN', 'LEFT_OUT']
+    assert 'refused without --accept LEFT_OUT: ' in importing(shown)
+    with pytest.raises(Refused, match='--accept MON_DOWN --accept LEFT_OUT'):
         driver.order('import', mappings=text(pairs))
 
 

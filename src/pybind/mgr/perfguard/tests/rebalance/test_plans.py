@@ -542,6 +542,13 @@ def test_the_state_of_the_cluster_after_a_campaign_cannot_be_accepted_before() -
     assert plans(driver)[0]['state'] == 'ready'
 
 
+def test_a_preview_shows_the_state_of_the_cluster_for_which_it_is_refused() -> None:
+    driver = waiting()
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+    shown = driver.order('expand', weight='1.0', dry_run=True)
+    assert 'refused without --accept MON_DOWN: ' in tables.order(shown)
+
+
 def test_the_accepted_risks_of_a_plan_are_shown() -> None:
     driver = waiting()
     driver.cluster.pg_limit = 3
