@@ -88,7 +88,7 @@ def test_a_health_check_is_switched_off_before_it_is_raised(guard: Guard) -> Non
 
     assert ceph(guard, 'health', 'mute', code, '--sticky')[0] == 0
     try:
-        assert ceph(guard, 'perfguard', 'campaign', 'prepare', '--force')[0] == 0
+        assert ceph(guard, 'perfguard', 'campaign', 'prepare')[0] == 0
         guard.wait_phase('PREPARED')
         assert ceph(guard, 'osd', 'crush', 'reweight', 'osd.0', '0.5')[0] == 0
         assert ceph(guard, 'perfguard', 'campaign', 'pin')[0] == 0

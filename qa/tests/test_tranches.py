@@ -107,7 +107,9 @@ def test_an_expansion_comes_in_tranches(target: str, release: str, guard: Guard)
           '%d PGs moved, %d of them again, %d kept' % (
               release, target, pins, limit, seconds, most, maps.most_upmaps, moved,
               maps.moved_again, done['kept']))
-    assert len(pins) == done['tranches'] >= TRANCHES and max(pins) <= limit
+    # The mgr that failed may not have stored its last event.
+    assert done['tranches'] >= TRANCHES and max(pins) <= limit
+    assert len(pins) in (done['tranches'] - 1, done['tranches'])
     assert maps.moved_again <= moved / 5
     assert {osd: crush_weights(cluster)[osd] for osd in begun['added']} == dict.fromkeys(
         begun['added'], 1.0)
