@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
+from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
 from ..options import Options
@@ -418,8 +418,7 @@ def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
         return ()
     there = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
     # With a primary affinity, another OSD than the first one of the new set may lead it.
-    if not there or any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0
-                        for osd in there):
+    if not there or _has_affinity(osdmap, there):
         return place.acting
     there = led_by(there, osdmap.upmap_primaries.get(move.pgid), draft.out)
     return serving_until_moved(pool, place.acting, there)
@@ -429,10 +428,15 @@ def _primed_after(draft: Draft, pgid: str, prime: OsdSet) -> int:
     """Flight.primed. 0 as well where another OSD than the first of a set may lead the PG: up_thru
     of that one is not known to be the primary's."""
     osdmap = draft.seen.osdmap
-    if not prime_commands(pgid, prime) or pgid in osdmap.upmap_primaries or any(
-            osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0 for osd in prime):
+    if not prime_commands(pgid, prime) or pgid in osdmap.upmap_primaries \
+            or _has_affinity(osdmap, prime):
         return 0
     return osdmap.epoch
+
+
+def _has_affinity(osdmap: OsdMap, osds: OsdSet) -> bool:
+    """Whether one of the OSDs is chosen as a primary less often."""
+    return any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0 for osd in osds)
 
 
 def _is_primed(draft: Draft, move: Move) -> bool:

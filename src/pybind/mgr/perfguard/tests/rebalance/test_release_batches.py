@@ -136,6 +136,16 @@ def test_pgs_that_arrive_between_two_turns_do_not_stay_in_flight() -> None:
     machine.to(Phase.DONE)
 
 
+@pytest.mark.parametrize('affinity', [1.0, 0.5])
+def test_up_thru_of_the_first_osd_is_no_evidence_where_another_may_lead(affinity: float) -> None:
+    cluster = FakeCluster()
+    machine = pinned(cluster, wide())
+    cluster.affinity = dict.fromkeys(cluster.toys, affinity)
+    arrived_unseen(machine, 0)
+    primed = [bool(flight.primed) for flight in machine.campaign.flights.in_flight.values()]
+    assert set(primed) == {affinity == 1.0}
+
+
 @pytest.mark.parametrize('lost', [False, True])
 def test_a_pg_whose_acting_set_comes_late_is_in_flight_until_it_has_arrived(lost: bool) -> None:
     """While other PGs raise the up_thru of its primary. `lost`: it is not known whether the mons
