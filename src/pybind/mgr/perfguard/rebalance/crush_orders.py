@@ -10,8 +10,8 @@ import base64
 import errno
 from dataclasses import replace
 from functools import partial
-from typing import (Callable, Collection, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+from typing import (Callable, Collection, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
@@ -98,9 +98,9 @@ class CrushOrders:
                               for osd, record in self._records().items() if record.uneven},
                           undone=self._undone(seen.osdmap))
 
-    def drive_of(self, osd: int) -> str:
+    def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         """As Reader.drive_ids."""
-        return self._cluster.drive_ids([osd])[osd]
+        return self._cluster.drive_ids(osds)
 
     def preparing(self, order: Order, seen: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:

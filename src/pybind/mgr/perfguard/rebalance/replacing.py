@@ -86,8 +86,8 @@ class ReplaceFacts:
     complete: bool = False
     campaign: Optional[Campaign] = None
     weights: Mapping[int, float] = field(default_factory=dict)
-    #: The drives of OSDs, as in their records.
-    drive_of: Callable[[int], str] = lambda osd: ''
+    #: The drives of the OSDs that were created again, as Reader.drive_ids.
+    drives: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
@@ -103,15 +103,15 @@ class ReplaceFacts:
 
 
 def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign],
-             known: Mapping[int, Replacement], drive_of: Callable[[int], str]) -> ReplaceFacts:
+             known: Mapping[int, Replacement], drives: Mapping[int, str]) -> ReplaceFacts:
     temp, counts = seen.osdmap.pg_temp, seen.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    moving = temp if has_new_device(seen.osdmap.osds, known) else ()
+    moving = temp if created_again(seen.osdmap.osds, known) else ()
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
         frozenset(_goals(seen, moving)),
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
-             or counts.undersized_empty), campaign, orders.crush.weights(), drive_of)
+             or counts.undersized_empty), campaign, orders.crush.weights(), drives)
 
 
 def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
@@ -122,9 +122,10 @@ def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
             yield from place.up
 
 
-def has_new_device(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) -> bool:
-    return any(osd in osds and osds[osd].uuid not in (record.uuid, NO_UUID)
-               for osd, record in known.items())
+def created_again(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) -> List[int]:
+    """The OSDs that were destroyed and have a new device."""
+    return [osd for osd, record in known.items()
+            if osd in osds and osds[osd].uuid not in (record.uuid, NO_UUID)]
 
 
 def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase:
@@ -148,9 +149,8 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
 def on_same_drive(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
     """Whether the OSD was created again on its old drive, which may be failing: an orchestrator
     creates one on any drive that was wiped."""
-    row = facts.orders.osdmap.osds[osd]
-    return row.uuid not in (record.uuid, NO_UUID) and bool(record.drive) \
-        and facts.drive_of(osd) == record.drive
+    return bool(record.drive) and facts.drives.get(osd) == record.drive \
+        and bool(created_again(facts.orders.osdmap.osds, {osd: record}))
 
 
 def is_kept_empty(osd: int, record: Replacement, facts: ReplaceFacts) -> bool:
@@ -273,13 +273,13 @@ def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
             if serves(osd, facts.orders.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
 
 
-def record_of(osd: int, facts: ReplaceFacts, now: float) -> Replacement:
+def record_of(osd: int, facts: ReplaceFacts, now: float, drive: str) -> Replacement:
     orders = facts.orders
     weight = facts.weight(osd)
     space = orders.space.get(osd)
     return Replacement(orders.osdmap.osds[osd].uuid,
                        orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
-                       space.total_bytes if space else 0, now, facts.drive_of(osd))
+                       space.total_bytes if space else 0, now, drive)
 
 
 @dataclass
@@ -345,6 +345,11 @@ class Replacing:
             self._end(self._known, why)
             self.remarks = ()
 
+    def _facts(self, seen: Observation, orders: OrderFacts,
+               campaign: Optional[Campaign]) -> ReplaceFacts:
+        return facts_of(seen, orders, campaign, self._known, self._crush_orders.drive_ids(
+            created_again(seen.osdmap.osds, self._known)))
+
     # ---- orders
 
     def carry_out(self, order: Order, seen: Observation, campaign: Optional[Campaign],
@@ -352,8 +357,7 @@ class Replacing:
                   ) -> Optional[Document]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
         its second argument."""
-        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known,
-                         self._crush_orders.drive_of)
+        facts = self._facts(seen, self._crush_orders.facts(seen), campaign)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
@@ -378,15 +382,15 @@ class Replacing:
         """New records, and the drain of OSDs that are in use, if any. Raises Refused."""
         osds = to_replace(order, self._known, facts)
         drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
-        return {osd: record_of(osd, facts, now) for osd in osds}, Order(
+        drives = self._crush_orders.drive_ids(osds)
+        return {osd: record_of(osd, facts, now, drives[osd]) for osd in osds}, Order(
             'drain', drain, accept=order.accept, dry_run=order.dry_run) if drain else None
 
     def draining(self, order: Order, seen: Observation,
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
-        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known,
-                         self._crush_orders.drive_of)
+        facts = self._facts(seen, self._crush_orders.facts(seen), campaign)
         records, drain = self._ordered(order, facts, seen.now)
         if drain is None:
             raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
@@ -450,8 +454,7 @@ class Replacing:
         if not self._known:
             self.remarks = ()
             return
-        facts = facts_of(seen, self._looked(seen), campaign, self._known,
-                         self._crush_orders.drive_of)
+        facts = self._facts(seen, self._looked(seen), campaign)
         for osd, record in list(self._known.items()):
             early = self._is_early(osd, record, facts, seen.now)
             why = ending(osd, record, facts)

@@ -10,8 +10,8 @@ from perfguard.cluster.types import Space
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
-                                           ReplacePhase, Replacement, ending, given_up,
-                                           has_new_device, is_withheld, new_weight, phase_of)
+                                           ReplacePhase, Replacement, created_again, ending,
+                                           given_up, is_withheld, new_weight, phase_of)
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import ShutdownOrder
@@ -83,14 +83,19 @@ def test_a_device_is_drained_replaced_and_filled() -> None:
     assert Store(driver.kv).get('replacements') is None
 
 
-def test_a_drive_is_not_filled_again_unless_an_operator_orders_it() -> None:
+def drained_and_created_again() -> Driver:
+    """The orchestrator wiped the failing drive of osd.8, and has created an OSD on it again."""
     driver = filled()
     driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
     driver.order(REPLACE, 'osd.8')
     driver.run_to('DONE')
     driver.cluster.destroy(8)
-    # The orchestrator wiped the failing drive, and created an OSD on it again.
     driver.cluster.create_again(8)
+    return driver
+
+
+def test_a_drive_is_not_filled_again_unless_an_operator_orders_it() -> None:
+    driver = drained_and_created_again()
     settle(driver)
     driver.restart()
     settle(driver)
@@ -104,12 +109,7 @@ def test_a_drive_is_not_filled_again_unless_an_operator_orders_it() -> None:
 
 
 def test_another_drive_is_filled_once_the_mgr_knows_it() -> None:
-    driver = filled()
-    driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
-    driver.order(REPLACE, 'osd.8')
-    driver.run_to('DONE')
-    driver.cluster.destroy(8)
-    driver.cluster.create_again(8)
+    driver = drained_and_created_again()
     driver.run(5)
     driver.cluster.drive_ids_ = {8: 'ACME_D1_S2'}
     driver.run_until(lambda: driver.status['trigger'] == 'undrain')
@@ -178,7 +178,7 @@ def test_a_cancelled_replacement_holds_no_release() -> None:
 
 def test_an_order_from_before_the_replacement_does_not_fill_the_failed_drive() -> None:
     record = RECORD._replace(drive='ACME_D1_S1', since=5.0)
-    known = ReplaceFacts(inventory(), weights={1: 1.0}, drive_of=lambda osd: 'ACME_D1_S1')
+    known = ReplaceFacts(inventory(), weights={1: 1.0}, drives={1: 'ACME_D1_S1'})
     for started, withheld in ((4.0, True), (6.0, False)):
         fill = campaign_of(2, Phase.RELEASING, started, change=WeightChange(weights={1: 1.0}))
         assert is_withheld(1, record, replace(known, campaign=fill)) is withheld
@@ -592,4 +592,5 @@ def test_remapped_pgs_are_looked_at_only_while_a_device_is_new() -> None:
     cluster = FakeCluster()
     for uuid, new in (('first', False), (NO_UUID, False), ('second', True)):
         cluster.uuids[0] = uuid
-        assert has_new_device(cluster.map_view().osdmap.osds, {0: RECORD, 99: RECORD}) is new
+        found = created_again(cluster.map_view().osdmap.osds, {0: RECORD, 99: RECORD})
+        assert found == [0][:new]
