@@ -486,6 +486,12 @@ class Placement:
     up: OsdSet
     acting: OsdSet
 
+    @property
+    def primary(self) -> int:
+        """The first OSD of the acting set, -1 without any. Primary affinities and
+        pg_upmap_primary may choose another one."""
+        return next((osd for osd in self.acting if osd != NO_OSD), -1)
+
 
 class PgSets(NamedTuple):
     """A row of a PG dump. A tuple, because there may be many."""

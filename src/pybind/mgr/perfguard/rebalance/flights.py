@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import NO_OSD, Signals, pool_of
+from ..cluster.types import Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
 from ..upmap.partial_pins import plan_partial_pin
@@ -157,8 +157,7 @@ def _has_led(draft: Draft, pgid: str, epoch: int) -> bool:
     """Whether the PG's primary has been about to serve PGs in an interval after this epoch: this
     one, or others."""
     place, osds = draft.seen.placement(pgid), draft.seen.osdmap.osds
-    primary = next((osd for osd in place.acting if osd != NO_OSD), NO_OSD) if place else NO_OSD
-    return primary in osds and osds[primary].up_thru > epoch
+    return place is not None and place.primary in osds and osds[place.primary].up_thru > epoch
 
 
 def _charged(draft: Draft, pgid: str, flight: Flight) -> Flight:

@@ -146,10 +146,9 @@ class Explaining:
         return found.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
-        serving = [osd for osd in place.acting if osd != NO_OSD]
-        if not serving:
+        primary = place.primary
+        if primary < 0:
             return _Inquiry(order, pgid, -1, frozenset(), now)
-        primary = serving[0]
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
         asked = frozenset({primary, *targets})
         for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in SCHEDULER_OPTIONS)):

@@ -46,7 +46,7 @@ class PgCase:
 
     @property
     def primary(self) -> int:
-        return next((osd for osd in self.place.acting if osd != NO_OSD), -1)
+        return self.place.primary
 
     @property
     def targets(self) -> Tuple[int, ...]:
