@@ -54,12 +54,17 @@ class Order:
     @property
     def command(self) -> str:
         """As operators write it, without "--accept"."""
+        return 'ceph perfguard ' + self.text
+
+    @property
+    def text(self) -> str:
+        """The words of `command` that follow the name of the module, or "plan save" and a name."""
         verb = 'campaign rollback' if self.verb == 'rollback' else self.verb
         options = [] if self.weight is None else ['--weight', self.weight]
         options += [] if self.prior_version is None else [
             '--prior-version', str(self.prior_version)]
         file = self.crush_map is not None or self.mappings is not None
-        return ' '.join(['ceph perfguard', verb, *map(shlex.quote, (
+        return ' '.join([verb, *map(shlex.quote, (
             *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])
 
 

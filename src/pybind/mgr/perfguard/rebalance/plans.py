@@ -63,8 +63,7 @@ class PlanOrder:
         if self.order is None:
             return 'ceph perfguard %s %s%s' % (
                 self.verb, self.plan, ' --token ' + shlex.quote(self.token) if self.token else '')
-        return self.order.command.replace(
-            'ceph perfguard', 'ceph perfguard plan save %s' % self.plan)
+        return 'ceph perfguard plan save %s %s' % (self.plan, self.order.text)
 
     def refuse_codes(self) -> None:
         """Raise Refused for accepted codes that this step does not examine."""
