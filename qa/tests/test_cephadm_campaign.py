@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The orchestrator at work in mid-campaign: upgrades, maintenance, reboots, removals of OSDs."""
+"""Upgrades, maintenance, reboots and removals of OSDs by the orchestrator during a campaign."""
 import contextlib
 import json
 import threading

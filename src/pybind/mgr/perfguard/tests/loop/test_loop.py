@@ -205,7 +205,7 @@ def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
     driver.cluster.take_down(0)
     driver.run(60)
     assert 'PERFGUARD_STALLED' not in driver.cluster.checks
-    # Another host, which nobody has announced.
+    # The maintenance of another host is announced, not that of this one.
     driver.cluster.flags.discard('noout')
     driver.cluster.noout = {'h3'}
     driver.run(5)
