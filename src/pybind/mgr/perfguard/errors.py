@@ -314,6 +314,11 @@ class Reason:
     number: int = 1
 
 
+def code_of(word: str) -> str:
+    """The code of a reason, a risk or a finding, which may also be spelled with hyphens."""
+    return word.replace('-', '_').upper()
+
+
 def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
     """An entry of `limits` in `status` and `campaign status`."""
     return [{'code': reason.code, 'text': reason.text} for reason in reasons]

@@ -6,7 +6,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from ..cluster.types import Json
-from ..errors import Refused
+from ..errors import Refused, code_of
 from ..rebalance import tables
 from ..rebalance.following import followed
 from ..rebalance.orders import Order
@@ -19,8 +19,7 @@ from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds
 from .changes import order_of
-from .shell import (CommandResult, Handlers, code_of, line, patiently, reads, show, spelled,
-                    writes)
+from .shell import CommandResult, Handlers, line, patiently, reads, show, spelled, writes
 
 
 def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:

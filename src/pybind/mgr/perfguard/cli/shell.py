@@ -94,11 +94,6 @@ def spelled(word: str) -> str:
     return word.replace('-', '_')
 
 
-def code_of(word: str) -> str:
-    """The code of a reason or a finding, in any spelling."""
-    return spelled(word).upper()
-
-
 def show(data: Dict[str, Any], format: Optional[str], plain: Plain) -> CommandResult:
     return 0, tables.render(data, format or 'plain', plain), ''
 

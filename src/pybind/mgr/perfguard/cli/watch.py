@@ -7,7 +7,7 @@ from .. import tables
 from ..advise import report as advice
 from ..advise.report import AdviseOrder
 from ..cluster.types import Json
-from ..errors import Refused
+from ..errors import Refused, code_of
 from ..holds import to_json as held_to_json
 from ..mitigation.report import listing_json
 from ..mitigation.types import Revert
@@ -19,7 +19,7 @@ from ..requests import ShutdownOrder
 from ..status import osds_json
 from ..watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from ..why.causes import parsed
-from .shell import CommandResult, Handlers, code_of, reads, show, writes
+from .shell import CommandResult, Handlers, reads, show, writes
 
 #: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.
 MOST_EXPORTED = 50000

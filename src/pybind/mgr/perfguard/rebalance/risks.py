@@ -4,7 +4,7 @@ import errno
 from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from ..cluster.types import Json
-from ..errors import MOST_ERROR_CHARACTERS, Code, Reason, Refused
+from ..errors import MOST_ERROR_CHARACTERS, Code, Reason, Refused, code_of
 from ..watch.stop_conditions import UNHEALTHY
 
 #: Maximum length of a command that a refusal spells out; the rest is for the risks.
@@ -37,8 +37,7 @@ def risks_json(risks: Iterable[Risk], accept: Sequence[str]) -> List[Json]:
 
 def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
     """The codes of "--accept" in any spelling; raises Refused for an unknown one."""
-    found = tuple(code.strip().upper().replace('-', '_')
-                  for text in codes for code in text.split(','))
+    found = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
     for code in found:
         if code not in RISKS:
             raise Refused(errno.EINVAL, 'cannot accept %.40r; must be one of %s'
