@@ -40,6 +40,9 @@ def begin_by_script(guard: Guard) -> List[str]:
     pinned = as_script(cluster)
     cluster.wait_active(60)
     cluster.mon('osd unset', key='norebalance')
+    # On a busy machine the module's reports may be older than that.
+    cluster.wait(lambda: guard.get('status')['signals']['inactive_pgs'] == 0, 60,
+                 'all PGs reported active')
     # The script is done, or was interrupted: what is left remapped is pinned by the campaign.
     assert len(pinned) > 20 and set(pinned) <= set(guard.upmaps())
     assert spread(cluster, 'rep') > 8
