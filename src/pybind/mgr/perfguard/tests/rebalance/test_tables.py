@@ -31,6 +31,9 @@ def changed(driver: Driver, **changes: Any) -> str:
 def test_rebalance_status_shows_what_is_there(moving: Driver) -> None:
     assert 'RELEASING (paused)' in changed(moving, paused=True)
     assert 'kept as upmaps  3' in changed(moving, kept=3)
+    assert 'pause ends' in changed(moving, paused_until=1e9)
+    assert 'pause ends' not in changed(moving, paused_until=None)
+    assert 'about 4' in changed(moving, tranche=2, tranches=4)
     ended = changed(moving, ended=1e9)
     assert 'ended' in ended and 'time left' not in ended
     assert '[%s]' % ('=' * 15 + ' ' * 15) in changed(moving, done_ratio=0.5)
@@ -103,6 +106,38 @@ def test_an_order() -> None:
         {**ANSWER, 'campaign': 4, 'verb': 'rollback'})
     many = {'osd.%d' % osd: 1.0 for osd in range(30)}
     assert '30 OSDs in total' in tables.order({**ANSWER, 'weights': many})
+
+
+def test_a_pool_with_another_rule() -> None:
+    rule = {'pool': 'ec', 'from': 'by_host', 'to': 'by_rack', 'via': None, 'pins': 12,
+            'least_moves': None, 'moves_first': False}
+    shown = tables.order({**ANSWER, 'rule': rule})
+    assert 'by_host -> by_rack' in shown and 'intermediate' not in shown and '78 (pg_up' in shown
+    assert 'elsewhere' not in shown and 'tranches' not in shown
+    least = {'shards_by_crush': 840, 'shards_required': 260, 'shards_extra': 9, 'deviation': 0.75,
+             'upmaps': 230}
+    shown = tables.order({**ANSWER, 'rule': {**rule, 'via': 'between', 'least_moves': least,
+                                             'moves_first': True}})
+    rows = dict(line.strip().split('  ', 1) for line in shown.splitlines() if '  ' in line.strip())
+    assert rows['intermediate CRUSH rule'].strip() == 'between (12 PGs to pin)'
+    assert rows['shards the new rule places elsewhere'].strip() == '840'
+    assert rows['shards it does not allow to stay'].strip() == '260'
+    assert rows['further shards for the balance'].strip() == (
+        '9 (ends within 0.75 PGs of the share)')
+    assert rows['PGs that upmaps keep in place'].strip().startswith('230 (')
+    assert rows['PGs to move first'].strip() == '78' and 'PGs to pin' not in rows
+
+
+def test_a_pool_with_another_pg_num() -> None:
+    shown = tables.order({**ANSWER, 'pg_num': {'pool': 'rbd', 'from': 32, 'to': 64,
+                                               'moves_first': False}})
+    assert 'pg_num of pool rbd' in shown and '32 -> 64' in shown and 'PGs to pin' in shown
+
+
+def test_an_order_in_tranches() -> None:
+    assert 'about 3, of at most 500 pins' in tables.order(
+        {**ANSWER, 'tranches': 3, 'pin_limit': 500})
+    assert 'tranches' not in tables.order({**ANSWER, 'tranches': 1, 'pin_limit': 500})
 
 
 def test_an_order_with_pgs_that_cannot_be_pinned() -> None:

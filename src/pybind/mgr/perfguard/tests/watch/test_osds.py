@@ -5,9 +5,10 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import NO_OSD, Ops, OsdCounters, PgWrites
-from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, flow, replica_flows, sample, steady)
-from perfguard.watch.types import NO_FLOW, Flow
+from perfguard.cluster.types import NO_OSD, Ops, OsdCounters, PgCounts, PgWrites
+from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, busy, flow, replica_flows, sample,
+                                  steady)
+from perfguard.watch.types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow
 
 MS = 1000000
 NAN = float('nan')
@@ -57,6 +58,24 @@ def test_no_sample_of_operations_that_cannot_be(read: Ops) -> None:
 def test_the_number_of_pgs_may_go_down() -> None:
     before = counters(100.0)._replace(pgs=9)
     assert sample(0, before, counters(105.0)._replace(pgs=3)) is not None
+
+
+def test_osds_with_other_work() -> None:
+    kinds = {
+        # More PGs than those in whose acting set it is, while PGs move.
+        0: (PgCounts(total=10), 12, TARGET), 1: (PgCounts(total=10), 10, None),
+        2: (PgCounts(total=10, backfilling=1), 10, SOURCE),
+        3: (PgCounts(total=10, recovering=1, deep_scrubbing=1), 10, SOURCE),
+        4: (PgCounts(total=10, deep_scrubbing=1), 10, SCRUB),
+        5: (PgCounts(total=10, backfilling=1), 11, TARGET),
+        6: (PgCounts(), 1, TARGET)}
+    counts = {osd: count for osd, (count, _, _) in kinds.items() if osd != 6}
+    read = {osd: counters(10.0)._replace(pgs=pgs) for osd, (_, pgs, _) in kinds.items()}
+    assert busy(counts, read) == {osd: kind for osd, (_, _, kind) in kinds.items() if kind}
+    # Without movement an OSD with more PGs has nothing to do for them.
+    quiet = {osd: counts[osd] for osd in (0, 1, 4)}
+    assert busy(quiet, read) == {4: SCRUB}
+    assert busy({**quiet, 1: PgCounts(total=10, backfill_wait=1)}, read)[0] == TARGET
 
 
 def test_flow() -> None:
