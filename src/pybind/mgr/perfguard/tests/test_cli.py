@@ -783,7 +783,7 @@ class Handle:
 
     def pg_to_up_acting_osds(self, pool_id: int, seed: int) -> Any:
         self.calls.append('one')
-        return {'up': [seed, 1], 'acting': [seed, 1], 'acting_primary': seed}
+        return {'up': [seed, 1], 'acting': [seed, 1], 'acting_primary': seed if seed < 3 else -1}
 
 
 @pytest.mark.parametrize('beyond, calls', [(0, {'all'}), (1, {'one'})])
@@ -794,6 +794,11 @@ def test_no_call_maps_so_many_pgs_that_other_modules_wait(mgr_stub: types.Module
     found = MapView(handle).pool_up(1)
     assert found == {'1.%x' % seed: (seed, 1) for seed in range(handle.pg_num)}
     assert set(handle.calls) == calls
+
+
+def test_primaries_of_pgs_that_have_one(mgr_stub: types.ModuleType) -> None:
+    from perfguard.cluster.mgr import MapView
+    assert MapView(Handle(5)).leads(1) == {'1.0': 0, '1.1': 1, '1.2': 2}
 
 
 def test_the_options_of_the_balancer(mgr_stub: types.ModuleType) -> None:

@@ -347,6 +347,23 @@ def test_of_too_many_clients_the_oldest_is_dropped(bounded: Bounded) -> None:
         client.close()
 
 
+def test_one_that_is_slow_to_end_does_not_keep_the_next_one(
+        bounded: Bounded, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: List[socket.socket] = []
+    monkeypatch.setattr(bounded.server, 'shutdown_request', ended.append)
+    silent = [bounded.client(GET) for _ in range(CONNECTIONS)]
+    wait(lambda: bounded.known() == CONNECTIONS)
+    for _ in range(2):
+        with bounded.client(GET):
+            wait(lambda: bounded.known() == CONNECTIONS)
+    assert [client.recv(1) for client in silent[:2]] == [b'', b'']
+    for client in silent:
+        client.close()
+    wait(lambda: len(ended) == CONNECTIONS + 2)
+    for request in ended:
+        request.close()
+
+
 def serving(bench: Bench) -> threading.Thread:
     return cast(threading.Thread, cast(Any, bench.endpoint)._thread)
 

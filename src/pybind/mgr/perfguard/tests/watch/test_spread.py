@@ -44,6 +44,22 @@ def test_the_spread_survives_the_mgr() -> None:
     assert new.latency(1).read_spread == pytest.approx(known, rel=0.01)
 
 
+def test_readings_on_both_sides_of_movement_are_no_pair() -> None:
+    def spread(movement: bool) -> float:
+        watch = PoolWatch()
+        for turn in range(120):
+            # Another latency after every third reading, in which PGs may have moved.
+            level = 1.0 + 0.2 * (turn // 3 % 2)
+            watch.update(5.0 * turn, 5.0, (ClientOps(1, 0, Ops(int(1e9 * level), 1000), Ops()),),
+                         {1: None}, not (movement and turn % 3 == 0), PoolSettings(2.0, 60.0))
+        found = watch.latency(1).read_spread
+        assert found is not None
+        return found
+
+    assert spread(False) > 1.0
+    assert spread(True) == 0.0
+
+
 def test_what_changes_slowly_is_no_spread() -> None:
     rng = random.Random(4)
     spread = OpSpread()
