@@ -484,6 +484,25 @@ def test_no_upmap_from_before_leads_back_to_a_drained_osd() -> None:
         assert may_return('1.0', rescue, seen, room) == (weight == 1.0)
 
 
+def test_an_upmap_stays_until_the_osd_has_room_for_a_few_such_pgs() -> None:
+    driver = Driver(FakeCluster(hosts=9))
+    raw = driver.cluster.pg['1.0'].mon.raw
+    full, other = [osd for osd in range(9) if osd not in raw][:2]
+    driver.cluster.set_upmap('1.0', [(raw[2], other)])
+    driver.run_until(lambda: driver.cluster.clean())
+    seen, _ = driver.loop._observing.observe()
+    rescue = Rescue(UpmapEntry(((raw[2], full),)), UpmapEntry(((raw[2], other),)), (full,),
+                    (other,), 0.0, seen=True)
+    size = seen.shard_bytes(seen.osdmap.pools[1])
+    space = driver.cluster.osd_space()
+    limit = int(seen.osdmap.nearfull_ratio * space[full].total_bytes)
+    assert size > 0
+    for left, returns in ((4 * size, True), (4 * size - 1, False)):
+        space[full] = space[full]._replace(used_bytes=limit - left)
+        room = Room(space, seen.osdmap.nearfull_ratio)
+        assert may_return('1.0', rescue, seen, room) == returns
+
+
 def test_no_upmap_is_sent_that_the_mons_would_refuse() -> None:
     """require_min_compat_client is older than upmaps."""
     driver = hurt()

@@ -192,6 +192,11 @@ def test_job_file() -> None:
     assert {job.runtime for job in parse_jobs(None, {'runtime': '2'}, JOB_FILE)} == {2.0}
 
 
+def test_job_file_the_longest_name() -> None:
+    job, = parse_jobs(None, {}, '[%s]\nrw=read\n' % ('a' * 64))
+    assert job.name == 'a' * 64
+
+
 def test_job_file_a_second_global_section_is_for_what_follows() -> None:
     jobs = parse_jobs(None, {}, '[a]\nrw=read\n[global]\nbs=64k\n[b]\nrw=read\r\n')
     assert [job.bs for job in jobs] == [4 * KIB, 64 * KIB]

@@ -199,22 +199,24 @@ def test_no_stall_is_measured_while_an_osd_goes_down_or_comes_back() -> None:
     assert measured(seen.clients.time - 60.0) and not measured(seen.clients.time - 3.0)
 
 
-@pytest.mark.parametrize('busy', [False, True])
-def test_a_release_waits_for_others_only_for_the_sake_of_clients(busy: bool) -> None:
+@pytest.mark.parametrize('busy, commit_seconds, waits', [
+    (False, 0.0, False), (True, 0.0, True), (False, 3.0, True)])
+def test_a_release_waits_for_others_only_for_the_sake_of_clients_and_of_slow_mons(
+        busy: bool, commit_seconds: float, waits: bool) -> None:
     machine = expanding(FakeCluster(pgs=24, backfill_seconds=60.0),
                         replace(wide(), max_pgs_in_flight=2), busy)
-    if not busy:
-        observe = machine.observe
-        setattr(machine, 'observe', lambda: replace(
-            observe(), clients=Clients(machine.cluster.now, 5.0, (), {}, IDLE_SECONDS)))
+    observe = machine.observe
+    setattr(machine, 'observe', lambda: replace(
+        observe(), commit_seconds=commit_seconds, clients=observe().clients if busy
+        else Clients(machine.cluster.now, 5.0, (), {}, IDLE_SECONDS)))
     machine.until(lambda: len(machine.campaign.flights.in_flight) == 2)
     machine.options = replace(machine.options, max_pgs_in_flight=3)
 
-    def waits() -> bool:
+    def does_wait() -> bool:
         return Code.BATCH in [reason.code for reason in machine.decision.reasons]
 
-    machine.until(lambda: waits() or len(machine.campaign.flights.in_flight) == 3)
-    assert waits() == busy
+    machine.until(lambda: does_wait() or len(machine.campaign.flights.in_flight) == 3)
+    assert does_wait() == waits
 
 
 def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:

@@ -21,6 +21,7 @@ from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
 
+from ..fakes.cluster import FakeReply
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.ruled_cluster import RuledCluster
 from ..fakes.split_cluster import SplitCluster
@@ -403,6 +404,26 @@ def test_a_vector_that_has_led_a_pg_ahead_is_removed_at_the_end() -> None:
     driver.loop.rebalance.campaign = replace(campaign, change=change)
     driver.run_to('DONE', turns=1500)
     assert cluster.entries() == {} and cluster.clean()
+
+
+@pytest.mark.parametrize('deaf', [False, True])
+def test_the_end_does_not_wait_for_pairs_that_the_mons_do_not_remove(deaf: bool) -> None:
+    driver, _ = after_a_tranche()
+    cluster, asked = driver.cluster, []
+    apply = cluster._apply
+
+    def at_the_end(command: Any) -> Any:
+        if 'upmap' in command['prefix'] and not driver.loop.rebalance.pins \
+                and not driver.loop.rebalance.campaign.flights.in_flight:
+            asked.append(command['pgid'])
+            if deaf:
+                return FakeReply(0)
+        return apply(command)
+
+    cluster._apply = at_the_end
+    driver.run_to('DONE', turns=1500)
+    assert asked and cluster.clean()
+    assert set(cluster.entries()) == (set(asked) if deaf else set())
 
 
 def test_a_rollback_leaves_an_upmap_alone_that_others_set_on_a_pg_led_ahead() -> None:
