@@ -123,6 +123,8 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     # What has moved by then goes back.
     order(guard, 'expand', weight='1.0', what=['osd.%d' % osd for osd in added])
     guard.wait_moving(at_least=2)
+    shown = order(guard, 'campaign rollback', dry_run=True)
+    assert shown['eta_seconds'] > 0.0 and set(added) & {row['osd'] for row in shown['osds']}
     answer = roll_back(guard)
     print('%s: rollback half way: %d PGs go back, %d pins removed' % (
         release, answer['pgs'], answer['pins_removed']))

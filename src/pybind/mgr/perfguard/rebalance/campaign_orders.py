@@ -242,9 +242,11 @@ class CampaignOrders:
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
         order = waiting.order
         campaign = check_rollback(self._campaigns.current, seen)
+        rate = campaign.progress.rate
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing_back(
-                campaign, self._campaigns.pins, seen))
+                campaign, self._campaigns.pins, seen, self._options(),
+                [*self._campaigns.history.rates(), *([] if rate is None else [rate])]))
         if prepared is None:
             return None
         risks = prepared.all_risks(order, seen, self._options())
@@ -258,7 +260,8 @@ class CampaignOrders:
         campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, seen.now),
                                         len(prepared.planned.pins), seen)
         self._campaigns.put(replace(
-            campaign, pinning=campaign.pinning.accepting_undersized(prepared.undersized)))
+            campaign, orders=campaign.orders.accepting(*prepared.accepted),
+            pinning=campaign.pinning.accepting_undersized(prepared.undersized)))
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,

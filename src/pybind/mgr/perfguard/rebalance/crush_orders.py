@@ -235,16 +235,24 @@ class CrushOrders:
         self._store.remove(BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                       seen: Observation) -> Callable[[], Prepared]:
+                       seen: Observation, options: Options,
+                       rates: Sequence[float]) -> Callable[[], Prepared]:
         """As `preparing`: the change of a rollback, and its effects.
 
         Raises Refused at once if there is nothing to restore.
         """
         crush_map = self._before(seen)
         inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(), {
-            osd: record.weight for osd, record in self._records().items()})
+            osd: record.weight for osd, record in self._records().items()},
+            shared=self._cluster.pool_shared())
+        limit = self._cluster.pgs_per_osd_limit()
         pins = dict(pins)  # the loop's own changes meanwhile
-        return lambda: self._prepare_back(campaign, pins, seen, crush_map, inventory)
+
+        def work() -> Prepared:
+            return self._prepare_back(campaign, pins, seen, crush_map, inventory).with_effects(
+                inventory, seen, options, rates, limit)
+
+        return work
 
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                       crush_map: bytes, inventory: OrderFacts) -> Prepared:

@@ -13,7 +13,6 @@ from ..upmap.semantics import out_osds
 from .campaign import Campaign
 from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
 from .pin_index import PinIndex
-from .progress import Progress
 from .throttle import caps
 from .types import PinRecord
 
@@ -156,10 +155,7 @@ def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str,
             options: Options) -> MovePlan:
     """The plan of the remaining `moves`, without PGs in flight, and of `others`."""
     most = caps(options)
-    rate = None
-    progress = campaign.progress if campaign is not None else Progress()
-    if progress.moving_seconds > 0 and progress.bytes_done > 0:
-        rate = progress.bytes_done / progress.moving_seconds
+    rate = campaign.progress.rate if campaign is not None else None
     flights = campaign.flights.in_flight if campaign is not None else {}
     sums = moves.sums(without={*flights, *others})
     for pgid, move in others.items():

@@ -237,8 +237,12 @@ class Prepared:
                 self.planned, self.outlook, seen, Bounds.of(options), facts.space))
         if self.outlook is None and not self.moves_first:
             return found
-        return replace(found, effects=effects(
-            found.moves, facts, seen, options, rates, pg_limit, self.pgs_made))
+        return found.with_effects(facts, seen, options, rates, pg_limit)
+
+    def with_effects(self, facts: OrderFacts, seen: Observation, options: Options,
+                     rates: Sequence[float], pg_limit: int) -> 'Prepared':
+        return replace(self, effects=effects(
+            self.moves, facts, seen, options, rates, pg_limit, self.pgs_made))
 
     @property
     def moves_first(self) -> bool:

@@ -244,6 +244,12 @@ class Progress:
     #: The campaign's limits, in seconds by code.
     limits: Limits = Limits()
 
+    @property
+    def rate(self) -> Optional[float]:
+        """Bytes per second while PGs were in flight; None: none has arrived."""
+        return self.bytes_done / self.moving_seconds \
+            if self.bytes_done > 0 and self.moving_seconds > 0 else None
+
     def landed(self, pgs: int, landed_bytes: int = 0) -> 'Progress':
         return replace(self, released=self.released + pgs,
                        bytes_done=self.bytes_done + landed_bytes)

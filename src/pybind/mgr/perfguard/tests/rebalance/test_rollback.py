@@ -189,6 +189,19 @@ def test_a_dry_run_changes_nothing() -> None:
     assert len(driver.cluster.sent) == sent and driver.phase == 'HOLDING'
 
 
+def test_a_dry_run_shows_how_long_it_takes_at_the_pace_so_far_and_what_it_fills() -> None:
+    driver = expanding()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    answer = driver.order('rollback', dry_run=True)
+    assert answer['eta_basis'] == 'earlier campaigns'
+    assert 0.0 < answer['eta_low_seconds'] <= answer['eta_seconds'] <= answer['eta_high_seconds']
+    emptied = {row['osd']: row for row in answer['osds']}
+    assert set(driver.cluster.new) & set(emptied)
+    assert all(emptied[osd]['pgs_after'] < emptied[osd]['pgs_before']
+               for osd in set(driver.cluster.new) & set(emptied))
+
+
 def test_upmaps_from_before_are_restored() -> None:
     cluster = waiting()
     cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
