@@ -98,10 +98,10 @@ class WatchCommands(Handlers):
         return listing_json(self._ready().mitigated.listing)
 
     @writes('perfguard mitigation revert', tables.accepted)
-    def mitigation_revert(self, rung: int) -> Json:
+    def mitigation_revert(self, mitigation: int) -> Json:
         """Undo one mitigation; it is not repeated until its cause has cleared"""
-        self.loop.request(Revert(rung))
-        return {'id': rung, 'message': 'undoing; see "mitigation ls"'}
+        self.loop.request(Revert(mitigation))
+        return {'id': mitigation, 'message': 'undoing; see "mitigation ls"'}
 
     @reads('perfguard history')
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,

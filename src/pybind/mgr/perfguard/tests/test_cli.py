@@ -510,7 +510,7 @@ def test_before_the_first_turn(shell: Shell) -> None:
     shell.driver.restart()
     shell.module.loop = shell.driver.loop
     assert shell('status')[0] == 0
-    assert shell('mitigation revert', rung=1)[0] == -errno.EAGAIN
+    assert shell('mitigation revert', mitigation=1)[0] == -errno.EAGAIN
     for command in ('osds', 'pools', 'laggy', 'history', 'mitigation ls', 'campaign status',
                     'preview', 'campaign ls', 'campaign prepare'):
         assert shell(command)[0] == -errno.EAGAIN
@@ -520,7 +520,7 @@ def test_mitigation_by_command(shell: Shell) -> None:
     data = shell.json('mitigation ls')
     assert data['mode'] == 'observe' and len(data['rungs']) == 5
     assert {row['state'] for row in data['rungs']} == {'idle'}
-    retval, out, error = shell('mitigation revert', rung=5)
+    retval, out, error = shell('mitigation revert', mitigation=5)
     assert (retval, out) == (-errno.ENOENT, '') and 'mitigation 5 does not exist' in error
 
 

@@ -197,8 +197,8 @@ ROUTES: Tuple[Route, ...] = (
     _post('/shutdown', 'shut_down', 'Give back every borrowed setting',
           Field('yes_i_really_mean_it', BOOLEAN, 'Confirm that this ends a campaign or a probe')),
     _get('/mitigation', 'mitigation_ls', 'Show the mitigations in force and why'),
-    _post('/mitigation/{rung}/revert', 'mitigation_revert', 'Undo one mitigation',
-          Field('rung', INTEGER, 'ID of the mitigation', required=True)),
+    _post('/mitigation/{mitigation}/revert', 'mitigation_revert', 'Undo one mitigation',
+          Field('mitigation', INTEGER, 'ID of the mitigation', required=True)),
 
     _get('/campaign', 'campaign_status', 'Show the active campaign, or the last one'),
     _post('/campaign/prepare', 'campaign_prepare',
