@@ -155,11 +155,11 @@ def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, i
 
 def nearly_full(facts: Facts) -> Optional[Seen]:
     for root, device_class, hosts in _hosts_by_place(facts):
-        total = sum(each for each, _ in hosts.values())
-        used = sum(each for _, each in hosts.values())
-        if used > NEARLY_FULL * total > 0:
+        total_bytes = sum(total for total, _ in hosts.values())
+        used_bytes = sum(used for _, used in hosts.values())
+        if used_bytes > NEARLY_FULL * total_bytes > 0:
             return Seen('device class %s below %s is %d %% full' % (
-                device_class or 'none', root, 100 * used / total),
+                device_class or 'none', root, 100 * used_bytes / total_bytes),
                 'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree')
     return None
 

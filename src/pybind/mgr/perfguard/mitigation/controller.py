@@ -287,6 +287,7 @@ class Mitigating:
             self._note_differences(step, answers)
 
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str]) -> None:
+        """Note once which OSDs answered that they have other values than the mitigation has set."""
         other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in sorted(answers.items())
                  if not any(same_value(value, setting.held.put) for setting in step.settings

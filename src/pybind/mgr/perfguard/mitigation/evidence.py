@@ -174,29 +174,31 @@ IDLE_RATE = 1e-9
 
 
 def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
-    """Those of which OSDs of another device class would lead the PGs in their place.
+    """Those of the OSDs in whose place OSDs of another device class would serve reads.
 
-    The CRUSH rules of their pools place copies on several classes: a slow SSD is still faster than
-    an HDD. An OSD has operations of a pool by its share of the weight. Clients of an
-    erasure-coded pool read from all its OSDs in any case. While there are no operations, all pools
-    count alike.
+    More than MIXED_SHARE of their operations are in pools whose CRUSH rule places copies on several
+    classes: a slow SSD is still faster than an HDD. The operations of the pools of a rule are
+    divided among its OSDs by CRUSH weight; while there are none, all pools count alike. Clients of
+    an erasure-coded pool read from all its OSDs in any case, so these pools do not count.
     """
-    wanted, pools = frozenset(osds), seen.osdmap.pools
-    rates: Dict[int, float] = {}
-    for number, pool in pools.items() if wanted else ():
+    slow = frozenset(osds)
+    rate_by_rule: Dict[int, float] = {}
+    for number, pool in seen.osdmap.pools.items() if slow else ():
         if not pool.erasure:
             clients = seen.clients.pools.get(number)
             rate = max(clients.rate if clients is not None else 0.0, IDLE_RATE)
-            rates[pool.crush_rule] = rates.get(pool.crush_rule, 0.0) + rate
-    busy: Dict[int, float] = {}
-    mixed: Dict[int, float] = {}
-    for rule, rate in rates.items():
+            rate_by_rule[pool.crush_rule] = rate_by_rule.get(pool.crush_rule, 0.0) + rate
+    #: Operations per second of each OSD, and those of rules with several classes.
+    rate_by_osd: Dict[int, float] = {}
+    mixed_by_osd: Dict[int, float] = {}
+    for rule, rate in rate_by_rule.items():
         weights = {osd: seen.crush.weight_of(rule, osd) for osd in seen.osdmap.osds}
-        whole = sum(weights.values()) or 1.0
+        total_weight = sum(weights.values()) or 1.0
         classes = {seen.crush.class_of(osd) for osd, weight in weights.items() if weight > 0.0}
-        for osd in wanted & weights.keys():
-            share = rate * weights[osd] / whole
-            busy[osd] = busy.get(osd, 0.0) + share
+        for osd in slow & weights.keys():
+            osd_rate = rate * weights[osd] / total_weight
+            rate_by_osd[osd] = rate_by_osd.get(osd, 0.0) + osd_rate
             if len(classes) > 1:
-                mixed[osd] = mixed.get(osd, 0.0) + share
-    return frozenset(osd for osd, rate in mixed.items() if rate > MIXED_SHARE * busy[osd])
+                mixed_by_osd[osd] = mixed_by_osd.get(osd, 0.0) + osd_rate
+    return frozenset(osd for osd, mixed in mixed_by_osd.items()
+                     if mixed > MIXED_SHARE * rate_by_osd[osd])

@@ -464,6 +464,8 @@ def preview_balance(planned: Join, future: Future, seen: Observation, bounds: Bo
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
               seen: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
+    """The balanced end state of one pool. `rows`: its PGs; `limit`: shards that may move; `room`
+    then has less, for the pools that follow."""
     pgs, per_shard = dict(rows), seen.shard_bytes(pool)
     result = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
                      future.crush, seen.osdmap.osds, limit, bounds.deviation,

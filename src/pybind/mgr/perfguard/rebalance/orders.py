@@ -319,8 +319,8 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
 
 
 def warnings(order: Order, change: WeightChange, inventory: OrderFacts) -> Tuple[str, ...]:
-    """Warnings about the weights of an expansion, by device class: rules place the PGs of a pool
-    on one class as a rule."""
+    """Warnings about the weights of an expansion, for each device class, since most CRUSH rules
+    place the PGs of a pool on OSDs of one class."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
     crush, space, found = inventory.crush, inventory.space, []

@@ -199,17 +199,22 @@ class WeightChange(Change):
         return replace(self, burst=min(fitting, len(self.chunk) - 1))
 
     def divided(self, pins: int, most: int, weights: Mapping[int, float]) -> 'WeightChange':
-        """With a smaller tranche than the present one, which requires `pins` pins; `most`: pins
-        that it may require. `weights`: present CRUSH weights."""
+        """With a smaller tranche than the present one.
+
+        `pins`: pins that the present one requires; `most`: pins that a tranche may require;
+        `weights`: present CRUSH weights.
+        """
         change = self
         if self.is_last:
-            # Equal tranches: the balance needs PGs that can be moved in the last one as well.
+            # It has all that is left. Its parts are equal, so that the last one also moves enough
+            # PGs to balance the OSDs.
             tranches = math.ceil(pins / most)
             change = replace(self, following=tranches - 1, start=self.start or {
                 osd: weights.get(osd, 0.0) for osd in self.weights})
             share = 1.0 / tranches
         else:
-            # More than in proportion: PGs of which several shards move have a pin in each tranche.
+            # It was divided before, and not enough. Pins become fewer less than in proportion: a PG
+            # of which several shards move has a pin in each tranche.
             share = self.share * min(0.9, SAFETY * most / pins)
         share = max(SHARE_MIN, share)
         return replace(change, share=share, step={

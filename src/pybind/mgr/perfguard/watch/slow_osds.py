@@ -206,8 +206,9 @@ class SlowOsds:
         self._conclude(passed, judged, excused, places, settings)
 
     def _against_parts(self, judged: Findings, places: Mapping[int, OsdPlace]) -> Findings:
-        """Findings against what was expected of a part of their class that is slow, of OSDs that
-        are as slow as the part and not raised yet: if nearly all are slow, no OSD stands out."""
+        """Findings of the OSDs of a class of which a part is slow, without those that are raised.
+        They are judged by what was expected of the part when it stood out, if they are far above
+        that: once nearly all OSDs of the class are slow, no OSD stands out from its peers."""
         parts = self._parts.parts
         group_of = groups_of(places)[0] if parts else {}
         found: Findings = {}
