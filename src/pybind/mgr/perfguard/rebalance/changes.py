@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""All kinds of changes. Another kind is a file like theirs and an entry here."""
+"""All kinds of changes. doc/dev/perfguard.rst lists what another kind requires."""
 from typing import Union
 
 from .pg_num import PgNumChange

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign's state machine.
+"""The steps of a campaign: what it does in each phase.
 
-IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> DONE, and from any of
-them ABORTING -> ABORTED. `judge` makes one turn: pure, from the observation to the actions.
+PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> DONE, and from any active one
+ABORTING -> ABORTED; states.py has all ways. `judge` makes one turn: pure, from the observation to
+the actions.
 """
 from dataclasses import replace
 from typing import (AbstractSet, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
