@@ -328,8 +328,8 @@ def test_an_upgrade(guard: Guard) -> None:
     with Writer(cluster, *POOLS):
         begun(guard)
         follow(guard, 'upgrade Ceph in the middle of a campaign', {
-            'Upgrade the mgrs': restart_mgrs,
-            'Upgrade mons': restart_osds})
+            'Upgrade mons and mgrs': restart_mgrs,
+            'Upgrade the OSDs': restart_osds})
     assert_over(guard)
 
 
