@@ -35,7 +35,7 @@ class Options:
         'the upmaps from before the campaign place them.',
         enum_allowed=['balanced', 'crush'])
     max_pgs_in_flight: int = _basic(
-        0, 'maximum number of PGs in flight',
+        0, 'maximum number of PGs in flight; 0: as many as the max_backfills options allow',
         '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, at '
         'least 32.', min=0, max=100000)
     latency_factor: float = _basic(
@@ -100,14 +100,15 @@ class Options:
         'several PGs below their share, and the balancer still finds nothing to do. '
         'max_extra_movement limits the movement.', min=1.0, max=1000.0)
     max_pins: int = _advanced(
-        0, 'maximum number of PGs that a campaign keeps pinned at a time',
+        0, 'maximum number of PGs that a campaign keeps pinned at a time; 0: as many as the mons '
+        'can check quickly',
         'The leading mon checks all upmaps for each OSDMap epoch. 0: as many pins as take its '
         'threads about 0.3 s with all other upmaps, and at least 0.05 s: 31,000 with 1,000 OSDs, '
         '6,800 with 5,000, without other upmaps and with pools of size 3. Changes of weights with '
         'more pins come in tranches; other changes need "--accept PIN_LIMIT", or "campaign accept '
         'PIN_LIMIT" where a campaign has begun.', min=0, max=10000000)
     max_bytes_in_flight: int = _advanced(
-        0, 'maximum number of bytes in flight',
+        0, 'maximum number of bytes in flight; 0: 128 GiB for each PG',
         '0: 128 GiB for each PG that may be in flight, at least 4 TiB. One PG may always move, '
         'regardless of its size.', min=0, max=1 << 60)
     max_backfills_source: int = _advanced(
@@ -162,7 +163,7 @@ class Options:
         'three episodes, and cleared after twice this time without an episode.', min=60.0,
         max=7 * 86400.0)
     latency_floor_ms: float = _advanced(
-        0.0, 'minimum difference of the latency limit from the baseline in ms',
+        0.0, 'minimum difference of the latency limit from the baseline in ms; 0: by device class',
         'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or more, '
         '0.5 ms for all others, but at most the baseline itself.', min=0.0, max=1000.0)
     stall_ratio: float = _advanced(
@@ -180,7 +181,7 @@ class Options:
         min=0, max=1000000)
     untrimmed_ceiling: int = _advanced(
         0, 'OSDMap epochs that the mons may keep until no PG is released, even if PGs outside the '
-        'campaign keep the mons from trimming',
+        'campaign keep the mons from trimming; 0: as many as take about 10 GiB',
         '0: as many as take about 10 GiB on each mon and each OSD, at least 1,500 and at most '
         '50,000. An epoch takes about 450 bytes per OSD, 400 per pool and 30 per upmap or remapped '
         'PG: 0.5 MB with 1,000 OSDs, so 20,000 epochs; 2.5 MB with 5,000 OSDs and 10,000 upmaps, '

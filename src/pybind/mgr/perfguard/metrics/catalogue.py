@@ -140,9 +140,10 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'OSDs, whole hosts, or a large part of the OSDs of a class are slower than their peers at '
         'the same load. The detail names the kind of operation, the latency, the duration, and the '
         'likely causes.',
-        'Check the drive (SMART, firmware, queue), the load of the host, and the memory of the '
-        'OSD. ``ceph perfguard why osd.<id>`` lists the evidence. The check clears within two '
-        'minutes after the OSD is as fast as its peers.'),
+        '``ceph perfguard why osd.<id>`` lists the evidence: check the drive (SMART, firmware, '
+        'queue), the load of the host, or the memory of the OSD. ``ceph osd primary-affinity <id> '
+        '0`` moves its reads to other OSDs meanwhile (not those of erasure-coded pools); ``drain`` '
+        'empties it. The check clears within two minutes after the OSD is as fast as its peers.'),
     HealthCheck(
         'PERFGUARD_OSD_CHRONIC',
         'OSDs, or most OSDs of a host, are slow in repeated episodes. The detail names the share '
@@ -177,9 +178,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_HELD_PINS',
         'An aborted campaign keeps PGs pinned, and some borrowed settings stay in force. The '
         'detail lists them.',
-        'Choose one of the ways out that the detail lists: ``campaign resume``, ``campaign '
-        'rollback`` (or ``rule``, ``pg_num``), or ``campaign finish '
-        '--keep``.'),
+        'No PG of it moves meanwhile. Choose one of the ways out that the detail lists: '
+        '``campaign resume``, ``campaign rollback`` (or ``rule``, ``pg_num``), or ``campaign '
+        'finish --keep``.'),
     HealthCheck(
         'PERFGUARD_EVACUATION',
         'For a minute or more, ``norebalance`` of a campaign has kept PGs on OSDs that are to be '
@@ -192,7 +193,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'store. The pins of a campaign that was active are still in the OSDMap.',
         'The detail lists the borrowed settings that may remain, with the commands that restore '
         'them. No campaign begins automatically meanwhile (``auto_expand``, a new device, an '
-        'approved plan). The next ``campaign prepare`` clears the check.'),
+        'approved plan). The next campaign that an operator begins clears the check.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the normal variation.',
