@@ -89,6 +89,8 @@ class Code:
     HELD_PINS = 'HELD_PINS'
     #: a request is executed in the next loop iteration
     REQUESTED = 'REQUESTED'
+    #: ``expand --await`` waits for OSDs
+    AWAITS_OSDS = 'AWAITS_OSDS'
     #: the campaign waits for the operator's CRUSH change
     AWAITS_CHANGE = 'AWAITS_CHANGE'
     #: the campaign waits for ``campaign pin``

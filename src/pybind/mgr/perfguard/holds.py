@@ -19,6 +19,7 @@ class Owner(enum.Enum):
     CAMPAIGN = 'campaign'
     MITIGATION = 'mitigation'
     PROBE = 'probe'
+    AWAIT = 'expand --await'
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ def shell(command: Command) -> str:
 
 
 def to_json(ledger: Ledger) -> Json:
-    return {'held': [{'what': row.what, 'found': row.found, 'put': row.put, 'since': row.since,
-                      'restore': row.restore} for row in ledger.rows]}
+    return {'held': [{'what': row.what, 'owner': row.owner.value, 'found': row.found,
+                      'put': row.put, 'since': row.since, 'restore': row.restore}
+                     for row in ledger.rows]}
 
 
 def same_value(one: Optional[str], other: Optional[str]) -> bool:

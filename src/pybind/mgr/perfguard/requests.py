@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, ClassVar, List, Mapping, Optional, Protocol
+from typing import Any, Callable, ClassVar, List, Mapping, Optional, Protocol, Tuple
 
 from .cluster.tool_thread import AnyJob
 from .cluster.types import Json
@@ -47,8 +47,8 @@ class Promise(Protocol):
     def document(self) -> str: ...
 
     @property
-    def effects(self) -> str:
-        """The document that has changed once it is executed."""
+    def effects(self) -> Tuple[str, ...]:
+        """The documents that may have changed once it is executed."""
 
     @property
     def text(self) -> str:
@@ -195,7 +195,7 @@ class Requests:
         """
         taken, self._taken = self._taken, []
         for each in taken:
-            if is_stored(each.promise.effects):
+            if all(map(is_stored, each.promise.effects)):
                 self._store.drop_note(each.key)
             else:
                 self._taken.append(each)
@@ -333,9 +333,12 @@ class Shutdown:
         return [SAFE if self.done else CLOSING]
 
 
-def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> List[str]:
+def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int],
+           awaiting: bool = False) -> List[str]:
     """Texts on what a shutdown ends or gives up."""
     found: List[str] = []
+    if awaiting:
+        found.append('"expand --await" will end: OSDs that boot later get data at once')
     if campaign is not None and campaign.active:
         found.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
     if campaign is not None and campaign.open and pins:

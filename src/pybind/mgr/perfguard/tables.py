@@ -281,9 +281,9 @@ def events(data: Json) -> str:
 def held(data: Json) -> str:
     if not data['held']:
         return 'nothing is borrowed'
-    columns = ('setting', 'before', 'now', 'since', 'command that restores it by hand')
+    columns = ('setting', 'owner', 'before', 'now', 'since', 'command that restores it by hand')
     return table(columns, [
-        (row['what'], 'not set' if row['found'] is None else row['found'], row['put'],
+        (row['what'], row['owner'], 'not set' if row['found'] is None else row['found'], row['put'],
          time_text(row['since']), row['restore']) for row in data['held']], left=columns)
 
 

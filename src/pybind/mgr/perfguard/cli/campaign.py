@@ -118,7 +118,10 @@ class CampaignCommands(Handlers):
     @writes('perfguard campaign abort', accepted)
     def campaign_abort(self) -> Json:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
-        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are')
+        known = self._ready().rebalanced
+        active = known.campaign is not None and known.campaign.active
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are'
+                         if active or not known.awaiting else 'no OSDs are awaited any longer')
 
     @writes('perfguard campaign rollback', tables.order)
     def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:

@@ -6,11 +6,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
-from ..rebalance.orders import Order, expansion, words
+from ..rebalance.orders import AWAIT, Order, expansion, words
 from ..rebalance.replacing import CANCEL, REPLACE
 from ..rebalance.report import plan_json
 from ..rebalance.risks import accepted
 from ..tables import accepted as message
+from ..window import duration_seconds
 from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 
 #: Changes -> the text for people on their effects.
@@ -25,7 +26,8 @@ _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
 
 def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
              prior_version: Optional[int] = None, inbuf: Optional[str] = None,
-             accept: Optional[Sequence[str]] = None, dry_run: bool = False) -> Order:
+             accept: Optional[Sequence[str]] = None, dry_run: bool = False,
+             await_: bool = False, within: Optional[str] = None) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
@@ -35,6 +37,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     _refuse_ignored(change, {
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'crushmap',
+        '--await': await_ and change != 'expand',
+        '--within': within is not None and not await_,
         '-i': bool(inbuf) and change not in _OF_FILES,
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
     if change == 'crushmap':
@@ -43,9 +47,19 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     if change == 'import':
         return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
                      dry_run=dry_run)
+    if await_:
+        return _awaited(what, weight, within, codes, dry_run)
     if change == 'expand':
         return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run)
     return Order(change, _names(change, what), accept=codes, dry_run=dry_run)
+
+
+def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
+             codes: Sequence[str], dry_run: bool) -> Order:
+    _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
+        what): bool(what), '--accept (the risks are not known yet)': bool(codes)})
+    return Order(AWAIT, weight=weight, dry_run=dry_run,
+                 within=0.0 if within is None else duration_seconds(within))
 
 
 def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
@@ -64,7 +78,7 @@ def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
     """`arguments`: whether each is given although the change does not use it."""
     for argument, ignored in arguments.items():
         if ignored:
-            raise Refused(errno.EINVAL, '%.40s does not apply to %.40s' % (argument, change))
+            raise Refused(errno.EINVAL, '%.80s does not apply to %.40s' % (argument, change))
 
 
 def _file(inbuf: Optional[str], missing: str) -> bytes:
@@ -80,9 +94,11 @@ def _file(inbuf: Optional[str], missing: str) -> bytes:
 class ChangeCommands(Handlers):
     @writes('perfguard expand', CHANGE_TEXTS['expand'])
     def expand(self, what: Optional[List[str]] = None, weight: Optional[str] = None,
-               dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
+               dry_run: bool = False, accept: Optional[List[str]] = None, await_: bool = False,
+               within: Optional[str] = None) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
-        return self._change('expand', what or (), weight=weight, dry_run=dry_run, accept=accept)
+        return self._change('expand', what or (), weight=weight, dry_run=dry_run, accept=accept,
+                            await_=await_, within=within)
 
     @writes('perfguard drain', CHANGE_TEXTS['drain'])
     def drain(self, what: List[str], dry_run: bool = False,
@@ -144,12 +160,14 @@ class ChangeCommands(Handlers):
     @reads('perfguard preview')
     def preview(self, change: Optional[str] = None, what: Optional[List[str]] = None,
                 weight: Optional[str] = None, prior_version: Optional[int] = None,
-                inbuf: Optional[str] = None, format: Optional[str] = None) -> CommandResult:
+                inbuf: Optional[str] = None, await_: bool = False,
+                within: Optional[str] = None, format: Optional[str] = None) -> CommandResult:
         """Show what a change would do, or without one, what a changed CRUSH map will move"""
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
-        order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True)
-        return show(self._order(order), format, CHANGE_TEXTS[order.verb])
+        order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
+                         await_=await_, within=within)
+        return show(self._order(order), format, CHANGE_TEXTS[spelled(change)])
 
     def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:
         return self._order(order_of(change, what, **more))

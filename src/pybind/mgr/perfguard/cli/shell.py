@@ -25,6 +25,13 @@ Plain = Callable[[Any], str]
 Decorator = Callable[[Callable[..., Any]], Callable[..., CommandResult]]
 
 
+class _Argument(inspect.Parameter):
+    """A parameter under the name of its argument, which may be a word of Python."""
+    @property
+    def name(self) -> str:
+        return super().name.rstrip('_')
+
+
 def reads(prefix: str, plain: Optional[Plain] = None, poll: bool = False) -> Decorator:
     """Registers a handler that returns the data of a command, to which --format is added.
 
@@ -41,11 +48,17 @@ def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
 def _command(handler: Callable[..., Any],
              plain: Optional[Plain]) -> Callable[..., CommandResult]:
     """Checks --format and turns refusals into a retval and one line."""
+    # Words of Python such as "await" have an underscore at their end.
+    names = {name.rstrip('_'): name for name in inspect.signature(handler).parameters}
     signature = inspect.signature(handler)
+    signature = signature.replace(parameters=[
+        _Argument(name, each.kind, default=each.default, annotation=each.annotation)
+        for name, each in signature.parameters.items()])
     parameters = signature.parameters
 
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
+        kwargs = {names.get(name, name): value for name, value in kwargs.items()}
         format_ = kwargs.pop('format', None)
         if format_ not in (None, *tables.FORMATS):
             return -errno.EINVAL, '', _no_format(str(format_), parameters, kwargs)
@@ -65,7 +78,8 @@ def _command(handler: Callable[..., Any],
                                       return_annotation=CommandResult)
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
     wrapper.__annotations__ = {
-        **handler.__annotations__, 'format': FORMAT.annotation, 'return': CommandResult}
+        **{name.rstrip('_'): hint for name, hint in handler.__annotations__.items()},
+        'format': FORMAT.annotation, 'return': CommandResult}
     return wrapper
 
 

@@ -45,7 +45,8 @@ class Answering:
         # An abort must be possible while a finished campaign cannot end.
         if self._jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
-        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
+        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose,
+              seen.awaiting)
         refuse_bad_options(request, self._jobs.options(), pools)
         if request.verb == 'set' and seen.campaign is not None:
             refuse_bad_settings(seen.campaign, request, self._options(), pools)
@@ -145,7 +146,7 @@ class Answering:
         jobs = self._jobs
         if not jobs.shutdown.ordered:
             found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
-                           jobs.probing.active_id)
+                           jobs.probing.active_id, jobs.rebalance.awaiting.waits)
             found += jobs.rebalance.left_intermediate(seen.osdmap)
             if not pending.order.sure:
                 refuse(found)
@@ -166,7 +167,7 @@ class Answering:
         request = next_request(jobs.rebalance.campaign)
         if request is not None:
             jobs.rebalance.apply(request, seen.now)
-        elif not jobs.rebalance.open and not jobs.probing.busy \
+        elif not jobs.rebalance.open and not jobs.rebalance.awaiting and not jobs.probing.busy \
                 and not jobs.mitigating.held and jobs.may_write():
             jobs.shutdown.finish()
             self._note(Event('shutdown', SAFE))

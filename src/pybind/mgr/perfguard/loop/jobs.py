@@ -108,8 +108,8 @@ class Jobs:
 
     @property
     def busy(self) -> bool:
-        """A campaign, a probe or a shutdown is in progress."""
-        return self.rebalance.active or self.probing.busy or self.closing
+        """A campaign, a probe or a shutdown is in progress, or about to begin."""
+        return self.rebalance.busy or self.probing.busy or self.closing
 
     @property
     def closing(self) -> bool:

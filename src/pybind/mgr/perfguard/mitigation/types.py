@@ -236,7 +236,7 @@ class Revert:
     #: Document of pending requests in the store, and the one that has changed once they are
     #: executed.
     document: ClassVar[str] = 'reverts'
-    effects: ClassVar[str] = 'mitigation'
+    effects: ClassVar[Tuple[str, ...]] = ('mitigation',)
     only_stops: ClassVar[bool] = False
 
     @property

@@ -17,6 +17,7 @@ from ..options import Options
 from . import report
 from .adopting import exported
 from .auto_expand import LAST_CLEAN, AutoExpand
+from .awaiting import Awaiting
 from .campaign import Campaign
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
@@ -25,11 +26,11 @@ from .crush_orders import CrushOrders
 from .executor import Outcome, execute
 from .forecast import Forecast
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
-from .orders import Order
+from .orders import AWAIT, Order
 from .phases import judge
 from .pin_limit import too_many
 from .pinning import unpinned_warning
-from .plans import PlanOrder, PlanQueue, WaitingOrder
+from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
@@ -74,6 +75,7 @@ class RebalanceController:
         self._orders = CampaignOrders(context, self.campaigns, self._crush_orders)
         self.plans = PlanQueue(context, self.campaigns, self._orders, self._unfold)
         self.replacing = Replacing(context.store, self._crush_orders, context.note)
+        self.awaiting = Awaiting(context, self._crush_orders)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._forget()
@@ -103,7 +105,7 @@ class RebalanceController:
         self._forget()
         self._auto_expand.load(self._context.store.get(LAST_CLEAN))
         self._crush_orders.load()
-        return lost + self.plans.load() + self.replacing.load()
+        return lost + self.plans.load() + self.replacing.load() + self.awaiting.load()
 
     def resumed(self) -> None:
         """This mgr has become active: log that the campaign continues."""
@@ -138,6 +140,11 @@ class RebalanceController:
         return self.campaigns.active
 
     @property
+    def busy(self) -> bool:
+        """A campaign is active, or may begin soon."""
+        return self.active or self.awaiting.busy
+
+    @property
     def open(self) -> bool:
         """Active, or aborted with remaining pins."""
         return self.campaigns.open
@@ -150,7 +157,7 @@ class RebalanceController:
 
     def held(self, osdmap: OsdMap) -> List[Row]:
         """Borrowed settings."""
-        return campaign_rows(self.campaign, osdmap, len(self.pins))
+        return [*campaign_rows(self.campaign, osdmap, len(self.pins)), *self.awaiting.held]
 
     def not_stored(self, why: str) -> None:
         """The journal cannot be written, so nothing is done; the reason for commands."""
@@ -174,7 +181,7 @@ class RebalanceController:
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
-                  unfit(seen.osdmap), self._loose(seen))
+                  unfit(seen.osdmap), self._loose(seen), self.awaiting.waits)
             if request.verb == 'prepare':
                 self.campaigns.refuse_removing()
                 self._context.reopen()
@@ -205,6 +212,10 @@ class RebalanceController:
 
     def apply(self, request: Request, now: float) -> None:
         """Apply a request that `check` has accepted (except prepare)."""
+        if request.verb == 'abort':
+            self.awaiting.end('"campaign abort" was ordered')
+            if not self.active:
+                return
         assert self.campaign is not None
         if request.verb == 'abort' and self.campaigns.abandon():
             self.plans.withdraw_all('the campaign was aborted')
@@ -222,6 +233,8 @@ class RebalanceController:
             return self.replacing.carry_out(
                 waiting.order, seen, self.campaign,
                 lambda order, keep: self._orders.change(waiting, seen, order, keep=keep))
+        if waiting.order.verb == AWAIT:
+            return self.awaiting.carry_out(waiting, seen, self._context.options())
         if waiting.order.verb == 'export':
             return exported(seen.osdmap)
         return self._orders.carry_out(waiting, seen, view)
@@ -232,9 +245,10 @@ class RebalanceController:
         return self.replacing.draining(order, seen, self.campaign)
 
     def withdraw_plans(self, why: str) -> None:
-        """Cancel approved plans, and stop waiting for new devices."""
+        """Cancel approved plans, and stop waiting for new devices and OSDs."""
         self.plans.withdraw_all(why)
         self.replacing.cancel_all(why)
+        self.awaiting.end(why)
 
     # ---- one turn
 
@@ -247,6 +261,7 @@ class RebalanceController:
         if self.plans.due(seen.now) and self._may_write():
             self._start_next_plan(seen)
         self._go_on_replacing(seen, options)
+        self._go_on_awaiting(seen, options)
         commit_seconds = statistics.median(self._commit_seconds or [0.0])
         seen = replace(seen, osds_changed=self._auto_expand.osds_changed,
                        commit_seconds=commit_seconds)
@@ -318,6 +333,15 @@ class RebalanceController:
             lambda waiting, order: self._orders.change(waiting, seen, order,
                                                        why='new devices are in use'),
             catch)
+
+    def _go_on_awaiting(self, seen: Observation, options: Options) -> None:
+        """Expand the OSDs that were awaited."""
+        def fill(waiting: QueuedOrder, order: Order) -> Optional[Document]:
+            # An operator decides on the pins of an aborted campaign.
+            self.campaigns.refuse_held()
+            return self._orders.change(waiting, seen, order, why='no other OSD has appeared')
+
+        self.awaiting.turn(seen, self.campaign, options.auto_expand_settle, fill)
 
     def _loose(self, seen: Observation) -> str:
         return ''.join(self.left_intermediate(seen.osdmap)) or unpinned_warning(
@@ -429,13 +453,15 @@ class RebalanceController:
             unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),
             loose=self._loose(seen),
             idle_osds=sum(1 for osd in seen.crush.light_osds
-                          if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in))
+                          if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in),
+            awaiting=self.awaiting.waits)
 
     def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
         """The reasons of the last turn."""
         if not self.open:
-            return tuple(report.idle_reasons(self.campaign, self.forecast.moving))
-        return (*self._reasons,
+            return (*self.awaiting.reasons,
+                    *report.idle_reasons(self.campaign, self.forecast.moving))
+        return (*self._reasons, *self.awaiting.reasons,
                 *ignored_targets(seen.osdmap, self.overridden(self._context.options())),
                 *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
                   for text in self._failures[:3]))

@@ -34,9 +34,12 @@ def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
     `until`: a phase, or a later one; None: the campaign's end.
     """
     goal = _phase(until)
+    codes = {reason.code for reason in status.reasons}
+    if (not status.id or status.phase in _ENDS) and Code.AWAITS_OSDS in codes:
+        return None
     if not status.id:
         # A requested campaign begins with the next turn of the loop.
-        if Code.REQUESTED in [reason.code for reason in status.reasons]:
+        if Code.REQUESTED in codes:
             return None
         return Ending(MISSED, 'no campaign is active')
     who = 'campaign %d' % status.id

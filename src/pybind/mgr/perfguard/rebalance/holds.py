@@ -248,6 +248,8 @@ def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, 
 
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
+#: An OSD that boots gets this CRUSH weight; below 0: its size in TiB. See awaiting.py.
+INITIAL_WEIGHT = 'osd_crush_initial_weight'
 
 
 def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:

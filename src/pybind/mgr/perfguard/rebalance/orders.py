@@ -29,18 +29,22 @@ DRAINED_WEIGHT = 2 * TINY_WEIGHT
 MAX_WEIGHT_RATIO = 1.5
 #: Why an OSD that has just booted is left out.
 UNREPORTED = 'has not reported yet whether it holds PGs'
+#: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
+AWAIT = 'expand --await'
 
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, crushmap, rule, pg_num, rollback, adopt, import, export, or a verb of
-    #: replacing.py.
+    #: expand, drain, undrain, crushmap, rule, pg_num, rollback, adopt, import, export, AWAIT, or a
+    #: verb of replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool, and a
     #: number or what the autoscaler recommends.
     names: Tuple[str, ...] = ()
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None
+    #: AWAIT: seconds until it expires; 0: the default.
+    within: float = 0.0
     crush_map: Optional[bytes] = None
     #: import: as pgremapper exports them.
     mappings: Optional[bytes] = None
@@ -61,6 +65,7 @@ class Order:
         """The words of `command` that follow the name of the module, or "plan save" and a name."""
         verb = 'campaign rollback' if self.verb == 'rollback' else self.verb
         options = [] if self.weight is None else ['--weight', self.weight]
+        options += ['--within', '%gs' % self.within] if self.within else []
         options += [] if self.prior_version is None else [
             '--prior-version', str(self.prior_version)]
         file = self.crush_map is not None or self.mappings is not None
@@ -125,7 +130,7 @@ def change_of(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
 
 def _expand(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
     weights = inventory.crush.weights()
-    weight = None if order.weight is None else _weight(order.weight)
+    weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
         not_new = left_out(order, inventory)
         if UNREPORTED in not_new.values():
@@ -298,7 +303,8 @@ def _holding(inventory: OrderFacts) -> List[int]:
                   if weight > 0 and osd in inventory.osdmap.osds)
 
 
-def _weight(text: str) -> float:
+def weight_of(text: str) -> float:
+    """The CRUSH weight that an operator gives. Raises Refused."""
     try:
         weight = float(text)
     except ValueError:

@@ -16,7 +16,7 @@ from .campaign import Campaign, Origin
 from .copying import NAMES
 from .executor import commands_of
 from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
-from .holds import MAX_SCRUBS, NOREBALANCE, option_text, set_option
+from .holds import INITIAL_WEIGHT, MAX_SCRUBS, NOREBALANCE, option_text, set_option
 from .moves import Caps, MovePlan, OsdLoad, plan
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
@@ -104,6 +104,8 @@ class Rebalanced:
     loose: str = ''
     #: OSDs that are up and in, and get no PGs.
     idle_osds: int = 0
+    #: OSDs that are still to boot are awaited.
+    awaiting: bool = False
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
@@ -343,5 +345,5 @@ def to_check(seen: Observation) -> List[str]:
         for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']
     lines += ['%s may be set: %s' % (option_text(name), _restore(set_option(name, None)))
               for name in (PROPOSE_INTERVAL, MIN_WAIT,
-                           *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS)))]
+                           *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS, INITIAL_WEIGHT)))]
     return ['if perfguard, and not an operator, changed it: ' + line for line in lines]

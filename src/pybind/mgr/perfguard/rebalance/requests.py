@@ -38,7 +38,7 @@ class Request:
     value: str = ''
     #: Where requests wait in the store, and the document that has changed once they are executed.
     document: ClassVar[str] = 'requests'
-    effects: ClassVar[str] = 'campaign'
+    effects: ClassVar[Tuple[str, ...]] = ('campaign', 'await')
 
     def __post_init__(self) -> None:
         if self.verb not in VERBS:
@@ -89,16 +89,19 @@ _MEANWHILE = {
 
 
 def check(campaign: Optional[Campaign], request: Request, pins: int,
-          unhealthy: Sequence[Reason], unfit: str = '', loose: str = '') -> None:
+          unhealthy: Sequence[Reason], unfit: str = '', loose: str = '',
+          awaiting: bool = False) -> None:
     """Raise Refused if `request` cannot be met now.
 
     `pins`: PGs kept pinned; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can
-    begin at all; `loose`: why norebalance must not be given back.
+    begin at all; `loose`: why norebalance must not be given back; `awaiting`: OSDs are awaited.
     """
     verb = request.verb
     running = campaign is not None and campaign.active
     if verb == 'prepare':
         _check_new(campaign, request, unhealthy, unfit)
+        return
+    if verb == 'abort' and awaiting:
         return
     if not running and not _decides(campaign, verb):
         if campaign is not None and campaign.held:

@@ -4,7 +4,7 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, plural, reason_lines,
                       seconds_text, table, time_text)
-from .orders import left_out_text
+from .orders import AWAIT, left_out_text
 
 #: Number of limits in `campaign status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_SHARE = 4, 0.01
@@ -58,7 +58,7 @@ def _shares_text(shares: Mapping[str, float]) -> str:
 def watched(data: Json) -> str:
     """One line of `campaign watch`."""
     if data['id'] is None:
-        return 'no campaign'
+        return ': '.join(['no campaign', *data['reasons'][:1]])
     parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
                                     else ''),
              '%d of %s released' % (data['released'], pgs(data['moving'])),
@@ -284,6 +284,8 @@ def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
 
 def order(data: Json) -> str:
     """The effects of an expansion, a drain or another change of CRUSH."""
+    if data.get('verb') == AWAIT:
+        return str(data['message'])
     lines = []
     remarks = ['left out: ' + left_out_text(row['osd'], row['reason'])
                for row in data.get('left_out', ())] + list(data.get('warnings', ()))

@@ -14,7 +14,7 @@ import pytest
 from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdPlace, Readings
 from perfguard.errors import Refused
 from perfguard.rebalance import tables
-from perfguard.rebalance.orders import Order
+from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder
@@ -145,6 +145,43 @@ def test_orders(shell: Shell) -> None:
                      Order('rule', ('rep', 'racks'), accept=('PG_LIMIT',)),
                      Order('pg_num', ('rep', '64'), dry_run=True)]
     assert shell('crushmap') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
+
+
+def test_osds_that_are_awaited(shell: Shell) -> None:
+    given: List[Order] = []
+
+    def ask(order: Order, again: bool = False) -> Any:
+        given.append(order)
+        return {'verb': AWAIT, 'message': 'awaiting'}
+
+    setattr(shell.driver.loop, 'ask', ask)
+    # A parameter cannot have the name: it is a word of Python.
+    awaits = {'await': True}
+    assert shell('expand', **awaits) == (0, 'awaiting', '')
+    assert shell('expand', **awaits, weight='2', within='12h', dry_run=True)[0] == 0
+    assert shell('preview', change='expand', **awaits)[:2] == (0, 'awaiting')
+    assert given == [Order(AWAIT), Order(AWAIT, weight='2', within=43200.0, dry_run=True),
+                     Order(AWAIT, dry_run=True)]
+    assert given[1].command == 'ceph perfguard expand --await --weight 2 --within 43200s'
+    wrong: List[Tuple[Dict[str, Any], str]] = [
+        ({'what': ['osd.8']}, 'it takes the OSDs that boot later'),
+        ({'accept': ['PG_LIMIT']}, 'the risks are not known yet'),
+        ({'within': '1y'}, 'is not a duration')]
+    for more, text in wrong:
+        retval, out, error = shell('expand', **awaits, **more)
+        assert (retval, out) == (-errno.EINVAL, '') and text in error, error
+    assert '--within does not apply' in shell('expand', within='1d')[2]
+    assert '--await does not apply' in shell('preview', change='drain', what=['h1'], **awaits)[2]
+
+
+def test_following_and_aborting_what_is_awaited(shell: Shell) -> None:
+    shell.driver.loop.requests.submit(Order(AWAIT))
+    shell.driver.run(4)
+    retval, out, _ = shell('campaign watch')
+    assert retval == 0 and 'waiting for OSDs' in out
+    assert shell('campaign abort') == (0, 'no OSDs are awaited any longer', '')
+    shell.driver.run(4)
+    assert shell('campaign watch')[0] == -errno.ETIMEDOUT
 
 
 def test_replacements(shell: Shell) -> None:

@@ -16,7 +16,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.campaign_store import CampaignStore
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.orders import Order
+from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
@@ -100,6 +100,19 @@ def rolling_back(driver: Driver) -> bool:
         campaign.rollback.begun or campaign.rollback.wanted is not None)
 
 
+def boot(driver: Driver) -> None:
+    if len(driver.cluster.toys) == 8:
+        driver.cluster.add_osds(2, 0.0)  # type: ignore[attr-defined]
+
+
+def awaits(driver: Driver) -> bool:
+    return driver.loop.rebalance.awaiting.waits or begun()(driver)
+
+
+def awaits_no_more(driver: Driver) -> bool:
+    return not driver.loop.rebalance.awaiting
+
+
 BY_HAND = [asked('prepare', phase('PREPARED')), Step(grow, remapped)]
 PINNED = [*BY_HAND, asked('pin', phase('PINNED'))]
 MOVING = [*PINNED, asked('start', moving)]
@@ -153,6 +166,11 @@ def stories(lag: int = 0) -> List[CrashStory]:
         CrashStory('import', driver(), [ordered(
             mappings(small(lag).cluster), has_stored_pins), waited(ended())]),
         CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
+        CrashStory('await', driver(auto_expand_settle=2.0), [
+            ordered(Order(AWAIT, weight='1.0'), awaits), Step(boot, begun()), waited(ended())]),
+        CrashStory('await and abort', driver(auto_expand_settle=60.0), [
+            ordered(Order(AWAIT), awaits), Step(boot, lambda d: len(d.cluster.toys) > 8),
+            asked('abort', awaits_no_more)]),
         CrashStory('expand in bursts', driver(waiting=6, pgs=24, max_pgs_in_flight=16),
                    [*EXPANDED, waited(ended())]),
         CrashStory('expand in tranches', driver(

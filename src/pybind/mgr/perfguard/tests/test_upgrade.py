@@ -77,6 +77,15 @@ def check_end(driver: Driver) -> None:
     assert cluster.mon_config == FakeCluster().mon_config and cluster.checks == {}
 
 
+@pytest.mark.parametrize('version, story', having('await'))
+def test_osds_are_awaited(version: str, story: str) -> None:
+    driver = upgraded(version, story)
+    assert driver.loop.rebalance.awaiting.waits
+    driver.run_until(lambda: driver.phase == 'DONE')
+    check_end(driver)
+    assert driver.cluster.osd_config == {} and not driver.loop.rebalance.awaiting
+
+
 @pytest.mark.parametrize('version, story', having(*CAMPAIGNS))
 def test_a_campaign_is_finished(version: str, story: str) -> None:
     phases, verb = CAMPAIGNS[story]

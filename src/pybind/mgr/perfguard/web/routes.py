@@ -126,6 +126,13 @@ _CHANGE = (
           'list, as JSON text', parameter='inbuf'),
     Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'))
 
+#: Of expand.
+_AWAIT = (
+    # Not "await": the dashboard makes it a parameter of a function, and Python has that word.
+    Field('awaited', BOOLEAN, 'Expand the OSDs that boot later, once no more appear',
+          parameter='await'),
+    Field('within', TEXT, 'With awaited: how long to wait, such as 12h; default: a day'))
+
 _TARGET = (
     Field('profile', STRING, 'latency, iops, throughput, quick or curve'),
     Field('pool', STRING, 'Pool to measure; default: a pool that the probe creates'),
@@ -227,7 +234,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/expand', 'expand',
           'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
           Field('what', WORDS_KIND, 'Only these OSDs, hosts or racks'),
-          Field('weight', TEXT, 'CRUSH weight of each OSD'), _DRY_RUN, _ACCEPT),
+          Field('weight', TEXT, 'CRUSH weight of each OSD'), *_AWAIT, _DRY_RUN, _ACCEPT),
     _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _ACCEPT),
     _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _ACCEPT),
@@ -254,7 +261,7 @@ ROUTES: Tuple[Route, ...] = (
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
           Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, crushmap, adopt, '
-                'import or rollback'), *_CHANGE, permission=READ),
+                'import or rollback'), *_CHANGE, *_AWAIT, permission=READ),
 
     _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
     _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Optional
 import pytest
 
 from perfguard.probe.plan import NewSchedule, RunId, RunOrder
-from perfguard.rebalance.orders import Order
+from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import SAVE, PlanOrder
 from perfguard.rebalance.replacing import REPLACE
 
@@ -151,6 +151,15 @@ def planned() -> Driver:
     return driver
 
 
+def awaiting() -> Driver:
+    driver = _driver()
+    driver.loop.requests.submit(Order(AWAIT, weight='1.0'))
+    driver.run(4)
+    driver.cluster.add_waiting(2)
+    driver.run(12)
+    return driver
+
+
 def rescued() -> Driver:
     driver = hurt()
     driver.run_until(lambda: not driver.cluster.toofull())
@@ -184,6 +193,7 @@ def probed() -> Driver:
 STORIES: Dict[str, Callable[[], Driver]] = {
     'PINNED': pinned, 'RELEASING': releasing, 'ABORTED': aborted, 'expand': expanding,
     'drained': drained, 'rollback': rolled_back, 'replace': replaced, 'plan': planned,
+    'await': awaiting,
     'mitigation': climbed, 'affinity': lowered, 'rescue': rescued, 'chronic': chronic,
     'provisional': learning, 'probing': probing, 'probed': probed}
 

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`expand --await`: the next OSDs that boot start empty, and are expanded once no more appear.
+
+Meanwhile osd_crush_initial_weight of the OSDs is borrowed, by the rule of perfguard/holds.py. It is
+given back when the campaign that fills the OSDs has begun, or when the wait ends without one.
+"""
+import errno
+from dataclasses import dataclass, field, replace
+from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..cluster.types import ConfigEntry, Document
+from ..codec import encode
+from ..errors import Code, Reason, Refused
+from ..events import Event
+from ..holds import Held, Owner, Row, give_back, hold, same_value, shell
+from ..observation import OSD, OSD_OPTION, Observation
+from ..options import Options
+from ..tables import listed, osds_text, plural, seconds_text
+from .campaign import Campaign
+from .campaigns import CampaignContext
+from .crush_orders import CrushOrders
+from .executor import commands_of, execute
+from .holds import INITIAL_WEIGHT, option_text
+from .orders import AWAIT, UNREPORTED, Order, OrderFacts, waiting, weight_of
+from .plans import PlanOrder, QueuedOrder, WaitingOrder
+from .requests import Request, refuse_bad_options, unfit
+from .retry import RETRY_SECONDS, Retry
+from .types import SetOption
+
+#: The document in the store.
+AWAIT_DOCUMENT = 'await'
+KIND = 'await'
+#: The value of INITIAL_WEIGHT with which OSDs start empty.
+EMPTY = '0'
+#: The longest wait without --within.
+WITHIN_SECONDS = 86400.0
+#: Seconds between two looks for new OSDs, and between two readings of the option in force.
+LOOK_SECONDS, OPTION_SECONDS = 10.0, 30.0
+#: Seconds since the last new OSD for which OSDs that do not serve yet are awaited. One that was
+#: created long ago, and never booted, must not keep the others empty.
+BOOT_SECONDS = 600.0
+#: OSDs and entries that a text names.
+NAMED = 10
+
+
+@dataclass(frozen=True)
+class Await:
+    """The record of the order."""
+    since: float
+    #: Seconds until it expires.
+    within: float
+    #: As Order.weight.
+    weight: Optional[str] = None
+    #: OSDs that had CRUSH weight 0 before -> uuid: they stay empty.
+    others: Mapping[int, str] = field(default_factory=dict)
+    #: The borrowed option; None: OSDs boot with weight 0 anyway, or it is given back.
+    option: Optional[Held] = None
+    #: New OSDs so far, and when the last one appeared.
+    osds: Tuple[int, ...] = ()
+    arrived: float = 0.0
+    #: Why it has ended; the option may still have to be given back.
+    ended: str = ''
+
+    def no_later_than(self, now: float) -> 'Await':
+        """The clock may have been set back: no wait must become longer."""
+        return replace(self, since=min(self.since, now), arrived=min(self.arrived, now))
+
+
+class NewOsds(NamedTuple):
+    """OSDs of CRUSH weight 0 that were created since the order."""
+    #: Those that can be expanded.
+    osds: Tuple[int, ...] = ()
+    #: The rest -> what they lack.
+    late: Mapping[int, str] = {}
+
+
+def new_osds(others: Mapping[int, str], facts: OrderFacts) -> NewOsds:
+    """`others`: as Await.others."""
+    weights, serving = facts.crush.weights(), waiting(facts)
+    osds, late = [], {}
+    for osd, row in sorted(facts.osdmap.osds.items()):
+        known = others.get(osd) == row.uuid or row.has_led or osd in facts.drained
+        if known or weights.get(osd, 0.0) > 0.0 or not row.exists or row.destroyed:
+            continue
+        if serving.get(osd) == '':
+            osds.append(osd)
+        elif serving.get(osd) == UNREPORTED:
+            late[osd] = UNREPORTED
+        elif not row.up:
+            late[osd] = 'is not up yet'
+        elif row.reweight == 0.0:
+            late[osd] = 'is out ("ceph osd in %d")' % osd
+        elif osd not in weights:
+            late[osd] = 'is not in CRUSH ("ceph osd crush add osd.%d 0 host=...")' % osd
+    return NewOsds(tuple(osds), late)
+
+
+def before(facts: OrderFacts) -> Mapping[int, str]:
+    """OSD -> uuid of those that have CRUSH weight 0 already."""
+    osds = facts.osdmap.osds
+    return {osd: osds[osd].uuid for osd, weight in facts.crush.weights().items()
+            if weight == 0.0 and osd in osds}
+
+
+def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
+    """The option in the first of these sections that has it, without a mask."""
+    known = {entry.section: entry.value for entry in entries
+             if entry.name == INITIAL_WEIGHT and not entry.mask}
+    return next((known[section] for section in sections if section in known), None)
+
+
+def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
+    """What to borrow so that OSDs boot with weight 0; None: they do already. Raises Refused if the
+    section of all OSDs does not decide that."""
+    exceptions = [entry for entry in entries if entry.name == INITIAL_WEIGHT
+                  and (entry.mask or entry.section.startswith('osd.'))
+                  and not same_value(entry.value, EMPTY)]
+    if exceptions:
+        raise Refused(errno.EPERM, '%s is %s: such OSDs would boot with that CRUSH weight; remove '
+                      'it first (%s)' % (
+                          INITIAL_WEIGHT, listed(['%s for %s' % (entry.value, entry.who)
+                                                  for entry in exceptions], NAMED),
+                          listed(['"ceph config rm %s %s"' % (entry.who, INITIAL_WEIGHT)
+                                  for entry in exceptions], NAMED)))
+    if same_value(value_of(entries, OSD, 'global'), EMPTY):
+        return None
+    return Held(value_of(entries, OSD), EMPTY)
+
+
+def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
+    """Why the wait has ended; '' if it has not."""
+    weights = seen.crush.weights()
+    change = campaign.change if campaign is not None and campaign.active else None
+    ordered = {} if change is None else change.weights
+    left = [osd for osd in record.osds
+            if osd in seen.osdmap.osds and not (weights.get(osd, 0.0) or osd in ordered)]
+    filled = [osd for osd in record.osds if weights.get(osd, 0.0) or osd in ordered]
+    if filled and not left:
+        return 'campaign %d fills %s' % (campaign.id, osds_text(filled)) \
+            if campaign is not None and change is not None \
+            else '%s already %s a CRUSH weight' % (
+                osds_text(filled), 'has' if len(filled) == 1 else 'have')
+    if seen.now - record.since < record.within:
+        return ''
+    return 'no campaign has begun within %s%s' % (
+        seconds_text(record.within), '; %s CRUSH weight 0 ("ceph perfguard expand" fills %s)' % (
+            osds_text(left) + (' keeps' if len(left) == 1 else ' keep'),
+            'it' if len(left) == 1 else 'them') if left else '')
+
+
+@dataclass
+class _Expansion:
+    """The expansion of the OSDs, until its campaign begins."""
+    retry: Retry = Retry()
+    pending: QueuedOrder = field(default_factory=lambda: QueuedOrder(PlanOrder(AWAIT)))
+
+
+class Awaiting:
+    """Keeps the record. Once a turn:
+
+    1. End the wait if a campaign fills the OSDs, or if it has expired.
+    2. Borrow the option, or give it back: journalled, sent, read back.
+    3. Look for new OSDs; order their expansion once they stand still.
+    """
+
+    def __init__(self, context: CampaignContext, crush_orders: CrushOrders) -> None:
+        self._context, self._crush_orders = context, crush_orders
+        self._store, self._note = context.store, context.note
+        self._forget()
+
+    def _forget(self) -> None:
+        self._record: Optional[Await] = None
+        self._found = NewOsds()
+        self._looked = self._option_read = float('-inf')
+        self._fill = _Expansion()
+        self._failure = ''
+        #: The order whose command waits until the option is in force, and its answer.
+        self._asked: Optional[Tuple[WaitingOrder, Document]] = None
+        #: For `status`.
+        self.reasons: Tuple[Reason, ...] = ()
+
+    def load(self) -> List[str]:
+        """Returns texts on what cannot be read."""
+        self._forget()
+        self._record, errors = self._store.load(AWAIT_DOCUMENT, Optional[Await], None)
+        return ['the wait of expand --await (%s)' % error for error in errors]
+
+    def __bool__(self) -> bool:
+        """OSDs are awaited, or the option is not given back yet."""
+        return self._record is not None
+
+    @property
+    def waits(self) -> bool:
+        """OSDs are awaited."""
+        return self._record is not None and not self._record.ended
+
+    @property
+    def busy(self) -> bool:
+        """The option is being borrowed, or given back."""
+        record = self._record
+        return record is not None and bool(
+            record.ended or record.option and not record.option.seen)
+
+    @property
+    def held(self) -> List[Row]:
+        """The borrowed option."""
+        record = self._record
+        if record is None or record.option is None:
+            return []
+        found = record.option.found
+        restore = '; '.join(shell(command) for command in commands_of(_option(found)))
+        return [Row(Owner.AWAIT, option_text(OSD_OPTION + INITIAL_WEIGHT), found, EMPTY,
+                    record.since, restore, INITIAL_WEIGHT)]
+
+    def _put(self, record: Await) -> None:
+        if record != self._record:
+            self._store.put(AWAIT_DOCUMENT, encode(record))
+            self._record = record
+
+    def end(self, why: str) -> None:
+        """Await no more OSDs; the next turns give the option back."""
+        if self._record is None or self._record.ended:
+            return
+        self._put(replace(self._record, ended=why))
+        self._note(Event(KIND, 'the wait for new OSDs has ended', why))
+
+    # ---- the order
+
+    def carry_out(self, given: WaitingOrder, seen: Observation,
+                  options: Options) -> Optional[Document]:
+        """None: the option is not in force yet. Raises Refused."""
+        if self._asked is not None and self._asked[0] is given:
+            return self._once_in_force(self._asked[1])
+        order: Order = given.order
+        if not order.dry_run:
+            self._context.reopen()
+        record = self._ordered(order, seen, options)
+        answer = _answer(order, record, seen.now, options.auto_expand_settle)
+        if order.dry_run:
+            return answer
+        self._note(Event('request', AWAIT, 'by command'))
+        self._forget()
+        self._put(record)
+        self._asked = given, answer
+        return None
+
+    def _once_in_force(self, answer: Document) -> Optional[Document]:
+        record = self._record
+        if record is None or record.ended:
+            raise Refused(errno.ECANCELED, 'the wait for new OSDs has ended: %s; "expand --await" '
+                          'begins another one' % (record.ended if record else 'it was aborted'))
+        return answer if record.option is None or record.option.seen else None
+
+    def _ordered(self, order: Order, seen: Observation, options: Options) -> Await:
+        """The record of an order. Raises Refused."""
+        if self._record is not None and not order.dry_run:
+            raise Refused(errno.EALREADY, 'new OSDs are awaited already: "campaign abort" ends '
+                          'that' if self.waits else '%s is being given back: try again in a few '
+                          'seconds' % INITIAL_WEIGHT)
+        refuse_bad_options(Request('prepare'), options,
+                           {pool.name for pool in seen.osdmap.pools.values()})
+        if unfit(seen.osdmap):
+            raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit(seen.osdmap))
+        if order.weight is not None:
+            weight_of(order.weight)
+        entries = self._context.cluster.config_entries()
+        if entries is None:
+            raise Refused(errno.EIO, 'could not read the configuration database: try again')
+        return Await(seen.now, order.within or WITHIN_SECONDS, order.weight,
+                     before(self._crush_orders.facts(seen, {})), borrowed_of(entries),
+                     arrived=seen.now)
+
+    # ---- one turn
+
+    def turn(self, seen: Observation, campaign: Optional[Campaign], settle: float,
+             fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
+        """`settle`: seconds without a new OSD; `fill`: begins the campaign of an order, None: not
+        yet. It raises Refused."""
+        self.reasons = ()
+        if self._record is None or not seen.osdmap.osds or not self._context.may_write():
+            return
+        self._put(self._record.no_later_than(seen.now))
+        if self.waits:
+            self.end_if_over(seen, campaign)
+        self._borrow(seen.now)
+        if self.waits:
+            self._look(seen)
+            self._expand(seen, settle, fill)
+        elif self:
+            self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
+                                   'command)' % INITIAL_WEIGHT),)
+
+    def end_if_over(self, seen: Observation, campaign: Optional[Campaign]) -> None:
+        assert self._record is not None
+        why = over(self._record, seen, campaign)
+        if why:
+            self.end(why)
+
+    def _borrow(self, now: float) -> None:
+        """One step: borrow the option, or give it back."""
+        record = self._record
+        assert record is not None
+        held = record.option
+        if held is not None and self._is_due(held, record, now):
+            self._option_read = now
+            entries = self._context.cluster.config_entries()
+            if entries is not None:
+                self._step(held, value_of(entries, OSD))
+        if self._record is not None and self._record.ended and self._record.option is None:
+            self._store.remove(AWAIT_DOCUMENT)
+            self._record = None
+
+    def _is_due(self, held: Held, record: Await, now: float) -> bool:
+        """A value that is in force is read at intervals."""
+        return not held.seen or bool(record.ended) \
+            or not 0.0 <= now - self._option_read < OPTION_SECONDS
+
+    def _step(self, held: Held, value: Optional[str]) -> None:
+        assert self._record is not None
+        step = give_back(held, value) if self._record.ended else hold(held, value)
+        self._put(replace(self._record, option=step.held))
+        if step.theirs:
+            why = '%s was changed outside perfguard and is left alone' % INITIAL_WEIGHT
+            if self.waits:
+                self.end(why)
+            else:
+                self._note(Event(KIND, why))
+        if step.send and step.held is not None and self._context.kept():
+            self._send(_option(held.found if self._record.ended else EMPTY))
+
+    def _send(self, action: SetOption) -> None:
+        outcome = execute(self._context.cluster, [action])
+        for failure in outcome.failures:
+            if failure != self._failure:
+                self._note(Event('failed', failure))
+            self._failure = failure
+        if outcome.refused:
+            self.end('the mons did not accept %s 0' % INITIAL_WEIGHT)
+
+    def _look(self, seen: Observation) -> None:
+        """Read which OSDs are new, at intervals."""
+        assert self._record is not None
+        if 0.0 <= seen.now - self._looked < LOOK_SECONDS:
+            return
+        first, self._looked = self._looked < 0.0, seen.now
+        found = new_osds(self._record.others, self._crush_orders.facts(seen))
+        changed = found.osds != self._record.osds or not first and (
+            found.late.keys() != self._found.late.keys())
+        self._found = found
+        if changed:
+            self._put(replace(self._record, osds=found.osds, arrived=seen.now))
+            self._fill = _Expansion()
+
+    def _expand(self, seen: Observation, settle: float,
+                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
+        """Begin the campaign, unless the OSDs do not stand still."""
+        record, late = self._record, self._found.late
+        assert record is not None
+        quiet = seen.now - record.arrived
+        booting = late if quiet < BOOT_SECONDS else {}
+        if record.option is not None and not record.option.seen:
+            waits = 'waiting until %s is 0' % INITIAL_WEIGHT
+        elif record.osds and not booting and quiet >= settle:
+            self._begin(record, seen, fill)
+            waits = self._fill.retry.waits or 'the effects of the expansion are being computed'
+        elif record.osds and booting:
+            waits = 'expands when %s' % listed(
+                ['osd.%d, which %s, is ready' % row for row in booting.items()], NAMED)
+        elif record.osds:
+            waits = 'expands in %s unless more appear' % seconds_text(settle - quiet)
+        else:
+            waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
+                or 'create them now'
+        left = seconds_text(max(0.0, record.since + record.within - seen.now))
+        self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; "campaign '
+                               'abort" ends the wait, which expires in %s' % (
+                                   len(record.osds) or 'none',
+                                   ' (%s)' % osds_text(record.osds) if record.osds else '',
+                                   waits, left)),)
+
+    def _begin(self, record: Await, seen: Observation,
+               fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
+        pending, retry = self._fill.pending, self._fill.retry
+        if not retry.is_due(seen.now):
+            return
+        name = osds_text(record.osds)
+        why = self._store.interrupted
+        order = Order('expand', tuple('osd.%d' % osd for osd in record.osds),
+                      weight=record.weight)
+
+        def carry_out() -> Optional[Document]:
+            if why:
+                raise Refused(errno.EPERM, why + ' ("campaign prepare" acknowledges this)')
+            return fill(pending, order)
+
+        after, refused = replace(retry, name=name).attempt(seen.now, carry_out)
+        if refused is None:
+            return
+        if refused.not_fit or refused.errno == errno.EAGAIN:
+            # It waits for the cluster, so it is not tried less and less often.
+            after = replace(after, due=seen.now + RETRY_SECONDS, refusals=0)
+        if after.waits != retry.waits:
+            self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
+        self._fill = _Expansion(after)
+
+
+def _option(value: Optional[str]) -> SetOption:
+    return SetOption(OSD, INITIAL_WEIGHT, value)
+
+
+def _answer(order: Order, record: Await, now: float, settle: float) -> Document:
+    """What the order does."""
+    option = record.option
+    found = None if option is None else option.found
+    kept = '%s is 0 already, and stays 0' % INITIAL_WEIGHT if option is None else \
+        '%s of the OSDs is 0 until then (%s)' % (INITIAL_WEIGHT, (
+            'not set before' if found is None else '%s before, which is restored' % found))
+    return {'verb': AWAIT, 'dry_run': order.dry_run, 'campaign': None,
+            'option': INITIAL_WEIGHT, 'found': found, 'put': None if option is None else EMPTY,
+            'expires': now + record.within, 'settle_seconds': settle,
+            'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
+                         for osd in sorted(record.others)],
+            'message': 'OSDs that boot within %s start with CRUSH weight 0, and are expanded once '
+            'no other one has appeared for %s; %s. "campaign abort" ends the wait%s' % (
+                seconds_text(record.within), seconds_text(settle), kept,
+                '; %s of weight 0 %s left out' % (
+                    plural(len(record.others), 'earlier OSD'),
+                    'is' if len(record.others) == 1 else 'are') if record.others else '')}

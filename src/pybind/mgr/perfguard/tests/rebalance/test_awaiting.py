@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`expand --await`, from the order to the campaign that fills the OSDs."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Set
+
+import pytest
+
+from perfguard.cluster.types import ConfigEntry, Osd, Space
+from perfguard.errors import Code, Refused
+from perfguard.holds import Held
+from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, WITHIN_SECONDS, Await, NewOsds,
+                                          borrowed_of, new_osds)
+from perfguard.rebalance.holds import INITIAL_WEIGHT
+from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
+from perfguard.requests import ShutdownOrder
+from perfguard.store import Store
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver, codes
+from .test_orders import inventory
+
+KEY = 'osd', INITIAL_WEIGHT
+
+
+def a_driver(who: str = '', value: str = '', settle: float = 20.0) -> Driver:
+    """`value`: of the option in the section `who`."""
+    driver = Driver(FakeCluster(), replace(OPTIONS, auto_expand_settle=settle))
+    if who:
+        driver.cluster.osd_config[who, INITIAL_WEIGHT] = value
+    return driver
+
+
+def give(driver: Driver, **more: Any) -> Dict[str, Any]:
+    """The answer to the order, once the option is in force."""
+    waiting = driver.loop.requests.submit(Order(AWAIT, **more))
+    for _ in range(4):
+        if waiting.done.is_set():
+            break
+        driver.turn()
+    if waiting.refused is not None:
+        raise waiting.refused
+    assert waiting.answer is not None
+    return waiting.answer
+
+
+def awaiting(who: str = '', value: str = '') -> Driver:
+    driver = a_driver(who, value)
+    give(driver)
+    return driver
+
+
+def option(driver: Driver) -> Optional[str]:
+    return driver.cluster.osd_config.get(KEY)
+
+
+def told(driver: Driver) -> str:
+    return str(driver.loop.status()['reasons'][0])
+
+
+def ends(driver: Driver) -> List[str]:
+    return [event['why'] for event in driver.loop.published.events
+            if event['kind'] == KIND and 'has ended' in event['what']]
+
+
+def filled_by(driver: Driver) -> Set[int]:
+    """The OSDs of the campaign."""
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.change is not None
+    return set(campaign.change.weights)
+
+
+def weights(driver: Driver) -> Dict[int, float]:
+    return {osd: toy.crush_weight for osd, toy in driver.cluster.toys.items()}
+
+
+def test_osds_that_boot_later_are_expanded_together() -> None:
+    driver = a_driver()
+    answer = give(driver)
+    assert option(driver) == '0' and answer['put'] == '0' and answer['campaign'] is None
+    held, = driver.loop.published.ledger.rows
+    assert (held.name, held.owner.value) == (INITIAL_WEIGHT, AWAIT)
+    assert held.restore == 'ceph config rm osd osd_crush_initial_weight'
+    assert codes(driver.loop.status())[0] == Code.AWAITS_OSDS and 'none so far' in told(driver)
+    driver.cluster.add_waiting(3)
+    driver.run(11)
+    assert '3 so far (osd.8, osd.9, osd.10); expands in' in told(driver)
+    assert driver.status['id'] is None
+    driver.run_until(lambda: option(driver) is None)
+    assert driver.status['trigger'] == 'expand'
+    driver.run_to('DONE')
+    assert {weights(driver)[osd] for osd in (8, 9, 10)} == {1.0}
+    driver.run(3)
+    assert ends(driver) == ['campaign 1 fills osd.8, osd.9, osd.10']
+    assert driver.cluster.clean() and not driver.loop.published.ledger.rows
+    assert Store(driver.kv).get('await') is None
+
+
+def test_nothing_begins_before_the_osds_stand_still() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(1)
+    driver.run(20)
+    driver.cluster.add_waiting(2)
+    driver.run(18)
+    assert driver.status['id'] is None and 'osd.10' in told(driver)
+    driver.run_until(lambda: driver.status['id'] == 1, turns=30)
+    assert filled_by(driver) == {8, 9, 10}
+
+
+def test_osds_that_were_empty_before_stay_empty() -> None:
+    driver = a_driver()
+    driver.cluster.add_waiting(1)
+    driver.run(2)
+    assert give(driver)['left_out'] == [{'osd': 8, 'reason': 'has CRUSH weight 0 already'}]
+    driver.run(60)
+    assert driver.status['id'] is None and 'none so far' in told(driver)
+    driver.cluster.add_waiting(2)
+    driver.run_to('DONE')
+    assert weights(driver)[8] == 0.0 and weights(driver)[9] == 1.0
+
+
+def test_an_abort_ends_the_wait() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(1)
+    driver.run(12)
+    driver.ask('abort')
+    driver.run(60)
+    assert option(driver) is None and driver.status['id'] is None
+    assert weights(driver)[8] == 0.0 and ends(driver) == ['"campaign abort" was ordered']
+    with pytest.raises(Refused, match='no campaign is active'):
+        driver.ask('abort')
+
+
+def test_an_abort_of_another_campaign_ends_the_wait_as_well() -> None:
+    driver = awaiting()
+    driver.order('drain', 'osd.3')
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert not driver.loop.rebalance.awaiting.waits and option(driver) is None
+
+
+@pytest.mark.parametrize('at', (1, 12, 25))
+def test_the_next_mgr_goes_on(at: int) -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.run(at)
+    driver.restart()
+    driver.run_to('DONE')
+    driver.run(3)
+    assert option(driver) is None and driver.status['id'] == 1 and driver.cluster.clean()
+
+
+def test_a_wait_expires() -> None:
+    driver = a_driver(settle=3600.0)
+    give(driver, within=60.0)
+    driver.cluster.add_waiting(1)
+    driver.run(70)
+    assert option(driver) is None and driver.status['id'] is None
+    assert 'within 60 s; osd.8 keeps CRUSH weight 0 ("ceph perfguard expand" fills it)' \
+        in ends(driver)[0]
+
+
+def test_the_value_of_operators_is_restored() -> None:
+    driver = a_driver('osd', '1.5')
+    answer = give(driver)
+    assert answer['found'] == '1.5' and '1.5 before' in answer['message']
+    assert option(driver) == '0'
+    driver.ask('abort')
+    driver.run(5)
+    assert option(driver) == '1.5'
+
+
+@pytest.mark.parametrize('where', ('osd', 'global'))
+def test_a_weight_of_0_that_others_have_set_is_not_borrowed(where: str) -> None:
+    driver = awaiting(where, '0.000000')
+    before = dict(driver.cluster.osd_config)
+    assert not driver.loop.published.ledger.rows
+    driver.cluster.add_waiting(1)
+    driver.run_to('DONE')
+    assert driver.cluster.osd_config == before
+
+
+@pytest.mark.parametrize('who', ('osd/class:hdd', 'osd.9'))
+def test_an_option_for_some_osds_is_a_refusal(who: str) -> None:
+    driver = a_driver(who, '1')
+    with pytest.raises(Refused, match='"ceph config rm %s osd_crush_init' % who) as refused:
+        give(driver)
+    assert refused.value.errno == errno.EPERM and option(driver) is None
+
+
+def test_an_option_for_some_osds_may_be_0() -> None:
+    assert borrowed_of([ConfigEntry('osd', 'class:hdd', INITIAL_WEIGHT, '0')]) == Held(None, '0')
+
+
+def test_a_change_by_others_ends_the_wait() -> None:
+    driver = awaiting()
+    driver.cluster.osd_config[KEY] = '2'
+    driver.run(40)
+    assert option(driver) == '2' and 'changed outside perfguard' in ends(driver)[0]
+
+
+def test_an_option_that_the_mons_refuse_ends_the_wait() -> None:
+    driver = a_driver()
+    driver.cluster.refuse['config set osd_crush_initial_weight'] = 'no such option'
+    with pytest.raises(Refused, match='the mons did not accept osd_crush_initial_weight 0'):
+        give(driver)
+    driver.run(5)
+    assert not driver.loop.rebalance.awaiting
+
+
+def test_one_wait_at_a_time() -> None:
+    driver = awaiting()
+    with pytest.raises(Refused, match='awaited already: "campaign abort" ends'):
+        give(driver)
+
+
+def test_a_preview_changes_nothing() -> None:
+    driver = a_driver('osd', '1.5')
+    sent = len(driver.cluster.sent)
+    answer = give(driver, dry_run=True, within=7200.0)
+    assert answer['found'] == '1.5' and 'within 2.0 h' in answer['message']
+    assert len(driver.cluster.sent) == sent and not driver.loop.rebalance.awaiting
+
+
+def test_a_shutdown_gives_the_option_back() -> None:
+    driver = awaiting()
+    with pytest.raises(Refused, match='"expand --await" will end'):
+        driver.give(ShutdownOrder())
+    driver.give(ShutdownOrder(True))
+    driver.run(4)
+    assert driver.loop.shutdown.done and option(driver) is None
+
+
+def test_osds_that_do_not_serve_yet_are_awaited() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.cluster.take_down(9)
+    driver.run(40)
+    assert 'expands when osd.9, which is not up yet, is ready' in told(driver)
+    driver.cluster.toys[9] = driver.cluster.toys[9]._replace(up=True, reweight=0.0)
+    driver.cluster.epoch += 1
+    driver.run(11)
+    assert '"ceph osd in 9"' in told(driver)
+    driver.cluster.revive(9)
+    driver.run_until(lambda: driver.status['id'] == 1)
+    assert filled_by(driver) == {8, 9}
+
+
+def test_an_osd_that_never_boots_does_not_keep_the_others_empty() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.cluster.take_down(9)
+    driver.run(int(BOOT_SECONDS))
+    assert driver.status['id'] is None
+    driver.run_until(lambda: driver.status['id'] == 1, turns=40)
+    assert filled_by(driver) == {8}
+
+
+def test_an_expansion_that_is_refused_is_tried_again() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.cluster.take_down(3)
+    driver.run(40)
+    assert driver.status['id'] is None and 'it begins when this has cleared' in told(driver)
+    assert '"campaign abort" ends the wait' in told(driver)
+    driver.cluster.revive(3)
+    driver.run_to('DONE')
+
+
+def test_the_expansion_by_an_operator_ends_the_wait() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(2)
+    driver.run(12)
+    driver.order('expand')
+    driver.run(3)
+    assert ends(driver) == ['campaign 1 fills osd.8, osd.9'] and option(driver) is None
+
+
+def test_osds_wait_for_the_end_of_another_campaign() -> None:
+    driver = a_driver()
+    driver.cluster.add_waiting(1)
+    driver.turn()
+    driver.order('expand')
+    give(driver)
+    driver.run_to('RELEASING')
+    driver.ask('pause')
+    driver.cluster.add_waiting(1)
+    driver.run_until(lambda: any('wait until it has ended' in reason
+                                 for reason in driver.loop.status()['reasons']))
+    driver.ask('resume')
+    driver.run_until(lambda: driver.status['id'] == 2)
+
+
+def test_the_pins_of_an_aborted_campaign_are_left_to_the_operator() -> None:
+    driver = a_driver()
+    driver.to_releasing()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    give(driver)
+    driver.cluster.add_waiting(1)
+    driver.run(60)
+    assert driver.phase == 'ABORTED' and '"campaign resume"' in told(driver)
+
+
+def test_no_wait_without_a_campaign_that_may_begin() -> None:
+    driver = a_driver()
+    driver.options = replace(driver.options, begin_time='25:00')
+    with pytest.raises(Refused, match='invalid module options'):
+        give(driver)
+    with pytest.raises(Refused, match='weight'):
+        give(a_driver(), weight='x')
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_the_wait() -> None:
+    record = Await(1000.0, WITHIN_SECONDS, arrived=1200.0).no_later_than(500.0)
+    assert (record.since, record.arrived) == (500.0, 500.0)
+
+
+def test_only_new_osds_are_taken() -> None:
+    facts = inventory({10: 0.0, 11: 0.0, 12: 0.0}, drained={8: 1.0}, osds={
+        9: Osd(9, True, 1.0, up_thru=1), 10: Osd(10, True, 1.0, uuid='new'),
+        11: Osd(11, True, 1.0, destroyed=True), 13: Osd(13, True, 1.0)})
+    late = {12: UNREPORTED, 13: 'is not in CRUSH ("ceph osd crush add osd.13 0 host=...")'}
+    facts = replace(facts, space={**facts.space, 12: Space(1, 0, None)})
+    assert new_osds({}, facts) == NewOsds((10,), late)
+    assert new_osds({10: 'new'}, facts) == NewOsds((), late)
+    assert new_osds({10: 'old'}, facts).osds == (10,)
+
+
+def test_a_stored_wait_that_cannot_be_read_is_reported() -> None:
+    driver = awaiting()
+    Store(driver.kv).put('await', {'since': 'x'})
+    driver.restart()
+    driver.turn()
+    assert 'expand --await' in str(driver.loop._store.losses)
+
+
+def test_the_journal_is_with_the_mons_before_the_option_is_set() -> None:
+    driver = a_driver()
+    driver.kv.losing = True
+    waiting = driver.loop.requests.submit(Order(AWAIT))
+    driver.run(3)
+    assert option(driver) is None and not waiting.done.is_set()
+    driver.kv.losing = False
+    driver.run(5)
+    assert option(driver) == '0' and waiting.answer is not None
