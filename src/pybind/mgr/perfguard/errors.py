@@ -8,7 +8,7 @@ import errno
 import logging
 import traceback
 from dataclasses import dataclass
-from typing import (Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set,
+from typing import (FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set,
                     Tuple, TypedDict)
 
 log = logging.getLogger(__name__)
@@ -319,11 +319,6 @@ class Reason:
 def code_of(word: str) -> str:
     """The code of a reason, a risk or a finding, which may also be spelled with hyphens."""
     return word.replace('-', '_').upper()
-
-
-def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
-    """An entry of `limits` in `status` and `campaign status`."""
-    return [{'code': reason.code, 'text': reason.text} for reason in reasons]
 
 
 def texts(reasons: Iterable[Reason]) -> List[str]:

@@ -5,7 +5,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from .cluster.evacuation import Evacuation, by_osd
 from .cluster.types import Json, OsdMap, Signals
-from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
+from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, texts, warning
 from .holds import Ledger
 from .mitigation.controller import Mitigated
 from .mitigation.report import listing_json
@@ -22,6 +22,7 @@ from .rebalance.types import ENDED, Phase
 from .store import ADVICE
 from .tables import interval_text, listed, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
+from .watch.next_steps import detailed, limits_json
 from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json
 
 HELD_PINS = 'PERFGUARD_HELD_PINS'
@@ -165,7 +166,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     checks: Dict[str, HealthWarning] = {}
     stall = report.stalled(campaign, seen.now, _patient(options, seen, reasons))
     if stall is not None:
-        checks['PERFGUARD_STALLED'] = warning(stall, texts(reasons) or [stall])
+        checks['PERFGUARD_STALLED'] = warning(stall, detailed(reasons) or [stall])
     if interrupted:
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
@@ -274,7 +275,7 @@ def status_json(published: Published, now: float) -> Json:
         'health': list(shown.health), 'signals': _signals_json(shown, watched),
         'pools': [pool_json(row) for row in watched.pools],
         'probe': shown.probe and shown.probe._asdict(),
-        **_campaign_json(shown), 'reasons': texts(reasons), 'limits': as_json(reasons),
+        **_campaign_json(shown), 'reasons': texts(reasons), 'limits': limits_json(reasons),
         'age_seconds': age if age is None else round(age, 1)}
 
 

@@ -114,9 +114,15 @@ def pairs(rows: Sequence[Sequence[Any]]) -> str:
     return '\n'.join('%-*s  %s' % (width, row[0], row[1]) for row in rows)
 
 
+def with_next(text: str, step: str) -> str:
+    """`step`: the command that goes on, or ''."""
+    return '%s: %s' % (text, step) if step else text
+
+
 def reason_lines(data: Json) -> List[str]:
     """The reasons of a state, below it."""
-    return ['', *('- ' + reason for reason in data['reasons'])] if data['reasons'] else []
+    return ['', *('- ' + with_next(row['text'], row['next']) for row in data['limits'])] \
+        if data['limits'] else []
 
 
 def status(data: Json) -> str:
@@ -245,7 +251,7 @@ def interval_text(seconds: Optional[float], low: Optional[float], high: Optional
 
 def why(data: Json) -> str:
     rows = [(row['code'], '-' if row['share'] is None else '%.1f %%' % (100 * row['share']),
-             row['text']) for row in data['causes']]
+             with_next(row['text'], row['next'])) for row in data['causes']]
     return '%s\n\n%s' % (data['subject'], table(('cause', 'time', 'explanation'), rows,
                                                 left=('cause', 'explanation')))
 

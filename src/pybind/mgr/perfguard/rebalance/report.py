@@ -5,12 +5,13 @@ from functools import partial
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import Json, OsdMap
-from ..errors import Code, Reason, as_json, texts
+from ..errors import Code, Reason, texts
 from ..holds import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable
+from ..watch.next_steps import limits_json
 from ..window import BadWindow, is_open, seconds_until_done
 from .campaign import Campaign, Origin
 from .copying import NAMES
@@ -164,7 +165,7 @@ def status_json(shown: CampaignStatus) -> Json:
         'rolled_back': shown.rolled_back, 'held': shown.held, 'limit': shown.limit,
         'stall_seconds': shown.stall_seconds, 'waits_for_window': shown.waits_for_window,
         'started': shown.started or None, 'ended': shown.ended, 'epochs': shown.epochs,
-        'reasons': texts(shown.reasons), 'limits': as_json(shown.reasons),
+        'reasons': texts(shown.reasons), 'limits': limits_json(shown.reasons),
         'limit_shares': {code: round(share, 4) for code, share in shown.limit_shares.items()},
         'acknowledged': list(shown.acknowledged), 'tranche': shown.tranche,
         'tranches': shown.tranches}

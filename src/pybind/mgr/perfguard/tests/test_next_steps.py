@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Texts for operators name the command, option or wait that goes on, and the command exists."""
 import ast
+import functools
 import inspect
 import re
 import types
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Set
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
 
 import pytest
 
+from perfguard.errors import Code, Reason
 from perfguard.metrics.catalogue import HEALTH_CHECKS, HealthCheck
+from perfguard.watch.next_steps import NEXT_STEPS, detailed, next_step
+from perfguard.watch.stop_conditions import WAIVABLE
 
 from .fakes.mgr_module import COMMANDS
 
@@ -103,6 +107,70 @@ def test_every_refusal_of_a_state_names_what_goes_on() -> None:
     assert len(found) > 40
     assert [each for each in found if not GOES_ON.search(each.text)
             and not each.text.startswith(tuple(EXPLAINED))] == []
+
+
+SOON = 'it takes seconds'
+NOTHING_WAITS = 'nothing waits'
+BY_CAMPAIGN = 'the campaign does it, and reports what keeps it from that'
+#: Code -> why there is no command: only time helps, or there is nothing to do.
+ONLY_TIME: Dict[str, str] = {
+    **dict.fromkeys((Code.STARTING, Code.REQUESTED, Code.OUTLOOK, Code.CRUSH_SENT, Code.UNPINNED,
+                     Code.PINS_SENT, Code.REPORTS, Code.CONFIRMING, Code.PEERING, Code.BATCH,
+                     Code.RELEASE_SENT, Code.ARRIVING, Code.COMMAND_FAILED), SOON),
+    **dict.fromkeys((Code.NO_CAMPAIGN, Code.ENDED, Code.NO_LIMIT, Code.NO_CLIENTS, Code.LATENCY_OK,
+                     Code.FIRST_PACE, Code.NEW_BASELINE, Code.FAST_PEERING, Code.PACED,
+                     Code.IN_PLACE, Code.KEPT, Code.NEXT, Code.GOES_ALONE, Code.NOT_SLOW,
+                     Code.MISPLACED), NOTHING_WAITS),
+    **dict.fromkeys((Code.IN_FLIGHT, Code.BACKFILLING, Code.EVACUATING, Code.SCRUB, Code.SNAPTRIM,
+                     Code.PG_NUM_CHANGING), 'it ends when Ceph has done its work'),
+    **dict.fromkeys((Code.NO_GOALS,), BY_CAMPAIGN),
+    **dict.fromkeys((Code.NO_READINGS, Code.NO_BASELINE, Code.FEW_OPS),
+                    'perfguard learns it; the campaign continues carefully meanwhile'),
+    Code.REMARK: 'each of these texts has its own',
+}
+#: Codes whose texts all have a command, or a function of their own makes them.
+IN_TEXT = {Code.AWAITS_OSDS, Code.HELD_PINS, Code.AWAITS_PIN, Code.AWAITS_START, Code.PAUSED,
+           Code.FOREIGN_FLAG, Code.BALANCER_ON, Code.OLD_CLIENTS}
+#: Those of risks, which are refusals: the refusal has the command that accepts them.
+RISKS = {Code.AUTOSCALER, Code.LEFT_OUT, Code.NO_PREVIEW, Code.NOT_BALANCED, Code.ONE_EPOCH,
+         Code.TOO_FEW_OSDS, Code.WEAKER_RULE}
+
+
+@functools.lru_cache(maxsize=None)
+def reasons() -> Tuple[Text, ...]:
+    """The texts of reasons and causes that are written where they are made."""
+    found = []
+    for tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (getattr(node.func, 'id', '') in ('Reason', 'Cause')
+                                               or getattr(node.func, 'attr', '') == 'because'):
+                code = ast.unparse(node.args[0])
+                text = ' '.join(part for arg in node.args[1:2] for part in constants(arg))
+                if code.startswith('Code.') and text:
+                    where = '%s:%d' % (tree.name, node.lineno)  # type: ignore[attr-defined]
+                    found.append(Text(where, getattr(Code, code[5:]), text))
+    return tuple(found)
+
+
+@pytest.mark.parametrize('code', [value for name, value in vars(Code).items() if name.isupper()])
+def test_every_reason_names_what_goes_on(code: str) -> None:
+    """In `status` and `why`, unless only time helps."""
+    known = [code in found for found in (
+        NEXT_STEPS.keys() | {*WAIVABLE}, ONLY_TIME.keys(), IN_TEXT, RISKS)]
+    assert known.count(True) == 1
+    texts = [each for each in reasons() if each.code == code]
+    if code in IN_TEXT:
+        assert [each for each in texts if not re.search('"[a-z]', each.text)] == []
+
+
+def test_the_command_follows_the_reason() -> None:
+    assert detailed([Reason(Code.DEGRADED, '3 PGs are degraded'), Reason(
+        Code.PAUSED, 'paused; "campaign resume" continues'), Reason(
+        Code.BATCH, 'waiting'), Reason('PERFGUARD_SLOW_OSD', '1 OSD is slow')]) == [
+        '3 PGs are degraded: recovery ends this; "campaign accept DEGRADED" continues',
+        'paused; "campaign resume" continues', 'waiting',
+        '1 OSD is slow: "ceph health detail" names the cause and what to do']
+    assert next_step(Code.DEGRADED, 'it recovers 2 PGs', False) == 'recovery ends this'
 
 
 @pytest.mark.parametrize('check', HEALTH_CHECKS, ids=lambda check: check.code)

@@ -18,6 +18,7 @@ from ..rebalance.throttle import caps, limit
 from ..rebalance.types import Flight
 from ..tables import pgs, plural
 from ..watch.laggy import Suspect
+from ..watch.next_steps import next_step
 from ..watch.report import OsdRow, chronic
 
 CAMPAIGN = 'campaign'
@@ -71,7 +72,10 @@ def passed_on(reason: Reason, **evidence: object) -> Cause:
 def as_json(order: Why, causes: Sequence[Cause]) -> Json:
     """The most decisive cause first."""
     return {'subject': order.subject, 'causes': [
-        {'code': cause.code, 'text': cause.text, 'share': cause.share,
+        {'code': cause.code, 'text': cause.text,
+         # What limited the campaign earlier needs no command.
+         'next': '' if cause.evidence.get('now') is False
+         else next_step(cause.code, cause.text, order.osd is None), 'share': cause.share,
          'evidence': dict(cause.evidence)} for cause in causes]}
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What an operator can do about a reason or a cause, by its code. Pure."""
+import re
+from typing import Dict, Iterable, List
+
+from ..errors import Code, Reason
+from ..tables import with_next
+from .stop_conditions import WAIVABLE
+
+_HEALTH_DETAIL = '"ceph health detail" names them'
+_HEALTH_CAUSE = '"ceph health detail" names the cause and what to do'
+_WAIVE = '"campaign accept %s" continues'
+_RAISE = '"campaign set %s=<number>" changes the limit for this campaign'
+
+#: Code -> the command that goes on, where the text of the reason has none.
+NEXT_STEPS: Dict[str, str] = {
+    Code.AWAITS_CHANGE: '"campaign finish" ends it without one',
+    Code.SETTINGS: '"ceph perfguard held" lists the borrowed settings',
+    Code.GIVES_WAY: _HEALTH_DETAIL,
+    Code.UNPINNABLE: '"campaign start" lets them move; "campaign rollback" undoes the change',
+    Code.UNCLEAN: _HEALTH_DETAIL,
+    Code.LAGGY: '"ceph perfguard laggy" names the suspects',
+    Code.LEASES: '"ceph perfguard laggy" names the suspects',
+    Code.LAGGY_LATELY: '"campaign accept LAGGY" continues at once',
+    Code.INACTIVE: _HEALTH_DETAIL,
+    Code.DEGRADED: 'recovery ends this',
+    Code.SLOW_OPS: '"ceph perfguard osds" shows which OSDs are slow',
+    Code.SLOW_PING: _HEALTH_DETAIL,
+    Code.MON_DOWN: _HEALTH_DETAIL,
+    Code.MON_DISK: _HEALTH_DETAIL,
+    Code.SLOW_POOL: '"ceph perfguard pools" shows its latency',
+    Code.MITIGATION: '"mitigation ls" shows why; "mitigation revert <id>" undoes it',
+    Code.HALTED: '"why campaign" explains; ' + _RAISE % 'latency_factor',
+    Code.LATENCY: _RAISE % 'latency_factor',
+    Code.OSD_LATENCY: '"ceph perfguard osds" compares them',
+    Code.WINDOW_CLOSED: '"campaign set end_time=<HHMM>" changes it for this campaign',
+    Code.UNTRIMMED_MAPS: '"ceph config set mgr mgr/perfguard/max_untrimmed_osdmaps <number>" '
+    'changes the limit',
+    Code.BAD_OPTIONS: '"ceph config set mgr mgr/perfguard/<option> <value>" corrects it',
+    Code.OSDS_ARRIVING: '"campaign start" does not wait',
+    Code.OSD_DOWN: '"ceph osd tree down" lists them',
+    Code.OSD_SCRUB_ERRORS: _HEALTH_DETAIL,
+    Code.PG_DAMAGED: _HEALTH_DETAIL,
+    Code.BACKFILL_TOOFULL: '"ceph osd df" shows the space',
+    Code.TARGET_FULL: '"ceph osd df" shows the space',
+    Code.TARGET_DOWN: '"ceph osd tree down" lists them',
+    Code.CAP_BACKFILLS: _RAISE % 'max_backfills_target' + ', likewise _source, _primary, _host and '
+    '_domain',
+    Code.CAP_PGS: _RAISE % 'max_pgs_in_flight',
+    Code.CAP_BYTES: _RAISE % 'max_bytes_in_flight',
+    Code.STALL_RATIO: _RAISE % 'stall_ratio',
+    Code.EVACUATION_HELD: _HEALTH_CAUSE,
+    Code.NOT_STORED: '"ceph -s" shows whether the mons have a quorum',
+    Code.PROBE: '"probe cancel <id>" ends it',
+    Code.WATCH_FAILED: '"ceph mgr fail" activates another mgr',
+    Code.STALE: '"ceph mgr fail" activates another mgr',
+    Code.OTHER: '"why campaign" lists them',
+    # Of one PG or OSD.
+    Code.PINNED: '"campaign status" says what it waits for',
+    Code.REMAPPED: '"campaign prepare", then "campaign pin", pins it',
+    Code.OWN_FLAG: '"ceph perfguard status" says why',
+    Code.MCLOCK: '"ceph config set osd osd_mclock_profile balanced" leaves more to it',
+    Code.LOCAL_RESERVATION: '"ceph tell osd.<id> dump_recovery_reservations" lists them',
+    Code.REMOTE_RESERVATION: '"ceph tell osd.<id> dump_recovery_reservations" lists them',
+    Code.BACKFILL_WAIT: '"ceph pg <pgid> query" shows its state',
+    Code.NO_ANSWER: 'repeat the command; "ceph osd tree down" lists OSDs that are down',
+    Code.WAITS_FOR_OSD: '"why osd.<id>" of that OSD explains it',
+    Code.SLOW_AGAIN: '"replace osd.<id>" empties it and waits for a new drive',
+}
+
+#: A command in a text.
+_NAMED_COMMAND = re.compile(
+    r'"(?:ceph |campaign |probe |mitigation |plan |why |expand|adopt|undrain|held)')
+
+
+def next_step(code: str, text: str, of_campaign: bool = True) -> str:
+    """The command that goes on; '' if the text names one, or if only time helps.
+
+    `of_campaign`: a campaign waits for that reason.
+    """
+    if _NAMED_COMMAND.search(text):
+        return ''
+    if code.startswith('PERFGUARD_'):
+        return _HEALTH_CAUSE
+    accept = _WAIVE % code if of_campaign and code in WAIVABLE else ''
+    return '; '.join(filter(None, (NEXT_STEPS.get(code), accept)))
+
+
+def limits_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
+    """The entries of `limits` in `status` and `campaign status`."""
+    return [{'code': reason.code, 'text': reason.text,
+             'next': next_step(reason.code, reason.text)} for reason in reasons]
+
+
+def detailed(reasons: Iterable[Reason]) -> List[str]:
+    """Texts with the command that goes on."""
+    return [with_next(reason.text, next_step(reason.code, reason.text)) for reason in reasons]
