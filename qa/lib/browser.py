@@ -43,6 +43,8 @@ RUN_AXE = '''
     axe.run(document, {resultTypes: ['violations']}).then((found) => done(
         found.violations.map((each) => `${each.id}: ${each.nodes[0].html}`)));
 '''
+#: No window is narrower: Chromium emulates the screens of phones.
+LEAST_WIDTH = 500
 #: Messages of the console on responses with an error status, which tests may provoke.
 BAD_STATUS = 'Failed to load resource'
 
@@ -90,6 +92,9 @@ class Browser:
                 'host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
                 f'user-data-dir={self._home}/profile', f'window-size={width},{height}'):
             options.add_argument(f'--{argument}')
+        if width < LEAST_WIDTH:
+            options.add_experimental_option('mobileEmulation', {'deviceMetrics': {
+                'width': width, 'height': height, 'pixelRatio': 1.0, 'touch': False}})
         if os.getuid() == 0:
             options.add_argument('--no-sandbox')
         options.set_capability('goog:loggingPrefs', {'browser': 'ALL', 'performance': 'ALL'})

@@ -222,6 +222,7 @@ def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePa
     assert browser.all('button-approve-old') == []
     browser.click('button-approve-rack2')
     browser.wait_text('plan-preview', 'Pins 211 PGs')
+    browser.wait_text('plan-accepted', 'PG_LIMIT, UNPINNABLE')
     browser.driver.find_element(By.CSS_SELECTOR, '[data-test="fills"] summary').send_keys(
         Keys.ENTER)
     browser.wait_text('fills', 'osd.2 130 99 84.0 % 66.0 %')
@@ -395,14 +396,19 @@ def test_axe_finds_no_barriers(browser: Browser, page: FakePage, theme: str) -> 
 
 
 def test_it_fits_a_narrow_window(tmp_path: Path, page: FakePage) -> None:
-    # No browser window is narrower than 500 px.
-    with Browser(tmp_path, width=500, height=900) as narrow:
+    with Browser(tmp_path, width=390, height=3200) as narrow:
         narrow.open(page.url('x'))
         narrow.wait_shows('probe-form')
         narrow.wait_shows('heat-osd-629')
-        wide, window = narrow.script(
-            'return [document.documentElement.scrollWidth, window.innerWidth]')
-        assert wide <= window
+        for test in ('held', 'limits', 'plans', 'pool-choice'):
+            narrow.driver.find_element(
+                By.CSS_SELECTOR, '[data-test="%s"] summary' % test).send_keys(Keys.ENTER)
+        narrow.wait_shows('plan-old')
+        narrow.screenshot('phone')
+        assert narrow.script(
+            'return [document.documentElement.scrollWidth, window.innerWidth,'
+            ' Math.ceil(document.querySelector(".choice-list").getBoundingClientRect().right)]'
+        ) == [390, 390, 380]
 
 
 def test_the_manual_has_each_picture_and_no_other() -> None:

@@ -58,6 +58,8 @@ export interface RunningProbe {
 export interface Reason {
     code: string;
     text: string;
+    /** The command that goes on; '' if the text has one, or if only time helps. */
+    next: string;
 }
 
 export interface Status {
@@ -127,6 +129,8 @@ export interface SavedPlan {
     state: string;
     /** The command, such as "drain host3". */
     change: string;
+    /** Codes of the risks that were accepted when it was saved. */
+    accepted: string[];
     /** Why it was not carried out yet. */
     refused: string;
     /** Differences of the cluster since then. */
@@ -139,6 +143,8 @@ export interface SavedPlan {
 /** A setting that perfguard gives back. */
 export interface Borrowed {
     what: string;
+    /** The part of perfguard that has borrowed it. */
+    owner: string;
     found: string | null;
     put: string;
     since: number;
@@ -150,6 +156,8 @@ export interface Borrowed {
 export interface Cause {
     code: string;
     text: string;
+    /** As of Reason. */
+    next: string;
     share: Value;
 }
 

@@ -74,6 +74,11 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_STANDBY_MGR: 'a standby mgr cannot take over',
 };
 
+/** A reason with the command that goes on. */
+export function reasonText({ text, next }: { text: string; next: string }): string {
+    return next ? `${text}: ${next}` : text;
+}
+
 export function checkText(code: string): string {
     return CHECKS[code] ?? code;
 }

@@ -5,6 +5,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { percentText, timeText } from '../format';
 import { failureOf, type Store } from '../store';
 import type { Borrowed, Cause } from '../types';
+import { reasonText } from '../words';
 
 const AGAIN_MS = 5000;
 
@@ -72,7 +73,8 @@ export function BorrowedSettings({ store }: { store: Store }) {
                         <table>
                             <thead>
                                 <tr>
-                                    <th scope="col">setting</th><th scope="col">before</th>
+                                    <th scope="col">setting</th><th scope="col">owner</th>
+                                    <th scope="col">before</th>
                                     <th scope="col">now</th><th scope="col">since</th>
                                     <th scope="col">command that restores it by hand</th>
                                 </tr>
@@ -81,6 +83,7 @@ export function BorrowedSettings({ store }: { store: Store }) {
                                 {held.map((row) => (
                                     <tr key={row.what}>
                                         <th scope="row" class="wrap">{row.what}</th>
+                                        <td>{row.owner}</td>
                                         <td class="wrap">{row.found ?? 'not set'}</td>
                                         <td class="wrap">{row.put}</td>
                                         <td>{timeText(row.since)}</td>
@@ -102,13 +105,13 @@ export function Limits({ store }: { store: Store }) {
             test="limits" path="why" query={{ what: 'campaign' }}>
             {({ causes }) => (
                 <ul class="limits">
-                    {causes.map(({ code, text, share }) => (
+                    {causes.map(({ code, text, next, share }) => (
                         <li key={`${code} ${text}`}>
                             <b>{share === null ? '\u2013' : percentText(share)}</b>
                             <span class="share" aria-hidden="true">
                                 <span style={{ width: `${100 * (share ?? 0)}%` }} />
                             </span>
-                            <span>{text}</span>
+                            <span>{reasonText({ text, next })}</span>
                         </li>
                     ))}
                 </ul>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import type { Store } from '../store';
 import type { Overview } from '../types';
-import { checkText, headline, toneOf } from '../words';
+import { checkText, headline, reasonText, toneOf } from '../words';
 import { BorrowedSettings, Limits } from './asked';
 import { CampaignBar, CampaignButtons } from './campaign';
 import { Plans } from './plans';
@@ -19,7 +19,7 @@ export function Now({ store, overview }: { store: Store; overview: Overview }) {
             </div>
             <Health codes={status.health} />
             <ul class="reasons" data-test="reasons">
-                {status.reasons.map((reason, place) => <li key={place}>{reason}</li>)}
+                {status.limits.map((reason, place) => <li key={place}>{reasonText(reason)}</li>)}
             </ul>
             {rebalance.id ? <CampaignBar campaign={rebalance} /> : null}
             {rebalance.id ? <Limits store={store} /> : null}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Saved plans, and their approval after a look at what they do.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { bytesText, countText, secondsText, timeText } from '../format';
+import { bytesText, countText, NONE, secondsText, timeText } from '../format';
 import { useKept } from '../kept';
 import { type OrderPreview } from '../orders';
 import { failureOf, type Store } from '../store';
@@ -40,7 +40,7 @@ function PlanTable({ store, may, plans }: Props & { plans: SavedPlan[] }) {
                         <th scope="col">plan</th><th scope="col">saved</th>
                         <th scope="col">change</th><th scope="col" class="number">PGs</th>
                         <th scope="col" class="number">bytes</th><th scope="col">time</th>
-                        <th scope="col">state</th>
+                        <th scope="col">accepted</th><th scope="col">state</th>
                         {may && <th scope="col">action</th>}
                     </tr>
                 </thead>
@@ -53,6 +53,7 @@ function PlanTable({ store, may, plans }: Props & { plans: SavedPlan[] }) {
                             <td class="number">{countText(row.pgs)}</td>
                             <td class="number">{bytesText(row.bytes)}</td>
                             <td>{secondsText(row.eta_seconds)}</td>
+                            <td class="wrap">{row.accepted.join(', ') || NONE}</td>
                             <td class="wrap">{[row.state, row.refused, ...row.changed]
                                 .filter(Boolean).join('; ')}</td>
                             {may && (
@@ -92,14 +93,21 @@ function Approve({ store, row: { plan, state, token }, onKeep }: ApproveProps) {
 function PlanText({ store, path, onShown }:
     { store: Store; path: string; onShown: (token: string) => void }) {
     const [preview, setPreview] = useState<OrderPreview | string>('Loading the plan\u2026');
+    const [accepted, setAccepted] = useState('');
     useEffect(() => {
         let shown = true;
-        store.api.get<{ preview: OrderPreview; token: string }>(path).then((plan) => {
+        store.api.get<SavedPlan & { preview: OrderPreview }>(path).then((plan) => {
             onShown(plan.token);
+            setAccepted(plan.accepted.join(', '));
             return plan.preview;
         }, (error: unknown) => failureOf(error).message)
             .then((found) => { if (shown) { setPreview(found); } });
         return () => { shown = false; };
     }, []);
-    return <OrderText preview={preview} test="plan-preview" />;
+    return (
+        <>
+            {accepted && <p data-test="plan-accepted">Accepted risks: {accepted}</p>}
+            <OrderText preview={preview} test="plan-preview" />
+        </>
+    );
 }

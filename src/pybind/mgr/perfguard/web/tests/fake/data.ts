@@ -227,7 +227,8 @@ function status(scenario: Scenario, now: number): Status {
             id: 9, state: 'running', target: 'pool rbd', share: (now % 60) / 60,
             text: 'step 7 of 18, randread 4k at depth 128, 24 s left',
         } : null,
-        reasons: reasons(scenario), limits: [],
+        reasons: reasons(scenario),
+        limits: reasons(scenario).map((text) => ({ code: 'X', text, next: '' })),
     };
 }
 

@@ -159,22 +159,24 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
 }
 
 const HELD = [{
-    what: 'mgr/balancer/active', found: 'true', put: 'false', since: 1790000000,
+    what: 'mgr/balancer/active', owner: 'campaign', found: 'true', put: 'false', since: 1790000000,
     restore: 'ceph balancer on',
 }];
 const CAUSES = [
-    { code: 'LATENCY', text: 'write latency of pool rbd is near its limit', share: 0.61 },
-    { code: 'CAP_BACKFILLS', text: 'OSDs have their number of backfills', share: 0.3 },
-    { code: 'IN_FLIGHT', text: '12 PGs are in flight', share: null },
+    { code: 'LATENCY', text: 'write latency of pool rbd is near its limit',
+        next: '"campaign set latency_factor=<number>" changes the limit', share: 0.61 },
+    { code: 'CAP_BACKFILLS', text: 'OSDs have their number of backfills', next: '', share: 0.3 },
+    { code: 'IN_FLIGHT', text: '12 PGs are in flight', next: '', share: null },
 ];
 
 /** The plan that is shown was saved after the list was made; no other may be approved. */
 const SAVED_AGAIN = '2ab0';
 const PLANS = [
     { plan: 'rack2', token: '1f9c', saved: 1790000000, state: 'ready', change: 'expand rack2', refused: '',
-        changed: [], pgs: 211, bytes: 9.1e12, eta_seconds: 86400 },
+        accepted: ['PG_LIMIT', 'UNPINNABLE'], changed: [], pgs: 211, bytes: 9.1e12,
+        eta_seconds: 86400 },
     { plan: 'old', token: '77aa', saved: 1780000000, state: 'changed', change: 'drain host3', refused: '',
-        changed: [`CRUSH (version 7, now 9): ${HOSTILE}`], pgs: 40, bytes: 1e12,
+        accepted: [], changed: [`CRUSH (version 7, now 9): ${HOSTILE}`], pgs: 40, bytes: 1e12,
         eta_seconds: null },
 ];
 
