@@ -37,6 +37,7 @@ Row = Tuple[str, ...]
 UNNAMED = {'change', 'what', 'duration', 'pg_num', 'count', 'profile', 'run', 'campaign'}
 #: Second spellings of commands.
 ALIASES = {'perfguard campaign': 'perfguard campaign status',
+           'perfguard probe baseline ls': 'perfguard probe ls',
            'perfguard pg-num': 'perfguard pg_num'}
 #: Labels that the manual abbreviates.
 LABELS = {POOL: '*pool*', OSD_LABELS: '*osd*', MEASURED: '*measured*'}

@@ -76,6 +76,7 @@ class ProbeCommands(Handlers):
             raise Refused(errno.EINVAL, 'no results: give a file with -i <file>')
         return self.loop.ask(ImportedRun(inbuf))
 
+    @reads('perfguard probe baseline ls')
     @reads('perfguard probe ls', probe_tables.probes)
     def probe_ls(self) -> Json:
         """List probes, newest last; then baselines, and scheduled probes"""
