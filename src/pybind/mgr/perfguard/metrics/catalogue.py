@@ -191,9 +191,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_INTERRUPTED',
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '
         'store. The pins of a campaign that was active are still in the OSDMap.',
-        'The detail lists the borrowed settings that may remain, with the commands that restore '
-        'them. No campaign begins automatically meanwhile (``auto_expand``, a new device, an '
-        'approved plan). The next campaign that an operator begins clears the check.'),
+        '``ceph health detail`` lists the borrowed settings that may remain, with the commands '
+        'that restore them. No campaign begins automatically meanwhile (``auto_expand``, new '
+        'OSDs or devices, an approved plan). The next one that an operator begins clears it.'),
     HealthCheck(
         'PERFGUARD_PROBE_REGRESSION',
         'A probe was slower than its baseline by more than the normal variation.',
