@@ -488,13 +488,13 @@ def _unpin(draft: Draft, change: Change) -> Draft:
     if not needless:
         return draft
     return draft.forget_pins(needless).send(*[
-        SetEntry(pgid, kept, osdmap.entry(pgid)) for pgid, kept in needless.items()
+        SetEntry(pgid, kept, osdmap.entry(pgid)) for pgid, kept in sorted(needless.items())
         if osdmap.entry(pgid) != kept
     ]).set(pinning=draft.campaign.pinning.at(draft.now).awaiting({
         pgid: sent for pgid, sent in draft.campaign.pinning.sent.items()
         if pgid not in needless and draft.pin_of(pgid) is not None})).event(
                'join', '%s removed' % plural(len(needless), 'pin'),
-               'the restored CRUSH map does not need them')
+               'CRUSH places the PGs there without them')
 
 
 def _claim(draft: Draft, change: Change) -> Draft:

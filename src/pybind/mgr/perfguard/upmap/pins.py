@@ -39,7 +39,7 @@ _TEXTS = {
     UnpinnableCode.PLACEMENT: 'the mons would not keep an upmap to where it is',
     UnpinnableCode.INCOMPLETE: 'CRUSH finds too few OSDs for it, so it stays where it is',
     UnpinnableCode.DEGRADED: 'degraded, or on OSDs with degraded PGs, which must recover first',
-    UnpinnableCode.DROPPED_BY_MON: 'the mon accepted the upmap but did not keep it'}
+    UnpinnableCode.DROPPED_BY_MON: 'the mons refuse the upmap, or do not keep it'}
 
 
 @dataclass(frozen=True)
