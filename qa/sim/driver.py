@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 
+from perfguard.clock import Clock
 from perfguard.cluster.tool_thread import Result, ToolJob, ToolThread
 from perfguard.loop.loop import Loop
 from perfguard.options import Options
@@ -78,8 +79,11 @@ class Driver:
         self._load()
 
     def _load(self) -> None:
+        def now() -> float:
+            return self.model.now
+
         self.loop = Loop(self.cluster, Store(self.cluster.kv), lambda: self.options,
-                         clock=lambda: self.model.now, tools=self._tools)
+                         clock=Clock(now, now), tools=self._tools)
         # Turns run in the thread of the commands.
         self.loop.requests.confirm_seconds = 0.0
         self.loop.load()

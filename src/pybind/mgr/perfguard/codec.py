@@ -11,7 +11,7 @@
 | Mapping                     | object; keys that are numbers become text                     |
 | Annotated[Mapping, BY_PG]   | [[value, "1.0 1 2 2.0 ..."], ...]; the pool is given once     |
 | Enum, bytes                 | its value; base64                                             |
-| bool, int, float, str, None | themselves; a float must be finite                            |
+| bool, int, float, str, None | themselves; a float must be finite. `Time` is a float          |
 | Any, object                 | as it is                                                      |
 
 Fields of a dataclass with compare=False are what only this process knows: they are not written.
@@ -22,6 +22,7 @@ import collections.abc
 import dataclasses
 import enum
 import functools
+import itertools
 import math
 from typing import (Annotated, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple,
                     Type, Union, get_args, get_origin, get_type_hints)
@@ -41,6 +42,9 @@ class _Form(NamedTuple):
 
 #: Marks a mapping from PG ids to values of which many are equal.
 BY_PG = 'by PG'
+#: Marks a point in time, in seconds since the epoch by the clock of the mgr that noted it.
+TIME = 'time'
+Time = Annotated[float, TIME]
 
 
 def encode(value: Any, hint: Any = None) -> Any:
@@ -54,14 +58,43 @@ def decode(hint: Any, raw: Any) -> Any:
     return _form(hint).read(raw)
 
 
+def no_later_than(hint: Any, value: Any, now: float) -> Any:
+    """The value with none of its times after `now`: the clock of the mgr that has stored it may be
+    ahead, and a wait since such a time would become longer."""
+    if value is None or not _has_times(hint):
+        return value
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return min(value, now) if TIME in hint.__metadata__ else no_later_than(inner[0], value, now)
+    if origin is Union:
+        kinds = [kind for kind in inner if kind is not _NONE]
+        return no_later_than(kinds[0] if len(kinds) == 1 else type(value), value, now)
+    if isinstance(value, dict):
+        return {key: no_later_than(inner[1], part, now) for key, part in value.items()}
+    if origin is tuple:
+        hints = itertools.repeat(inner[0]) if inner[1:] == (Ellipsis,) else inner
+        return tuple([no_later_than(kind, part, now) for kind, part in zip(hints, value)])
+    parts = {name: no_later_than(kind, getattr(value, name), now)
+             for name, kind in _hints(hint).items()}
+    return dataclasses.replace(value, **parts) if dataclasses.is_dataclass(value) \
+        else value._replace(**parts)
+
+
+@functools.lru_cache(maxsize=None)
+def _has_times(hint: Any) -> bool:
+    if get_origin(hint) is Annotated and TIME in hint.__metadata__:
+        return True
+    return any(map(_has_times, (*get_args(hint), *_hints(hint).values())))
+
+
 @functools.lru_cache(maxsize=None)
 def _form(hint: Any) -> _Form:
     """Raises TypeError on a hint that has no form, which is an error of the caller."""
     if hint in (Any, object):
         return _Form(_same, _same)
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated and BY_PG in hint.__metadata__:
-        return _by_pg(*get_args(inner[0]))
+    if origin is Annotated:
+        return _by_pg(*get_args(inner[0])) if BY_PG in hint.__metadata__ else _form(inner[0])
     if origin is Union:
         return _optional(inner)
     if origin in (tuple, frozenset, list, collections.abc.Sequence):
@@ -280,16 +313,25 @@ def _made(make: Callable[[], Any]) -> Any:
 
 def _fields(kind: Any) -> Tuple[Dict[str, _Form], Dict[str, Any]]:
     """The forms of the fields that are written, and the defaults of those that have one."""
-    hints = get_type_hints(kind, include_extras=True)
+    forms = {name: _form(hint) for name, hint in _hints(kind).items()}
     if not dataclasses.is_dataclass(kind):
-        return {name: _form(hints[name]) for name in kind._fields}, kind._field_defaults
-    fields = [field for field in dataclasses.fields(kind) if field.compare and field.init]
+        return forms, kind._field_defaults
+    fields = [field for field in dataclasses.fields(kind) if field.name in forms]
     defaults = {field.name: field.default for field in fields}
     defaults.update((field.name, field.default_factory()) for field in fields
                     if field.default_factory is not dataclasses.MISSING)
-    return ({field.name: _form(hints[field.name]) for field in fields},
-            {name: default for name, default in defaults.items()
-             if default is not dataclasses.MISSING})
+    return forms, {name: default for name, default in defaults.items()
+                   if default is not dataclasses.MISSING}
+
+
+def _hints(kind: Any) -> Dict[str, Any]:
+    """The type hints of the fields that are written; {}: it is no type with fields."""
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind) if field.compare and field.init]
+    else:
+        names = list(getattr(kind, '_fields', ()))
+    hints = get_type_hints(kind, include_extras=True) if names else {}
+    return {name: hints[name] for name in names}
 
 
 def _named_row(kind: Any, forms: Dict[str, _Form], defaults: Dict[str, Any]) -> _Form:

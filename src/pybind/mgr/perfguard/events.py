@@ -87,7 +87,7 @@ class EventLog:
         self._saved_at = -math.inf
 
     def save_now_and_then(self, now: float) -> None:
-        if not 0.0 <= now - self._saved_at <= SAVE_SECONDS:
+        if now - self._saved_at > SAVE_SECONDS:
             self._saved_at = now
             self.save()
 
@@ -104,7 +104,7 @@ class Lines:
 
     def line(self, event: Event, now: float) -> Optional[str]:
         """The line to write for an event; None if there were enough."""
-        lately = {what: [each for each in times if 0.0 <= now - each < LINES_SECONDS]
+        lately = {what: [each for each in times if now - each < LINES_SECONDS]
                   for what, times in self._written.items()}
         self._written = {what: times for what, times in lately.items() if times}
         times = self._written.setdefault(event.what, [])

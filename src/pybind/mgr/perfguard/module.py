@@ -77,7 +77,7 @@ class Module(Commands, MgrModule):
         page = MetricsPage(self._build)
         published = self.loop.published
         run_self_test(self, published, lambda: page.text(published, self.loop.probed()),
-                      time.time())
+                      self.loop.clock())
 
     def _build(self) -> Build:
         return Build(VERSION, self.version, 'mgr.' + self.get_mgr_id())
@@ -91,8 +91,8 @@ class Module(Commands, MgrModule):
 
         `since`: seconds since the epoch; `pools`: ids; unknown ids are ignored.
         """
-        now = time.time()
-        # The clock was set back meanwhile.
+        now = self.loop.clock()
+        # The clock of the mgr that has answered before may be ahead.
         since = since if since <= now else 0.0
         ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
         found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),

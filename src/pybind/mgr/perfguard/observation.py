@@ -122,12 +122,15 @@ class Clients:
 @dataclass(frozen=True)
 class Observation:
     """The observation of one turn of the loop."""
+    #: Of the clock of this mgr (clock.py), in seconds since the epoch.
     now: float
     signals: Signals
     settings: Settings
     #: Up and acting sets of a PG in the observed OSDMap; None: no such PG.
     placement: Callable[[str], Optional[Placement]]
     crush: CrushRules
+    #: Seconds by which the wall clock was set since this mgr became active.
+    clock_set: float = 0.0
     #: Seconds between two reports of an OSD's PG states (mgr_stats_period).
     stats_period: float = 5.0
     #: PGs that leave OSDs which are to be emptied; see cluster/evacuation.py.
@@ -179,6 +182,11 @@ class Observation:
     @property
     def osdmap(self) -> OsdMap:
         return self.settings.osdmap
+
+    @property
+    def wall(self) -> float:
+        """The present wall clock, for time windows."""
+        return self.now + self.clock_set
 
     @property
     def announced(self) -> FrozenSet[int]:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import queue
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, List, Mapping, Optional, Protocol, Tuple
 
@@ -112,8 +111,8 @@ class Requests:
        its effects are still being computed (`keep`).
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
         self._promised: List[Promised] = []
         #: Promises that were taken and still have a note in the store.
         self._taken: List[Promised] = []
@@ -158,8 +157,8 @@ class Requests:
         """For the command's thread: queue a promise, with a note in the store: it must be executed
         even if this mgr fails before. A mgr that becomes active again loads the notes meanwhile."""
         with self._putting:
-            promised = Promised(self._store.note(promise.document, encode(promise)), promise,
-                                again)
+            promised = Promised(self._store.note(promise.document, encode(promise), self._clock()),
+                                promise, again)
             self._promised.append(promised)
         return promised
 
@@ -242,7 +241,7 @@ class Requests:
             if each.done.is_set() and each.job is not None:
                 if self._left is not None and self._left.job is not None:
                     self._left.job.cancelled = True
-                self._left, self._left_at = each, time.monotonic()
+                self._left, self._left_at = each, self._clock()
         return [each for each in pending if not each.done.is_set()]
 
     def keep(self, pending: PendingOrder) -> None:
@@ -253,7 +252,7 @@ class Requests:
         """For the loop: the job of the same order, whose result was too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \
-                or time.monotonic() - self._left_at > RESULT_LATE_SECONDS:
+                or self._clock() - self._left_at > RESULT_LATE_SECONDS:
             return None
         self._left = None
         return left.job

@@ -164,7 +164,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, HealthWarning] = {}
-    stall = report.stalled(campaign, seen.now, _patient(options, seen, reasons))
+    stall = report.stalled(campaign, seen, _patient(options, seen, reasons))
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, detailed(reasons) or [stall])
     if interrupted:
@@ -266,7 +266,7 @@ def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[st
 def status_json(published: Published, now: float) -> Json:
     """`perfguard status` with its age, which is None before the first turn."""
     shown, watched = published.status, published.watched
-    age = max(0.0, now - published.turned) if published.turned else None
+    age = now - published.turned if published.turned else None
     stale = [Reason(Code.STALE, 'this status is %s old: the loop has completed no iteration since '
                     'then' % seconds_text(age))] if age and age > published.stale_after else []
     reasons = (*stale, *shown.reasons)

@@ -10,9 +10,8 @@ sets it aside before a turn fails on it.
 """
 import contextlib
 import json
-import time
-from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence,
-                    Set, Tuple, TypeVar)
+from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple,
+                    TypeVar)
 
 from .codec import Malformed, decode
 from .tables import listed
@@ -45,9 +44,8 @@ class KeyValue(Protocol):
 class Store:
     """Documents (anything json can hold) by name. For one thread, except `note`."""
 
-    def __init__(self, kv: KeyValue, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
-        self._clock = clock
         self._last_note = 0
         #: Documents and notes that were set aside since the module started, with the reason, but
         #: for those that a caller has reported.
@@ -219,14 +217,14 @@ class Store:
         for key, value in self._noted.copy().items():
             self._kv.set_store(key, value)
 
-    def note(self, prefix: str, document: Any) -> str:
+    def note(self, prefix: str, document: Any, now: float) -> str:
         """Write a small document once, under a new name; returns the key, which ends with the time
         in nanoseconds.
 
         One write, from one thread at a time: for requests that must survive between the answer of a
         command and the next turn of the loop.
         """
-        self._last_note = max(self._last_note + 1, int(self._clock() * 1e9))
+        self._last_note = max(self._last_note + 1, int(now * 1e9))
         key, value = '%s/%020d' % (prefix, self._last_note), json.dumps(document)
         self._kv.set_store(key, value)
         self._noted[key] = value
@@ -368,7 +366,7 @@ class Journal:
         """While fenced, at intervals: own the journal again if this is the active mgr."""
         if self._looked is None:
             self._looked = now  # an mgr that is no longer active ends as soon as it is notified
-        if 0.0 <= now - self._looked < CLAIM_SECONDS:
+        if now - self._looked < CLAIM_SECONDS:
             return False
         self._looked = now
         if not self._gid or self._mons.active_gid() != self._gid:
@@ -420,7 +418,7 @@ class Journal:
         After a failure, at intervals: each question waits for mons that do not answer.
         """
         if not (self._store.removing or self._lost) or (
-                self.failure and 0.0 <= now - self._settled < CLAIM_SECONDS):
+                self.failure and now - self._settled < CLAIM_SECONDS):
             return True
         self._settled = now
         return self.kept()

@@ -76,16 +76,15 @@ class Advising:
               untrimmed: Optional[int]) -> None:
         if self._due is None:
             self._due = seen.now + FIRST_SECONDS
-        # The advice must continue after the clock was set back.
         every = UPGRADE_SECONDS if seen.orchestrating.image else EVERY_SECONDS
-        if self._read is None and not 0.0 < self._due - seen.now <= every:
+        if self._read is None and seen.now >= self._due:
             self._begin(seen.now, view, every)
         if self._read is None:
             return
         asked = pools.questions(self._read.osds)
         answers = self._cluster.inquire(asked) if asked else {}
         waited = seen.now - self._read_at
-        if len(answers) == len(asked) or not 0.0 <= waited < ADVISE_PATIENCE_SECONDS:
+        if len(answers) == len(asked) or waited >= ADVISE_PATIENCE_SECONDS:
             self._publish(seen, campaign, untrimmed, self._read, answers)
 
     def _begin(self, now: float, view: View, every: float) -> None:

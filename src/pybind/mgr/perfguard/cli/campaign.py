@@ -2,7 +2,6 @@
 """The commands of campaigns and of saved plans: one thin function each."""
 import errno
 import json
-import time
 from typing import Any, Dict, List, Optional
 
 from ..cluster.types import Json
@@ -92,7 +91,8 @@ class CampaignCommands(Handlers):
         if seconds:
             message = 'pausing for %s; "campaign resume" ends the pause early' % (
                 seconds_text(seconds))
-        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0), message)
+        return self._ask(Request('pause', until=self.loop.clock() + seconds if seconds else 0.0),
+                         message)
 
     @writes('perfguard campaign set', accepted)
     def campaign_set(self, setting: str) -> Json:

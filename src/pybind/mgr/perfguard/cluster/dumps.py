@@ -191,7 +191,7 @@ class PgSummary:
         worth = period if self._news else max(
             period, min(self.cost_seconds / TROUBLE_SHARE, seldom))
         age = None if self._read_at is None else self._clock() - self._read_at
-        if age is None or not 0.0 <= age < worth:
+        if age is None or age >= worth:
             self._read()
         return self._by_osd
 

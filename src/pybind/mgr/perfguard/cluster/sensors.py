@@ -74,7 +74,7 @@ class LoadSampling:
         self._counting = False
 
     def decide(self, now: float, standing: bool) -> bool:
-        passed = max(0.0, now - self._decided)
+        passed = now - self._decided
         spent = passed if self._counting else 0.0
         self._decided = now
         self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,

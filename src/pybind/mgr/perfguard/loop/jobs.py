@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
+from ..clock import Clock
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdMap
@@ -29,7 +30,7 @@ class LoopContext:
     cluster: Cluster
     store: Store
     options: Callable[[], Options]
-    clock: Callable[[], float]
+    clock: Clock
     #: Runs jobs that use the tools of Ceph.
     tools: ToolThread
     requests: Requests
@@ -68,12 +69,12 @@ class Jobs:
         self.probing.load(now)
         self.advising.load()
 
-    def load_shared(self) -> List[str]:
+    def load_shared(self, now: float) -> List[str]:
         """Load the state that another mgr may have changed while this one was fenced; returns texts
         on what cannot be read."""
         self.shutdown.load()
-        self.mitigating.load()
-        return self.rebalance.load() + self.rescuing.load()
+        self.mitigating.load(now)
+        return self.rebalance.load() + self.rescuing.load(now)
 
     # ---- the journal
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Callable, List, Optional, Sequence, Union
 
 from ..advise.report import ADVICE_FRESH_SECONDS, Advice, AdviseOrder, to_json as advice_json
+from ..clock import Clock
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import Json
@@ -51,20 +52,20 @@ class Loop:
     """
 
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float] = time.time,
+                 clock: Optional[Clock] = None,
                  remarks: Callable[[], Sequence[str]] = tuple,
                  tools: Optional[ToolThread] = None) -> None:
         """`remarks`: further reasons for `status`."""
         self._cluster = cluster
         self._store = store
         self._options = options
-        self._clock = clock
+        self.clock = clock = clock or Clock()
         self._remarks = remarks
         self._wake = threading.Event()
         #: An operator waits; the module stops.
         self._ordered, self._stopped = threading.Event(), threading.Event()
         self._tools = tools or ToolThread(self.wake)
-        self.requests = Requests(store)
+        self.requests = Requests(store, clock)
         context = LoopContext(cluster, store, options, clock, self._tools, self.requests)
         self._publishing = Publishing(context)
         self.jobs = Jobs(context, self._publishing.note)
@@ -109,7 +110,7 @@ class Loop:
 
     def status(self) -> Json:
         """`perfguard status`, how old it is, and the address of the page."""
-        return {**status_json(self.published, self._clock()), 'page': self._cluster.page()}
+        return {**status_json(self.published, self.clock()), 'page': self._cluster.page()}
 
     def report_seconds(self) -> float:
         """Seconds until all OSDs have reported again and a turn has read the reports."""
@@ -126,7 +127,7 @@ class Loop:
     def advise(self) -> Json:
         """`perfguard advise --refresh`: readers may repeat it all the time."""
         advice = self.advice()
-        if 0.0 <= self._clock() - advice.time < ADVICE_FRESH_SECONDS:
+        if self.clock() - advice.time < ADVICE_FRESH_SECONDS:
             return advice_json(advice)
         return self.ask(AdviseOrder('advise'))
 
@@ -136,7 +137,7 @@ class Loop:
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
-        return self.jobs.watching.drawn(since, pools, self._clock())
+        return self.jobs.watching.drawn(since, pools)
 
     # ---- between two turns
 
@@ -215,7 +216,7 @@ class Loop:
 
     def _turn(self) -> None:
         self.jobs.begin_turn()
-        self._answering.expire(self._clock())
+        self._answering.expire(self.clock())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
         seen, view = self._observing.observe([each.promise for each in requests])
@@ -252,7 +253,7 @@ class Loop:
         self.jobs.advising.turn(seen, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
         remarks = [*seen.orchestrating.remarks, *self.shutdown.remarks,
-                   *self.requests.remarks, *self._remarks(),
+                   *self.requests.remarks, *self.clock.remarks(), *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
             self.jobs, seen, options, self._turn_seconds,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The first part of a turn: the state of the cluster, what it means, and the mitigation."""
 from dataclasses import replace
-from typing import Callable, FrozenSet, Optional, Sequence, Tuple
+from typing import FrozenSet, Optional, Sequence, Tuple
 
+from ..clock import Clock
 from ..cluster.crush import CrushRules
 from ..cluster.evacuation import Evacuation, evacuated
 from ..cluster.ports import Cluster, View
@@ -25,7 +26,7 @@ class Observing:
     3. `mitigate`: what is done against it.
     """
 
-    def __init__(self, cluster: Cluster, clock: Callable[[], float], jobs: Jobs) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, jobs: Jobs) -> None:
         self._cluster = cluster
         self._clock = clock
         self._jobs = jobs
@@ -48,7 +49,7 @@ class Observing:
             rebalance.answered = self._clock()
         crush = self._cluster.crush(view.crush_version)
         return Observation(
-            now=self._clock(), signals=signals,
+            now=self._clock(), clock_set=self._clock.set_by(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy,
                               self._cluster.ordered_flags() if NOREBALANCE in view.osdmap.flags
                               else frozenset()),
@@ -58,7 +59,7 @@ class Observing:
             new_map=view.osdmap.epoch != rebalance.audited_epoch,
             crush_version=view.crush_version,
             pg_limit=self._cluster.pgs_per_osd_limit(),
-            answered=min(rebalance.answered, self._clock()),
+            answered=rebalance.answered,
             balancing=self._cluster.balancing(),
             orchestrating=self._cluster.orchestrating()), view
 

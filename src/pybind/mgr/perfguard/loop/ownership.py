@@ -41,7 +41,7 @@ class Ownership:
     def _load_shared(self) -> List[str]:
         """Load the state that another mgr may have changed; returns texts on what cannot be
         read."""
-        lost = self._jobs.load_shared()
+        lost = self._jobs.load_shared(self._clock())
         # After the campaign: this version may only act if it can read the campaign.
         withheld = self._store.withheld()
         self._too_old = too_old(withheld) if withheld else ''

@@ -6,7 +6,7 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
-from ..codec import encode
+from ..codec import encode, no_later_than
 from ..errors import Reason, Refused
 from ..events import Event
 from ..holds import Row, same_value
@@ -110,11 +110,12 @@ class Mitigating:
 
     # ---- State
 
-    def load(self) -> None:
+    def load(self, now: float) -> None:
         """Load the state of an earlier mgr from the store. More than once where another mgr may
         have been active for a while."""
         self._checked = {}
         state, errors = self._store.load(DOCUMENT, MitigationState, MitigationState())
+        state = no_later_than(MitigationState, state, now)
         # This mgr does not know how long there has been evidence, or none.
         self._state = replace(_gist(state), degraded=state.degraded)
         for error in errors:
@@ -180,9 +181,8 @@ class Mitigating:
         if not signals.counts.unreported and not watched.failure:
             self._unknown_since = None
             return False
-        since = now if self._unknown_since is None else self._unknown_since
-        # A clock that is set back must not prolong it.
-        self._unknown_since = min(since, now)
+        if self._unknown_since is None:
+            self._unknown_since = now
         return now - self._unknown_since < UNKNOWN_SECONDS
 
     def _seen(self, observed: Observation, watched: Watched, campaign: Optional[Campaign],
@@ -208,7 +208,7 @@ class Mitigating:
         holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
                       for setting in step.settings)
         if holding and not (self._config_read is not None
-                            and 0.0 <= now - self._config_read < CONFIG_SECONDS):
+                            and now - self._config_read < CONFIG_SECONDS):
             seen = self._with_config(now, seen)
         return seen
 
@@ -244,7 +244,7 @@ class Mitigating:
         """None: wait for the answers."""
         answers = self._cluster.inquire(questions)
         since = self._waiting.setdefault(need, now)
-        if len(answers) < len(questions) and 0.0 <= now - since < PATIENCE_SECONDS:
+        if len(answers) < len(questions) and now - since < PATIENCE_SECONDS:
             return None
         return answers
 

@@ -61,8 +61,8 @@ IN_VAIN_INTERVALS = 6
 #: Share of the time that counts for that while PGs are degraded: norebalance does not stop their
 #: recovery, which may be the cause, and which rebalancing would add to.
 RECOVERY_SHARE = 0.05
-#: Maximum time that counts for one turn: longer ones mean that the clock was set ahead, or that
-#: another mgr was active.
+#: Maximum time that counts for one turn: longer ones mean that the mgr hung, or that another one
+#: was active.
 LONGEST_TURN_SECONDS = 60.0
 #: Time without such trouble until it is judged anew, so that recurring trouble does not stop
 #: movement repeatedly.
@@ -93,7 +93,7 @@ def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: flo
     """The troubles after a turn. `stopped`: norebalance is in force; `seconds`: of an interval."""
     known = {each.key: each for each in state.troubles}
     present = {key for reason in seen.trouble for key in trouble_keys(reason)}
-    passed = min(max(0.0, now - (state.turned or now)), LONGEST_TURN_SECONDS) * (
+    passed = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if seen.degraded else 1.0)
     stopped = stopped and (seen.rebalancing or seen.unknown)
     found: List[Trouble] = []
@@ -104,7 +104,7 @@ def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: flo
             lasted = still >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
             each = Trouble(key, now, still, each.in_vain or lasted)
         else:
-            each = each._replace(last=min(each.last, now) or now)
+            each = each._replace(last=each.last or now)
         breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if each.in_vain else 0.0)
         if seen.unknown or now - each.last < breaks:
             found.append(each)

@@ -121,8 +121,7 @@ class _Draft:
         state = self.state = replace(self.state, turned=now, troubles=troubles(
             self.state, self.evidence, stopped, self.policy.seconds, now)
             if self.policy.mode == 'act' else ())
-        # If the clock was set back, waits must not become longer.
-        bad, clear = min(state.bad_since, now), min(state.clear_since, now)
+        bad, clear = state.bad_since, state.clear_since
         if self.bad:
             bad, clear = bad or now, 0.0
         elif not self.evidence.unknown:
@@ -130,14 +129,12 @@ class _Draft:
             bad, clear = 0.0, clear or now
         elif self.in_vain:
             bad, clear = 0.0, 0.0
-        degraded = now if self.evidence.degraded else min(state.degraded, now)
+        degraded = now if self.evidence.degraded else state.degraded
         remembered = max(RETURNED_SECONDS, self.rest_seconds)
         self.state = replace(state, bad_since=bad, clear_since=clear,
-                             stepped=min(state.stepped, now), degraded=degraded,
-                             steps=tuple(replace(step, since=min(step.since, now))
-                                         for step in state.steps),
-                             returned=tuple((osd, min(when, now)) for osd, when in state.returned
-                                            if now - when < remembered))
+                             degraded=degraded, returned=tuple(
+                                 (osd, when) for osd, when in state.returned
+                                 if now - when < remembered))
 
     @property
     def rest_seconds(self) -> float:

@@ -10,6 +10,7 @@ from typing import (AbstractSet, Container, Dict, FrozenSet, Iterable, List, Map
 
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry,
                              pool_of)
+from ..codec import Time
 from ..observation import Observation
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
 from ..upmap.semantics import out_osds
@@ -43,7 +44,7 @@ class Rescue:
     full: Tuple[int, ...]
     #: The OSDs that take their shards.
     taken_by: Tuple[int, ...]
-    since: float
+    since: Time
     #: The OSDMap has shown it.
     seen: bool = False
     #: It is being removed.

@@ -5,7 +5,7 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set, Tu
 
 from ..cluster.ports import Cluster
 from ..cluster.types import Space, UpmapEntry, pool_of
-from ..codec import encode
+from ..codec import encode, no_later_than
 from ..events import Event
 from ..holds import Owner, Row
 from ..observation import Observation
@@ -76,11 +76,12 @@ class Rescuing:
         #: For `status`.
         self.remarks: Tuple[str, ...] = ()
 
-    def load(self) -> List[str]:
+    def load(self, now: float) -> List[str]:
         """Returns what cannot be read."""
         self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
         self._failures = {}
         self._rescues, errors = self._store.load(DOCUMENT, Dict[str, Rescue], {})
+        self._rescues = no_later_than(Dict[str, Rescue], self._rescues, now)
         # The mgr before may have sent their commands.
         self._pending = set(self._rescues)
         return ['the upmaps of rescued PGs (%s)' % error for error in errors]
@@ -106,8 +107,7 @@ class Rescuing:
                 self._hand_over()
             return
         toofull = seen.signals.counts.backfill_toofull > 0
-        # If the clock was set back, waits must not become longer.
-        self._since = min(self._since or seen.now, seen.now) if toofull else None
+        self._since = (self._since or seen.now) if toofull else None
         if not seen.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
         facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(
@@ -136,7 +136,7 @@ class Rescuing:
         self._put({})
 
     def _looked(self, now: float) -> Mapping[int, Space]:
-        if not 0.0 <= now - self._read < LOOK_SECONDS:
+        if now - self._read >= LOOK_SECONDS:
             self._space, self._read = self._cluster.osd_space(), now
         return self._space
 
@@ -178,7 +178,7 @@ class Rescuing:
                 or counts.backfill_toofull or len(seen.osdmap.pg_temp) > counts.remapped_clean:
             self._calm = None
         else:
-            self._calm = min(self._calm or seen.now, seen.now)
+            self._calm = self._calm or seen.now
         return self._calm is not None and seen.now - self._calm >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
@@ -203,7 +203,7 @@ class Rescuing:
         if entry == rescue.entry:
             self._refused.pop(pgid, None)
             return replace(rescue, seen=True)
-        if not 0.0 <= now - rescue.since <= READBACK_SECONDS:
+        if now - rescue.since > READBACK_SECONDS:
             pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
             self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
@@ -232,12 +232,12 @@ class Rescuing:
             return {}
         now = facts.seen.now
         refused = {pgid for pgid, (when, pause) in self._refused.items()
-                   if 0.0 <= now - when < pause}
+                   if now - when < pause}
         candidates, last = stuck(facts, self._last, refused)
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}
         if len(answers) == len(asked) \
-                or not 0.0 <= now - self._turn_since < ANSWER_SECONDS:
+                or now - self._turn_since >= ANSWER_SECONDS:
             # Answers arrive in a later turn: the next PGs have their turn once these have answered.
             self._last, self._turn_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
@@ -275,7 +275,7 @@ class Rescuing:
             if rescue.lapsed or pgid in self._pinned:
                 continue
             if present != wanted and not (
-                    last is not None and 0.0 <= seen.now - last < AGAIN_SECONDS):
+                    last is not None and seen.now - last < AGAIN_SECONDS):
                 commands += entry_commands(pgid, present, wanted)
                 due.append(pgid)
         if not commands or not self._kept():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import AbstractSet, ClassVar, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import ConfigEntry
+from ..codec import Time
 from ..errors import Reason
 from ..events import Event
 from ..holds import Held
@@ -74,7 +75,7 @@ class LadderStep:
     id: int
     rung: Rung
     stage: StepStage
-    since: float
+    since: Time
     why: str
     #: The OSD of the rung ("3"), or its PG ("1.a"); '' for the whole cluster.
     subject: str = ''
@@ -96,7 +97,7 @@ class Trouble(NamedTuple):
     """A condition that affects clients, through short breaks."""
     #: One of trouble_keys, and when it was last seen (0.0: not by this mgr).
     key: str
-    last: float
+    last: Time
     #: Seconds for which it has lasted although norebalance (of any origin) stopped PGs.
     still: float = 0.0
     #: That was long enough: movement is not why.
@@ -109,18 +110,18 @@ class MitigationState:
     steps: Tuple[LadderStep, ...] = ()
     last_id: int = 0
     #: Since when there has been evidence, or none, without interruption; otherwise 0.0.
-    bad_since: float = 0.0
-    clear_since: float = 0.0
+    bad_since: Time = 0.0
+    clear_since: Time = 0.0
     #: When a rung was last applied or undone.
-    stepped: float = 0.0
+    stepped: Time = 0.0
     #: When PGs were last seen degraded.
-    degraded: float = 0.0
+    degraded: Time = 0.0
     #: OSDs whose primary affinity was given back within the last day, and when.
-    returned: Tuple[Tuple[int, float], ...] = ()
+    returned: Tuple[Tuple[int, Time], ...] = ()
     #: Present and recent troubles, by key.
     troubles: Tuple[Trouble, ...] = ()
     #: Time of the last turn.
-    turned: float = 0.0
+    turned: Time = 0.0
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Child:
         if status is None or not self._lines.reading:
             return status
         self._exited = now if self._exited is None else self._exited
-        return None if 0.0 <= now - self._exited <= LAST_LINES_SECONDS else status
+        return None if now - self._exited <= LAST_LINES_SECONDS else status
 
     def why(self) -> str:
         """Why it has exited, in one line: a signal, its last line of standard error, or its

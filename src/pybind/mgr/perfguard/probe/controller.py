@@ -133,7 +133,7 @@ class Probing:
 
     def affects_latency(self, now: float, stats_period: float) -> bool:
         """Whether a probe may affect what the OSDs report now: reports are late."""
-        return self.busy or 0.0 <= now - self._ended < EFFECT_PERIODS * stats_period
+        return self.busy or now - self._ended < EFFECT_PERIODS * stats_period
 
     def loaded(self, now: float, stats_period: float) -> Touched:
         """The OSDs and pools of which the present reports may contain operations of a probe."""
@@ -427,7 +427,7 @@ class Probing:
         """`closing`: schedules begin no run."""
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
-        if not 0.0 <= seen.now - self._version_read < SCHEDULE_AGAIN_SECONDS:
+        if seen.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
             self._read_version(seen.now)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
@@ -440,7 +440,7 @@ class Probing:
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
         settings = self._settings.now
-        names = due(settings.schedules, settings.begun, seen.now)
+        names = due(settings.schedules, settings.begun, seen.now, seen.clock_set)
         for name in self._attempts.next_ones(names, seen.now):
             if not self._may_write():
                 return

@@ -31,26 +31,6 @@ SKEW = 2.0
 QUOTA_SHARE = 0.5
 #: Number of OSDs that a refusal names.
 NAMED_BUSY_OSDS = 5
-#: Maximum time that counts between two turns, in seconds and as a multiple of the interval of the
-#: loop, whichever is more: if it is longer, the clock was set ahead.
-LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS = 15.0, 2.0
-
-
-class Elapsed:
-    """Seconds since a run began, although the clock may be set back or ahead in between."""
-
-    def __init__(self, now: float) -> None:
-        self._last, self._seconds = now, 0.0
-
-    def at(self, now: float, interval: float) -> float:
-        """`interval`: of the loop, in seconds."""
-        self._seconds += min(max(0.0, now - self._last), _longest_turn(interval))
-        self._last = now
-        return self._seconds
-
-
-def _longest_turn(interval: float) -> float:
-    return max(LONGEST_TURN_SECONDS, LONGEST_TURN_INTERVALS * interval)
 
 
 class Budget(NamedTuple):
@@ -347,5 +327,5 @@ class Loaded:
 
     def lately(self, now: float, seconds: float) -> Touched:
         """Those that were loaded in the last `seconds`."""
-        return Touched(*({number for number, when in times.items() if 0.0 <= now - when < seconds}
+        return Touched(*({number for number, when in times.items() if now - when < seconds}
                          for times in (self._osds, self._pools)))

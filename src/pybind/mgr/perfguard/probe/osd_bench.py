@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Commander, View
 from ..cluster.types import Signals
-from .limits import Budget, Elapsed, disturbances
+from .limits import Budget, disturbances
 from .records import ABORTED, FAILED, RUNNING, RunRecord
 from .stats import measured
 from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
@@ -86,7 +86,6 @@ class StoreRun:
         self._todo: List[Tuple[int, int, Bench]] = [
             (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
         self._total = len(self._todo)
-        self._elapsed = Elapsed(now)
         self._asked_at = 0.0
         self._waiting = False
         self.started = now
@@ -104,7 +103,7 @@ class StoreRun:
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
-        seconds = self._elapsed.at(now, interval)
+        seconds = now - self.started
         if reasons:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):

@@ -470,8 +470,7 @@ class Sweeps:
             not self._orphan or self._empty[-1] - self._empty[0] > ORPHAN_SECONDS)
 
     def due(self, now: float) -> bool:
-        # A clock that was set back must not delay the next sweep.
-        return not now < self._next_at <= now + MOST_PAUSE_SECONDS
+        return now >= self._next_at
 
     def failed(self, now: float) -> None:
         """A sweep could not begin, or returned no result."""
@@ -483,10 +482,8 @@ class Sweeps:
         self._removed += part.removed
         self.cursor = part.cursor
         if part.whole:
-            # Operations in flight when the worker died may recreate an object. Times after now are
-            # from before the clock was set back.
-            self._empty = [] if self._removed else [
-                *(each for each in self._empty if each <= now), now]
+            # Operations in flight when the worker died may recreate an object.
+            self._empty = [] if self._removed else [*self._empty, now]
             self.cursor = self._removed = 0
             self._pause, self._next_at = 0.0, now + PAUSE_SECONDS
         elif forward:

@@ -17,7 +17,7 @@ from ..cluster.types import NO_OSD, Pool, Signals
 from ..observation import Observation
 from ..watch.stop_conditions import NOTHING, Touched
 from .child import Child
-from .limits import Elapsed, disturbances
+from .limits import disturbances
 from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResources, Sweeps,
@@ -89,7 +89,7 @@ class ProbeRun:
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
         #: All times are seconds since the run began; only the record and the journal have dates.
-        self._elapsed, self._now = Elapsed(now), now
+        self._began = self._now = now
         #: When the worker must have ended, and when it has to hear of this mgr.
         self._ends_at, self._alive_at = 0.0, 0.0
         self._interval = 0.0
@@ -142,7 +142,7 @@ class ProbeRun:
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str],
              interval: float) -> None:
         """`reasons`: why no probe may continue; `interval`: of the loop, in seconds."""
-        seconds, self._now = self._elapsed.at(now, interval), now
+        seconds, self._now = now - self._began, now
         self._interval = interval
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
@@ -544,8 +544,7 @@ class OpCounters:
             if osd in self._asked:
                 self._read(osd, answer, known)
         assert self._asked_at is not None
-        # If the clock was set back, it waits no longer.
-        if not self._asked <= set(known) and 0.0 <= now - self._asked_at <= PROBE_PATIENCE_SECONDS:
+        if not self._asked <= set(known) and now - self._asked_at <= PROBE_PATIENCE_SECONDS:
             return False
         self._asked_at = None
         self._taken.add(when)

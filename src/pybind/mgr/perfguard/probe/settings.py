@@ -88,14 +88,17 @@ def schedule_from_json(raw: Mapping[str, Any]) -> Schedule:
     return schedule_of(str(raw['name']), {**probe, **times})
 
 
-def due(schedules: Iterable[Schedule], last_started: Mapping[str, float],
-        now: float) -> Tuple[str, ...]:
-    """Names of the schedules that may begin now, the one that has waited longest first."""
+def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,
+        clock_set: float = 0.0) -> Tuple[str, ...]:
+    """Names of the schedules that may begin now, the one that has waited longest first.
+
+    `clock_set`: as in Observation.
+    """
     names: List[Tuple[float, str]] = []
     for schedule in schedules:
         last = last_started.get(schedule.name)
-        if is_open(schedule.window, now) and (
-                last is None or _days_between(schedule.window, last, now)
+        if is_open(schedule.window, now + clock_set) and (
+                last is None or _days_between(schedule.window, last + clock_set, now + clock_set)
                 not in range(schedule.every_days)):
             names.append((last or 0.0, schedule.name))
     return tuple(name for _, name in sorted(names))
@@ -103,7 +106,7 @@ def due(schedules: Iterable[Schedule], last_started: Mapping[str, float],
 
 def _days_between(when: Window, last: float, now: float) -> int:
     """Windows are counted by the day on which they open, so that changes to and from daylight
-    saving time have no effect. Negative if the clock was set back."""
+    saving time have no effect. Negative if the clock of another mgr was ahead."""
     return _day_of_window(when, now) - _day_of_window(when, last)
 
 
@@ -128,7 +131,7 @@ class Attempts:
         names = list(due_names)
         self._reported &= set(names)
         for name in names:
-            if not 0.0 <= now - self._tried.get(name, float('-inf')) < SCHEDULE_AGAIN_SECONDS:
+            if now - self._tried.get(name, float('-inf')) >= SCHEDULE_AGAIN_SECONDS:
                 self._tried[name] = now
                 yield name
 

@@ -17,7 +17,7 @@ LAST_CLEAN = 'lastclean'
 #: Time after a change of CRUSH in which remapped PGs are attributed to it. The mons prime most
 #: of them in the same epoch; on a large cluster the rest has to peer first.
 REMAP_SECONDS = 30.0
-#: Longer intervals between two turns mean that the clock was set ahead or that the mgr hung.
+#: Longer intervals between two turns mean that the mgr hung.
 LONGEST_TURN_SECONDS = 60.0
 
 
@@ -143,7 +143,7 @@ class AutoExpand:
         clean state."""
         clean = self._clean
         if clean is not None:
-            clean = replace(clean, changed=min(seen.now, clean.changed + self._ahead(seen.now)))
+            clean = replace(clean, changed=clean.changed + self._unobserved(seen.now))
         self._looked = seen.now
         self._clean, why = look(clean, seen, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
@@ -151,7 +151,7 @@ class AutoExpand:
             self._stored_version = self._clean.crush_version
         return why
 
-    def _ahead(self, now: float) -> float:
+    def _unobserved(self, now: float) -> float:
         """Seconds for which this mgr observed nothing, which do not count for the age of a
         change."""
         passed = now - self._looked if self._looked is not None else 0.0

@@ -10,7 +10,7 @@ from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, Lis
                     Optional, Tuple)
 
 from ..cluster.types import OsdMap, OsdSet
-from ..codec import BY_PG
+from ..codec import BY_PG, Time
 from ..observation import Observation
 from ..upmap.pins import INCOMPLETE, Unpinnable
 from .change import ChangeStage, Led
@@ -27,7 +27,7 @@ LISTED_UNDERSIZED = 1000
 @dataclass(frozen=True)
 class Origin:
     """How the campaign began; it never changes."""
-    started: float
+    started: Time
     trigger: str = 'operator'
     first_epoch: int = 0
     #: The saved plan that it executes, and the token of that plan; '': none.
@@ -105,9 +105,9 @@ class Orders:
     """What the operator has ordered since the campaign began."""
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
-    #: A pause ends then; 0: with "resume" only. When it was ordered; 0: unknown.
-    paused_until: float = 0.0
-    paused_at: float = 0.0
+    #: When a pause was ordered, and the seconds until it ends; 0: with "resume" only.
+    paused_at: Time = 0.0
+    paused_seconds: float = 0.0
     #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
     #: Codes of stop conditions that the operator has waived.
@@ -118,10 +118,16 @@ class Orders:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def pausing(self, now: float, until: float) -> 'Orders':
-        return replace(self, paused=True, paused_until=until, paused_at=now)
+        """`until`: 0: "resume"."""
+        return replace(self, paused=True, paused_at=now, paused_seconds=until and until - now)
 
     def resumed(self) -> 'Orders':
-        return replace(self, paused=False, paused_until=0.0)
+        return replace(self, paused=False, paused_seconds=0.0)
+
+    @property
+    def paused_until(self) -> float:
+        """When the pause ends; 0: with "resume" only."""
+        return self.paused_seconds and self.paused_at + self.paused_seconds
 
     def accepting(self, *codes: str) -> 'Orders':
         return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))))
@@ -174,7 +180,7 @@ class Pinning:
     """Pins that are on their way, and PGs that cannot be pinned."""
     #: Pins that were sent and not read back yet; when pins were last sent.
     sent: Annotated[Mapping[str, Sent], BY_PG] = field(default_factory=dict)
-    sent_at: float = 0.0
+    sent_at: Time = 0.0
     #: The CRUSH version in which the mons have refused pins.
     refused_crush: int = -1
     unpinnable: UnpinnablePgs = field(default_factory=dict)
@@ -262,7 +268,7 @@ class Flights:
     recalled: Tuple[str, ...] = ()
     #: When data of PGs in flight was last seen to be copied; the number of misplaced objects in the
     #: last turn, only known to this mgr.
-    copied: float = 0.0
+    copied: Time = 0.0
     misplaced: int = field(default=0, compare=False)
 
     def now_flying(self, in_flight: Mapping[str, Flight]) -> 'Flights':
@@ -285,8 +291,8 @@ class Campaign:
     origin: Origin
     phase: Phase
     #: When the present phase began.
-    phase_since: float = 0.0
-    ended: Optional[float] = None
+    phase_since: Time = 0.0
+    ended: Optional[Time] = None
     #: ABORTED with pins, or PGs that could not be pinned: the settings that keep them where they
     #: are stay borrowed until the operator decides. Remaining pins meanwhile.
     held: bool = False

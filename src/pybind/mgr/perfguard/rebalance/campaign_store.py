@@ -139,14 +139,14 @@ class CampaignStore:
         before, now = _lasting(self._saved), _lasting(campaign)
         if before == now:
             return False
-        return (sending or not 0.0 <= self._clock() - self._saved_at < ARRIVAL_SECONDS
+        return (sending or self._clock() - self._saved_at >= ARRIVAL_SECONDS
                 or _without_flights(before) != _without_flights(now))
 
     def _unpinnable_due(self, campaign: Campaign) -> bool:
         if campaign.pinning.unpinnable == self._unpinnable:
             return False
         passed = self._clock() - self._unpinnable_at
-        return (campaign.phase is not self._phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+        return (campaign.phase is not self._phase or passed >= UNPINNABLE_SECONDS
                 or not campaign.pinning.incomplete.items() <= self._unpinnable.items())
 
     def _put_unpinnable(self, campaign: Campaign) -> None:

@@ -2,11 +2,12 @@
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import AnyJob, ToolThread
 from ..cluster.types import OsdSet
+from ..codec import no_later_than
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -16,13 +17,12 @@ from ..upmap.pins import Unpinnable
 from . import report
 from .campaign import Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
-from .change import Change, ChangeStage
+from .change import ChangeStage
 from .crush_orders import CrushOrders
 from .goals import without_goals
-from .latency import EXEMPT_SECONDS
 from .orders import is_tiny
 from .progress import Progress
-from .types import Flight, Holds, Phase, PinRecord
+from .types import Holds, Phase, PinRecord
 
 #: Orders whose campaign begins with upmaps as pins.
 _PINS_WITH_ORDER = ('adopt', 'import')
@@ -88,12 +88,12 @@ class Campaigns:
         if campaign is not None and _lacks_pins(campaign):
             self._abandon(campaign, 'the mgr failed', '; give the order again')
         elif campaign is not None:
-            self.current = _taken_over(campaign)
+            taken: Campaign = no_later_than(Campaign, _taken_over(campaign), self._clock())
             if lost:
                 # Some goals are missing: all are computed again.
-                pinning = self.current.pinning
-                self.current = replace(self.current, pinning=pinning.with_goals(
-                    pinning.goals.being_stored()))
+                taken = replace(taken, pinning=taken.pinning.with_goals(
+                    taken.pinning.goals.being_stored()))
+            self.current = taken
         self._adopt_pins()
         return lost + unread
 
@@ -276,11 +276,6 @@ class Campaigns:
         last = self.current
         return last.pinning.incomplete if last is not None and last.held else {}
 
-    def set_back(self, now: float) -> None:
-        """Limit the times of the campaign to the present: the clock may have been set back."""
-        if self.current is not None:
-            self.current = without_future(self.current, now)
-
     def file_ended(self) -> None:
         """File a finished campaign; repeated if the last attempt failed."""
         campaign = self.current
@@ -323,53 +318,3 @@ def _taken_over(campaign: Campaign) -> Campaign:
                for pgid, flight in campaign.flights.in_flight.items()}
     return replace(campaign, change=change, flights=campaign.flights.now_flying(flights),
                    pinning=campaign.pinning.count_again(campaign.pinning.sent))
-
-
-def without_future(campaign: Campaign, now: float) -> Campaign:
-    """The campaign with no time in the future; unchanged if its last turn is not in the future.
-
-    The clock of a host may be set back, and that of the next active mgr may be behind. A wait since
-    such a time would become longer.
-    """
-    if campaign.progress.turned <= now:
-        return campaign
-    # A pause does not end later than if it was ordered now.
-    ahead = max(0.0, campaign.orders.paused_at - now)
-    until = campaign.orders.paused_until and campaign.orders.paused_until - ahead
-
-    def change(found: Optional[Change]) -> Optional[Change]:
-        return found and found.no_later_than(now)
-
-    def flight(found: Flight) -> Flight:
-        confirmed = found.confirmed
-        return replace(found, since=min(found.since, now),
-                       confirmed=None if confirmed is None else min(confirmed, now))
-
-    def limited(group: Any, *names: str) -> Any:
-        return replace(group, **{name: min(getattr(group, name), now) for name in names})
-
-    return replace(
-        limited(campaign, 'phase_since'),
-        orders=replace(campaign.orders, paused_until=until,
-                       paused_at=campaign.orders.paused_at - ahead),
-        change=change(campaign.change),
-        rollback=replace(campaign.rollback, wanted=change(campaign.rollback.wanted),
-                         undone=change(campaign.rollback.undone)),
-        holds=limited(campaign.holds, 'blocked', 'evacuation_held'),
-        progress=limited(campaign.progress, 'turned', 'progressed', 'stopped'),
-        pinning=replace(limited(campaign.pinning, 'sent_at'), sent={
-            pgid: replace(sent, since=min(sent.since, now))
-            for pgid, sent in campaign.pinning.sent.items()}),
-        flights=replace(limited(campaign.flights, 'copied'), in_flight={
-            pgid: flight(each) for pgid, each in campaign.flights.in_flight.items()}),
-        pace=replace(campaign.pace, decided=min(campaign.pace.decided, now),
-                     acquitted=min(campaign.pace.acquitted, now),
-                     seen_since=min(campaign.pace.seen_since, now),
-                     slow_reads={osd: each._replace(
-                         exempt_until=min(each.exempt_until, now + EXEMPT_SECONDS))
-                         for osd, each in campaign.pace.slow_reads.items()}),
-        stalls=replace(
-            campaign.stalls, credited=min(campaign.stalls.credited, now),
-            released=min(campaign.stalls.released, now),
-            changes=tuple(each for each in campaign.stalls.changes if each.time <= now)),
-        copying=replace(campaign.copying, changed=min(campaign.copying.changed, now)))

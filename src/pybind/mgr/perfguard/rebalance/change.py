@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap, OsdSet, PoolSetting, UpmapEntry
-from ..codec import BY_PG
+from ..codec import BY_PG, Time
 from ..observation import Observation
 from ..upmap.pins import Unpinnable
 from .types import Action
@@ -64,7 +64,7 @@ class Change:
 
     stage: ChangeStage = ChangeStage.WANTED
     #: When it was sent last, and how often in all.
-    since: float = 0.0
+    since: Time = 0.0
     times: int = 0
     #: When it was sent: CrushRules.fingerprint and CrushRules.tunables (0: unknown) of a whole new
     #: map; of other changes, a checksum of the rest of CRUSH.
@@ -238,10 +238,6 @@ class Change:
     def part_in_force(self, seen: Observation) -> Optional['Change']:
         """What is left of it in an aborted campaign; None: nothing is in force."""
         return None
-
-    def no_later_than(self, now: float) -> 'Change':
-        """With no time in the future."""
-        return replace(self, since=min(self.since, now))
 
     # ---- the way back
 

@@ -48,8 +48,6 @@ COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
-#: Maximum time that counts for one batch: commands have no longer, so the clock was set ahead.
-LONGEST_COMMIT_SECONDS = 60.0
 _STORING = Reason(Code.UNPINNED, 'storing the pins that the campaign begins with')
 
 
@@ -413,8 +411,7 @@ class RebalanceController:
         outcome = execute(self._context.cluster, actions)
         # Along with a change of CRUSH, the mons gather commands for longer.
         if actions and all(isinstance(action, SetEntry) for action in actions):
-            passed = max(0.0, self._context.clock() - begin)
-            self._commit_seconds.append(min(passed, LONGEST_COMMIT_SECONDS))
+            self._commit_seconds.append(self._context.clock() - begin)
         return outcome
 
     def _continue_without(self, refused: Mapping[str, str]) -> None:
@@ -430,7 +427,6 @@ class RebalanceController:
     def resume(self, seen: Observation) -> None:
         """Complete the pending writes of the last turn, or of a failed mgr, before another campaign
         may begin."""
-        self.campaigns.set_back(seen.now)
         self.campaigns.store_more(seen)
         self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
@@ -446,7 +442,7 @@ class RebalanceController:
         return Rebalanced(
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(seen), options,
-                                 seen.now),
+                                 seen.wall),
             plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.pinning.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,

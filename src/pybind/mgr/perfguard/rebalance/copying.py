@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import AbstractSet, Dict, FrozenSet, List, Mapping, Optional
 
 from ..cluster.types import OsdMap
+from ..codec import Time
 
 QUEUE = 'osd_op_queue'
 WPQ = 'wpq'
@@ -54,8 +55,8 @@ class Copying:
     step: int = FIRST_STEP
     #: When the step was changed last, and when PGs were degraded last that the campaign has not
     #: released; 0: never.
-    changed: float = 0.0
-    degraded: float = 0.0
+    changed: Time = 0.0
+    degraded: Time = 0.0
     #: Option -> value for the section `osd`, and the basis of this choice; the basis is '' if
     #: nothing is borrowed.
     wanted: Mapping[str, str] = field(default_factory=dict)
@@ -100,8 +101,6 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
         # The first step also lasts for the minimum duration.
         copying = replace(copying, changed=now)
     passed = now - copying.changed
-    # A clock that was set back must not keep the step for long.
-    passed = passed if passed >= 0.0 else FASTER_SECONDS
     step = copying.step
     if reading.lowered and passed >= SLOWER_SECONDS:
         step = min(step + 1, len(STEPS) - 1)
@@ -112,7 +111,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
 
 def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
     """The state that the options depend on; '' if nothing is to be borrowed."""
-    recovering = copying.degraded and 0.0 <= now - copying.degraded < RECOVERED_SECONDS
+    recovering = copying.degraded and now - copying.degraded < RECOVERED_SECONDS
     if mode == OFF or recovering or copying.idle or not copying.step:
         return ''
     if not schedulers:

@@ -118,7 +118,7 @@ def _passed(campaign: Campaign, now: float) -> float:
     """Seconds since the last turn, as far as they count for the campaign's speed."""
     if not campaign.progress.turned or campaign.orders.paused:
         return 0.0
-    return min(max(0.0, now - campaign.progress.turned), LONGEST_COUNTED_SECONDS)
+    return min(now - campaign.progress.turned, LONGEST_COUNTED_SECONDS)
 
 
 def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:

@@ -72,7 +72,7 @@ def blocked_since(before: float, counts: PgCounts, now: float) -> float:
     waiting = counts.degraded_waiting > 0 or gives_way(before, now)
     if not counts.undersized_empty or not waiting:
         return 0.0
-    return before if 0.0 < before <= now else now
+    return before or now
 
 
 def gives_way(blocked: float, now: float) -> bool:

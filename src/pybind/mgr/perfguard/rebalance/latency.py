@@ -308,11 +308,11 @@ class SlowReads(NamedTuple):
         return self.recent(now) and (not self.single or self.over == now)
 
     def recent(self, now: float) -> bool:
-        return 0.0 <= now - max(self.over, self.assumed) < RESUME_SECONDS
+        return now - max(self.over, self.assumed) < RESUME_SECONDS
 
     def has_been(self, now: float) -> bool:
         """Whether it was slow within the time that an alarm outlasts its cause."""
-        return not self.single and 0.0 <= now - max(self.over, self.assumed) < ALARM_SECONDS
+        return not self.single and now - max(self.over, self.assumed) < ALARM_SECONDS
 
     def counts(self, now: float) -> bool:
         """Whether a reading over the limit continues the present state."""

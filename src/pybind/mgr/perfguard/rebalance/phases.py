@@ -350,7 +350,7 @@ def _arriving(draft: Draft) -> List[Reason]:
     """The OSDs of a new host start one by one, and the first would receive the PGs of all."""
     settle = draft.options.auto_expand_settle
     quiet = draft.now - draft.seen.osds_changed
-    if draft.campaign.origin.trigger != 'auto' or not 0.0 <= quiet < settle:
+    if draft.campaign.origin.trigger != 'auto' or quiet >= settle:
         return []
     return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
                    'without a change (auto_expand_settle)' % (quiet, settle))]

@@ -111,7 +111,7 @@ def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
     most = caps(options)
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, rates)
-    clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
+    clocked = Eta(*(by_the_clock(seconds, options, seen.wall) for seconds in eta))
     shared = facts.shared
     return Effects(tuple(_osd_effects(forecast, facts.space, made, _not_freed(moves, shared))),
                    clocked, basis, tuple(_borrowed(seen, options)), pg_limit,

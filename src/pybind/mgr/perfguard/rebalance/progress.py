@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..codec import Time
 from ..errors import Code, Reason
 
 #: Initial length of a block, and the maximum number of blocks. At the maximum, pairs are merged.
@@ -70,7 +71,7 @@ def advance(arrivals: Arrivals, seconds: float, arrived: float, in_flight: int =
     """The arrivals after these seconds, in which these bytes arrived, and so many PGs were in
     flight."""
     blocks, length = list(arrivals.blocks), arrivals.length
-    filled, held = arrivals.seconds + max(0.0, seconds), arrivals.bytes + arrived
+    filled, held = arrivals.seconds + seconds, arrivals.bytes + arrived
     while filled >= length:
         part = held * length / filled
         blocks.append(part)
@@ -79,8 +80,8 @@ def advance(arrivals: Arrivals, seconds: float, arrived: float, in_flight: int =
             blocks = [first + second for first, second in zip(blocks[::2], blocks[1::2])]
             length *= 2
     return Arrivals(tuple(round(block) for block in blocks), length, round(filled, 3), round(held),
-                    round(arrivals.flown + in_flight * max(0.0, seconds), 3),
-                    round(arrivals.busy + (max(0.0, seconds) if in_flight else 0.0), 3))
+                    round(arrivals.flown + in_flight * seconds, 3),
+                    round(arrivals.busy + (seconds if in_flight else 0.0), 3))
 
 
 def path_seconds(arrivals: Arrivals, left: float) -> float:
@@ -205,7 +206,7 @@ def limit_of(reasons: Sequence[Reason], releasing: bool, in_flight: int, allowed
 
 def charge(limits: Limits, code: str, seconds: float) -> Limits:
     """The limits with these seconds added."""
-    seconds = min(max(0.0, seconds), LONGEST_COUNTED_SECONDS)
+    seconds = min(seconds, LONGEST_COUNTED_SECONDS)
     key = code if code in limits.seconds or len(limits.seconds) < MOST_CODES else Code.OTHER
     return Limits({**limits.seconds, key: round(limits.seconds.get(key, 0.0) + seconds, 3)}, code)
 
@@ -234,11 +235,11 @@ class Progress:
     #: Seconds in which PGs were in flight; with bytes_done the measured rate.
     moving_seconds: float = 0.0
     #: When the last turn was, and its OSDMap epoch.
-    turned: float = 0.0
+    turned: Time = 0.0
     last_epoch: int = 0
     #: When a PG was last released or arrived, and when a stop condition last held.
-    progressed: float = 0.0
-    stopped: float = 0.0
+    progressed: Time = 0.0
+    stopped: Time = 0.0
     #: Arrived bytes by blocks of time.
     arrivals: Arrivals = Arrivals()
     #: The campaign's limits, in seconds by code.

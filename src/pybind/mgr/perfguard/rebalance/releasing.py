@@ -375,7 +375,7 @@ def _is_batch(draft: Draft, number: int, most: int, spread: bool) -> bool:
                 if any(stop.concerns(path_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
     seconds = batch_seconds(draft.seen.commit_seconds)
     if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, most - stuck) \
-            or not 0.0 <= draft.now - draft.campaign.stalls.released < seconds:
+            or draft.now - draft.campaign.stalls.released >= seconds:
         return True
     # Slow mons are also spared if no client would notice.
     return seconds <= BATCH_SECONDS and (

@@ -478,13 +478,13 @@ class Replacing:
                 or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
             self._serving.pop(osd, None)
             return False
-        return 0.0 <= now - self._serving.setdefault(osd, now) < REMAP_SECONDS
+        return now - self._serving.setdefault(osd, now) < REMAP_SECONDS
 
     def _looked(self, seen: Observation) -> OrderFacts:
         """The facts, with the PGs that OSDs store, which are read at intervals."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
         wait = IDLE_SECONDS if idle else LOOK_SECONDS
-        if self._space is not None and 0.0 <= seen.now - self._read < wait:
+        if self._space is not None and seen.now - self._read < wait:
             return self._crush_orders.facts(seen, self._space)
         facts = self._crush_orders.facts(seen)
         self._space, self._read = facts.space, seen.now
@@ -522,9 +522,9 @@ class Replacing:
         if not ready or not self._fill.retry.is_due(seen.now):
             return
         waited = seen.now - self._fill.since
-        if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
+        if self._waits_for_host(ready, facts, phases) and waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
-        elif not 0.0 <= waited < max(LOOK_SECONDS, 2 * seen.stats_period):
+        elif waited >= max(LOOK_SECONDS, 2 * seen.stats_period):
             # By now the report is that of the new device.
             self._begin_fill(ready, seen, fill)
 

@@ -111,8 +111,8 @@ class Rebalanced:
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
            waiting: MovePlan, reasons: Sequence[Reason], options: Options,
-           now: float) -> CampaignStatus:
-    """`waiting`: the moves of PGs that are not in flight yet."""
+           wall: float) -> CampaignStatus:
+    """`waiting`: the moves of PGs that are not in flight yet; `wall`: Observation.wall."""
     shown = campaign or _NO_CAMPAIGN
     phase = shown.phase
     if phase is Phase.PREPARED and not shown.holds.prepared:
@@ -132,10 +132,10 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         moving=_moving(shown), done_ratio=progress_share(shown), pinned=held_back(shown, pins),
         in_flight=len(flights), released=progress.released, kept=shown.kept_now,
         unpinnable=shown.pinning.unpinnable, bytes_total=progress.bytes_done + left,
-        bytes_done=progress.bytes_done, eta=eta(shown, left, waiting.osds, options, now),
+        bytes_done=progress.bytes_done, eta=eta(shown, left, waiting.osds, options, wall),
         rolled_back=shown.rollback.begun, held=shown.held,
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
-        stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
+        stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, wall),
         started=shown.origin.started, ended=shown.ended,
         epochs=max(0, progress.last_epoch - shown.origin.first_epoch), reasons=tuple(reasons),
         limit_shares=shares(progress.limits), acknowledged=shown.orders.acknowledged,
@@ -181,25 +181,25 @@ def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> in
     return len(pins) - sum(1 for pgid in flights if pgid in pins)
 
 
-def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
+def waits_for_window(campaign: Campaign, options: Options, wall: float) -> bool:
     """Whether releases wait for begin_time."""
     if campaign.phase is not Phase.HOLDING or campaign.orders.paused:
         return False
     try:
-        return not is_open(window_of(options), now)
+        return not is_open(window_of(options), wall)
     except BadWindow:
         return False
 
 
-def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optional[str]:
+def stalled(campaign: Optional[Campaign], seen: Observation, options: Options) -> Optional[str]:
     """Why the campaign is making no progress, if that is so for stalled_after seconds."""
     if campaign is None or not campaign.active or campaign.orders.paused \
             or _waits_for_operator(campaign):
         return None
-    if waits_for_window(campaign, options, now) and not campaign.flights.in_flight:
+    if waits_for_window(campaign, options, seen.wall) and not campaign.flights.in_flight:
         return None
     # A large PG may be in flight for longer.
-    idle = min(campaign.idle_seconds(now), now - campaign.flights.copied)
+    idle = min(campaign.idle_seconds(seen.now), seen.now - campaign.flights.copied)
     if idle < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (
@@ -213,7 +213,7 @@ def _waits_for_operator(campaign: Campaign) -> bool:
 
 
 def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Options,
-        now: float) -> Optional[Eta]:
+        wall: float) -> Optional[Eta]:
     """Seconds until the last PG has arrived, with an interval that holds in 9 of 10 cases.
 
     `waiting`: what OSDs are still to send and to receive, without PGs in flight. None while the
@@ -227,7 +227,7 @@ def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Opti
                       path_seconds(progress.arrivals, _longest_queue(waiting, caps(options))))
     if found is None:
         return None
-    return Eta(*(round(by_the_clock(work, options, now), 1) for work in found))
+    return Eta(*(round(by_the_clock(work, options, wall), 1) for work in found))
 
 
 def _longest_queue(waiting: Sequence[OsdLoad], most: Caps) -> float:
@@ -236,10 +236,10 @@ def _longest_queue(waiting: Sequence[OsdLoad], most: Caps) -> float:
         load.bytes_out / most.source, load.bytes_in / most.target)), default=0.0)
 
 
-def by_the_clock(work: float, options: Options, now: float) -> float:
+def by_the_clock(work: float, options: Options, wall: float) -> float:
     """With the hours in which nothing is released."""
     try:
-        return seconds_until_done(window_of(options), now, work)
+        return seconds_until_done(window_of(options), wall, work)
     except BadWindow:
         return work
 

@@ -23,8 +23,7 @@ class Retry:
     refusals: int = 0
 
     def is_due(self, now: float) -> bool:
-        """A time further ahead than the longest interval is that of a clock which was set back."""
-        return not 0.0 < self.due - now <= self.most
+        return now >= self.due
 
     def attempt(self, now: float, carry_out: Callable[[], Optional[Document]]
                 ) -> Tuple['Retry', Optional[Refused]]:

@@ -15,6 +15,7 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
                     Tuple)
 
 from ..cluster.types import ClientOps, Ops, OsdSet
+from ..codec import Time
 from ..observation import Clients, PoolClients
 from .latency import LEAST_OPS
 
@@ -61,7 +62,7 @@ LONGEST_TURN_SECONDS = 60.0
 
 class IntervalChange(NamedTuple):
     """A PG that went into another interval."""
-    time: float
+    time: Time
     pool: int
     #: Its primaries, before and after.
     primaries: OsdSet
@@ -73,18 +74,18 @@ class Stalls:
     """Measurements of stalls, and the budget of releases; part of the campaign."""
     changes: Tuple[IntervalChange, ...] = ()
     #: The reading that was last measured.
-    measured: float = 0.0
+    measured: Time = 0.0
     #: Sums over the last readings: seconds of added latency, and operations per second of the
     #: changed PGs.
     excess: float = 0.0
     rates: float = 0.0
     #: Pool -> unused releases; when they were last counted.
     credits: Mapping[int, float] = field(default_factory=dict)
-    credited: float = 0.0
+    credited: Time = 0.0
     #: Measured seconds of stall of one interval change, when there last was enough evidence.
     seconds: Optional[float] = None
     #: When PGs were released last.
-    released: float = 0.0
+    released: Time = 0.0
 
 
 def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
@@ -220,7 +221,7 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
     """Add the budget of the time since the last turn. Pools without clients have no entry."""
     passed = now - stalls.credited
     saved_seconds = SAVED_BATCHES * batch_seconds(commit_seconds)
-    if not 0.0 <= passed <= LONGEST_TURN_SECONDS:
+    if passed > LONGEST_TURN_SECONDS:
         passed = saved_seconds
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():

@@ -129,7 +129,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
                        code=Code.NO_CLIENTS)
     plain, readings = judged(pool_latencies(
         clients, unsteady, stall_ms, path, _most_load(options))), 1
-    recent = bool(pace.judged) and 0.0 <= clients.time - pace.judged < MINUTE_SECONDS
+    recent = bool(pace.judged) and clients.time - pace.judged < MINUTE_SECONDS
     if not plain and not recent:
         plain = judged(minute_latencies(clients, path))
         readings = max(1, round(MINUTE_SECONDS / max(1.0, clients.seconds)))
@@ -392,7 +392,7 @@ def _burdened(draft: Draft, pace: Pace) -> Pace:
     """Record the hosts with movement now: they delete PGs and catch up for a while afterwards."""
     now = draft.now
     hosts = {host: since for host, since in pace.burdened.items()
-             if 0.0 <= now - since < AFTERWARDS_SECONDS}
+             if now - since < AFTERWARDS_SECONDS}
     hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
@@ -443,7 +443,7 @@ def out_of_hours(draft: Draft) -> List[Reason]:
     """Why nothing is released now because of the time window."""
     found = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:
-        seconds = opens_in(window_of(draft.options), draft.now)
+        seconds = opens_in(window_of(draft.options), draft.seen.wall)
     except BadWindow:
         return found
     if seconds is None:

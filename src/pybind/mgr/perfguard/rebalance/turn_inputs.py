@@ -63,7 +63,7 @@ class TurnInputs:
             return seen
         if self._balancer_idle is None:
             self._balancer_idle = seen.now
-        rests = not 0.0 <= seen.now - self._balancer_idle < BALANCER_REST_SECONDS
+        rests = seen.now - self._balancer_idle >= BALANCER_REST_SECONDS
         return replace(seen, settings=replace(settings, balancer_busy=not rests))
 
     def complete(self, campaign: Campaign, seen: Observation, options: Options) -> Observation:
@@ -305,7 +305,7 @@ class PinGoals:
             self._storing = None
         if self._storing is not None:
             return self._store(campaign, seen)
-        still = not 0.0 <= seen.now - self._basis_since <= seen.stats_period
+        still = seen.now - self._basis_since > seen.stats_period
         if self.fit or not still or not goals.settled(
                 campaign, self._pins, seen, options.max_transition_ratio) \
                 or not self._may_write():

@@ -7,7 +7,7 @@ from typing import (Annotated, ClassVar, Dict, FrozenSet, Mapping, NamedTuple, O
                     Union)
 
 from ..cluster.types import OsdSet, UpmapEntry
-from ..codec import BY_PG
+from ..codec import BY_PG, Time
 from ..errors import Code
 from ..holds import Held
 from ..observation import OSD_OPTION
@@ -42,7 +42,7 @@ class Pace:
     #: PGs that may be in flight; 0: not decided yet.
     pgs: float = 0.0
     #: The reading that was last judged.
-    decided: float = 0.0
+    decided: Time = 0.0
     #: Readings in a row over the limit of latency, and well below it; `under` also counts readings
     #: without evidence after which a halt ends or a lowered limit is raised.
     over: int = 0
@@ -55,7 +55,7 @@ class Pace:
     #: "reads of pool rbd" -> latency in ms while nothing moved, although above the limit.
     levels: Mapping[str, float] = field(default_factory=dict)
     #: The reading that last added one.
-    acquitted: float = 0.0
+    acquitted: Time = 0.0
     #: The most PGs that were in flight since the last reading.
     used: int = 0
     #: Readings in a row in which all pools together were over their limits.
@@ -143,13 +143,13 @@ class PinRecord:
 class Flight:
     """One PG on its way: released, or remapped and not pinnable."""
     json_row: ClassVar[bool] = True
-    since: float
+    since: Time
     #: Its entry in the OSDMap while it moves.
     entry: UpmapEntry
     #: How often the release was sent.
     sent: int = 1
     #: When the entry was read back from the OSDMap.
-    confirmed: Optional[float] = None
+    confirmed: Optional[Time] = None
     #: The OSDMap showed the PG remapped: its primary has peered and asked for its acting set.
     seen_remapped: bool = False
     #: Epoch of the OSDMap before the release if the PG's acting set was sent along, so that the
@@ -170,7 +170,7 @@ class Sent:
     """A pin that was sent and is not in the OSDMap yet: last sent at `since`, `times` times in
     total."""
     json_row: ClassVar[bool] = True
-    since: float
+    since: Time
     times: int = 1
 
 
@@ -204,9 +204,9 @@ class Holds:
     #: The cluster has shown flag, balancer and autoscaler as required.
     prepared: bool = False
     #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
-    blocked: float = 0.0
+    blocked: Time = 0.0
     #: Since when norebalance keeps PGs on OSDs that are to be emptied; 0: it does not.
-    evacuation_held: float = 0.0
+    evacuation_held: Time = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.held)

@@ -17,6 +17,7 @@ from typing import ClassVar, List, Mapping, Optional
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdSet
+from ..codec import Time
 from ..observation import Observation
 from ..tables import plural
 from .change import Change, ChangeStage, NextPart
@@ -58,7 +59,7 @@ class WeightChange(Change):
     following: int = 0
     #: Since when upmaps of earlier tranches that are not needed any longer are removed; 0: they are
     #: not.
-    removing: float = 0.0
+    removing: Time = 0.0
 
     # ---- its stages
 
@@ -170,9 +171,6 @@ class WeightChange(Change):
     def with_done(self, seen: Observation) -> 'WeightChange':
         """With the OSDs of the burst that have their new weight."""
         return replace(self, done=tuple(sorted((*self.done, *self._in_force(seen)))))
-
-    def no_later_than(self, now: float) -> Change:
-        return replace(self, since=min(self.since, now), removing=min(self.removing, now))
 
     @property
     def parts_text(self) -> str:

@@ -35,6 +35,7 @@ class Writes:
 
     def __init__(self) -> None:
         self.driver = Driver()
+        self.driver.cluster.now = 1.8e9
         self.sizes: List[Tuple[str, int]] = []
         set_store = self.driver.kv.set_store
 

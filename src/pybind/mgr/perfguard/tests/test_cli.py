@@ -267,7 +267,7 @@ def test_a_pause_for_a_time(shell: Shell) -> None:
     retval, _, error = shell('campaign pause', duration='2 fortnights')
     assert retval == -errno.EINVAL and '2 fortnights' in error
     shell.driver.to_releasing()
-    begin = time.time()
+    begin = shell.driver.loop.clock()
     shell.json('campaign pause', duration='2h')
     status = shell.json('campaign status')
     assert status['paused'] and 7200 <= status['paused_until'] - begin < 7300

@@ -142,7 +142,7 @@ CAMPAIGN = campaign_of(
                   3.0, {3: 0.5}, 4.0, 0.25, 5.0),
     copying=Copying(3, 12.5, 11.0, {'option': '0.05'}, 'auto wpq 0.05', True, True),
     arrivals=Arrivals((1.5, 2.0), 5.0, 1.0, 7.0, 2.0, 3.0), limits=Limits({'CODE': 1.5}, 'CODE'),
-    settings={'latency_factor': '2'}, paused_until=7.0, plan='p', plan_token='t')
+    settings={'latency_factor': '2'}, paused_seconds=7.0, plan='p', plan_token='t')
 
 
 @pytest.mark.parametrize('change', CHANGES)

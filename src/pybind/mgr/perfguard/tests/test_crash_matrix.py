@@ -252,7 +252,7 @@ def test_two_crashes_with_commands_that_arrive_late(name: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize('seconds', [3600.0, -3600.0])
 @pytest.mark.parametrize('name', STORIES)
-def test_the_clock_jumps(name: str, seconds: float) -> None:
+def test_the_clock_of_the_next_mgr_differs(name: str, seconds: float) -> None:
     story = STORIES[name]
     without = CrashPlay(story).play()
     ending = without.ending()
@@ -318,7 +318,7 @@ def test_auto_expand_notices_a_change_that_comes_during_a_failover() -> None:
     assert driver.status['trigger'] == 'auto'
 
 
-def test_auto_expand_notices_a_change_though_the_clock_jumps_before_pgs_are_remapped() -> None:
+def test_auto_expand_notices_a_change_though_the_next_mgr_has_another_clock() -> None:
     story = STORIES['auto_expand']
     ending = CrashPlay(story).play().ending()
     assert unlike(story, ending, None, jump=(2, 3600.0)) is None

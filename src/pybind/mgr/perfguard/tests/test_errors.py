@@ -113,5 +113,3 @@ def test_the_age_of_the_picture() -> None:
     assert driver.status_now()['age_seconds'] == 3601.0
     assert reasons(driver)[0].startswith('this status is 60 min old')
     assert '60 min ago' in tables.status(driver.status_now())
-    driver.cluster.now -= 7200.0
-    assert driver.status_now()['age_seconds'] == 0.0, 'the clock was put back'

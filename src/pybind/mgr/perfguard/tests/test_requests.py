@@ -2,13 +2,13 @@
 """Where commands wait for the loop's answer: also when it is late, or comes no more."""
 import errno
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, List
+from typing import Any, Callable, List
 
 import pytest
 
 from perfguard import requests as module
+from perfguard.clock import Clock
 from perfguard.cluster.tool_thread import ToolJob
 from perfguard.errors import Refused
 from perfguard.mitigation.types import Revert
@@ -23,8 +23,8 @@ from .fakes.cluster import MemoryKv
 REQUEST = Request('prepare')
 
 
-def queue() -> Requests:
-    return Requests(Store(MemoryKv()))
+def queue(clock: Callable[[], float] = Clock()) -> Requests:
+    return Requests(Store(MemoryKv()), clock)
 
 
 def served(requests: Requests, answer: Any) -> None:
@@ -101,15 +101,15 @@ def test_no_command_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
     (0.0, 7, True), (0.9 * module.RESULT_LATE_SECONDS, 7, True),
     (1.1 * module.RESULT_LATE_SECONDS, 7, False), (0.0, 8, False)])
 def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
-        seconds: float, version: int, used: bool, monkeypatch: Any) -> None:
-    requests = queue()
+        seconds: float, version: int, used: bool) -> None:
+    now = [1000.0]
+    requests = queue(lambda: now[0])
     first = requests.submit(Order('x'))
     requests.keep(requests.next()[0])
     first.job, first.crush_version = ToolJob(lambda: 5), 7
     first.done.set()
     assert requests.next() == []
-    later = time.monotonic() + seconds
-    monkeypatch.setattr(time, 'monotonic', lambda: later)
+    now[0] += seconds
     assert requests.finished_job(Order('y'), 7) is None
     assert requests.finished_job(Order('x'), version) is (first.job if used else None)
     # It serves once: the next order is checked against what is so then.
@@ -129,7 +129,7 @@ def test_a_promise_is_kept_once_though_the_notes_are_loaded_as_it_is_put(
         first: str, monkeypatch: Any) -> None:
     """A mgr that acts again loads them, and commands are served at the same time."""
     kv = MemoryKv()
-    requests, write, read = Requests(Store(kv)), kv.set_store, kv.get_store_prefix
+    requests, write, read = Requests(Store(kv), Clock()), kv.set_store, kv.get_store_prefix
     kept: List[Any] = []
     begin = {'put': lambda: kept.append(requests.put(REQUEST)), 'load': requests.load}
     threads: List[threading.Thread] = []
@@ -170,13 +170,13 @@ def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
     (Request('prepare'), True), (Request('resume'), True), (Request('finish', keep=True), True),
     (Request('pause'), False), (Request('abort'), False), (Revert(1), True)])
 def test_a_promise_expires_unless_it_only_stops_movement(promise: Any, expires: bool) -> None:
-    requests = Requests(Store(MemoryKv(), lambda: 1000.0))
+    requests = queue(lambda: 1000.0)
     promised = requests.put(promise)
     assert requests.stale(1000.0 + module.PROMISE_SECONDS) == []
     assert requests.stale(1001.0 + module.PROMISE_SECONDS) == ([promised] if expires else [])
 
 
 def test_notes_of_the_same_instant_have_different_keys() -> None:
-    store = Store(MemoryKv(), lambda: 1000.0)
-    keys = [store.note('requests', {}) for _ in range(3)]
+    store = Store(MemoryKv())
+    keys = [store.note('requests', {}, 1000.0) for _ in range(3)]
     assert len(set(keys)) == 3 and keys == sorted(keys)

@@ -218,7 +218,8 @@ def test_lost_state_names_what_may_be_left_with_its_command() -> None:
 def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     driver = Driver()
     driver.loop._store.put('shutdown', {'since': 1.0})
-    driver.loop._store.note(Request.document, encode(Request('prepare')))
+    driver.loop._store.note(
+        Request.document, encode(Request('prepare')), driver.cluster.now)
     driver.restart()
     driver.turn()
     assert driver.phase == 'IDLE' and driver.cluster.sent == []

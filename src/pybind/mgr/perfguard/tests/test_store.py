@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfguard import store as module
 from perfguard.store import PART_BYTES, STORE_VERSION, Store
 
 from .fakes.cluster import Crash, MemoryKv
@@ -178,12 +177,10 @@ def test_remove_and_names() -> None:
     assert store.get('pins/1') is None and store.get('pinsandmore') == 'pinsandmore'
 
 
-def test_notes_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_come_back_in_order() -> None:
     kv = MemoryKv()
-    times = iter([9, 10, 11])
-    monkeypatch.setattr(module.time, 'time_ns', lambda: next(times))
     store = Store(kv)
-    keys = [store.note('requests', {'n': n}) for n in range(3)]
+    keys = [store.note('requests', {'n': n}, 9.0 + n) for n in range(3)]
     store.drop_note(keys[1])
     assert Store(kv).notes('requests') == [(keys[0], {'n': 0}), (keys[2], {'n': 2})]
     assert Store(kv).notes('other') == []
@@ -193,7 +190,7 @@ def test_an_unreadable_note_is_dropped_and_reported() -> None:
     kv = MemoryKv()
     kv.data['requests/00001'] = 'no json'
     store = Store(kv)
-    good = store.note('requests', 1)
+    good = store.note('requests', 1, 1000.0)
     assert store.notes('requests') == [(good, 1)]
     assert [key for key, _ in store.damaged] == ['requests/00001']
     assert 'requests/00001' not in kv.data

@@ -32,9 +32,6 @@ KEPT_HOURS = WEEKLY.of * WEEKLY.hours + 1
 #: Number of weekly baselines that are kept, and the share of them that may be unusually low, as in
 #: a week of holidays.
 KEPT_WEEKS, LOW_WEEKS = 26, 1 / 8
-#: Hours between two reviews above which the clock may be wrong. The later one counts once the clock
-#: has gone on from there for an hour.
-JUMP_HOURS = 24
 
 
 class AlarmLevel:
@@ -45,9 +42,8 @@ class AlarmLevel:
         self._high: Dict[int, float] = {}
         #: Hour of the day or week -> accepted latency in ms.
         self._accepted: Dict[Recurrence, Dict[int, float]] = {DAILY: {}, WEEKLY: {}}
-        #: The hour for which the accepted latency was computed, and one to which the clock has
-        #: jumped from there; -1: none.
-        self._hour = self._jumped = -1
+        #: The hour for which the accepted latency was computed; -1: none.
+        self._hour = -1
         #: Baselines in ms, one per week, and the week of the last one.
         self._baselines: List[float] = []
         self._week = -1
@@ -84,9 +80,9 @@ class AlarmLevel:
         accepted rises to a level that is so many times as high. Returns whether there is something
         new to store."""
         hour = int(now // HOUR_SECONDS)
-        if hour == self._hour or self._may_be_wrong(hour):
+        if hour == self._hour:
             return False
-        self._hour, self._jumped = hour, -1
+        self._hour = hour
         self._high = {at: ms for at, ms in self._high.items() if 0 <= hour - at <= KEPT_HOURS}
         for period in self._accepted:
             self._accept(period, hour, self.base_ms(baseline_ms), factor)
@@ -95,14 +91,6 @@ class AlarmLevel:
         if week != last >= 0:
             self._baselines = [*self._baselines, baseline_ms][-KEPT_WEEKS:]
         return week != last or bool(self._high)
-
-    def _may_be_wrong(self, hour: int) -> bool:
-        if self._hour < 0 or abs(hour - self._hour) <= JUMP_HOURS:
-            return False
-        goes_on = 0 <= self._jumped < hour <= self._jumped + JUMP_HOURS
-        if not goes_on:
-            self._jumped = hour
-        return not goes_on
 
     def _accept(self, period: Recurrence, hour: int, base_ms: float, factor: float) -> None:
         """It rises only to what has raised the alarm, and ends with what recurs."""

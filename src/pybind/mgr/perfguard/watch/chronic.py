@@ -169,7 +169,6 @@ class ChronicOsds:
         self._judged = -math.inf
         #: The memory as a multiple of MEMORY_SECONDS.
         self._scale = 1.0
-        self._now = -math.inf
         self._standing: Dict[int, Chronic] = {}
         #: OSDs that serve nothing, and are not reported.
         self._away: Collection[int] = ()
@@ -199,10 +198,7 @@ class ChronicOsds:
         """
         now = reading.now
         self._scale = memory_seconds / MEMORY_SECONDS
-        if now < self._now:
-            self._turn_back(now)
-        self._now = now
-        self._take_back(min(reading.busy_read, now), reading.busy)
+        self._take_back(reading.busy_read, reading.busy)
         intervals = _intervals(reading, findings, windows, baselines)
         slow = _worst({osd: over for osd, (_, over) in intervals.items() if over}, reading)
         crowd = _crowd(slow, findings, reading.places) if len(slow) > 1 else set()
@@ -215,7 +211,7 @@ class ChronicOsds:
                     self._before.setdefault(osd, replace(count))
                 count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
                            self._scale)
-        if not 0.0 <= now - self._judged < min(1.0, self._scale) * JUDGE_SECONDS:
+        if now - self._judged >= min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = now
             self._judge(now, reading.places, reading.replicas_only)
 
@@ -243,13 +239,6 @@ class ChronicOsds:
             self._counts.pop(osd, None)
             if self._standing.pop(osd, None) is not None:
                 self.unjudged[osd] = 'osd.%d was replaced' % osd
-
-    def _turn_back(self, now: float) -> None:
-        """The clock was set back."""
-        self._busy_read = min(self._busy_read, now)
-        for count in self._counts.values():
-            count.since, count.last = min(count.since, now), min(count.last, now)
-            count.seen = min(count.seen, now)
 
     def _judge(self, now: float, places: Mapping[int, OsdPlace],
                replicas_only: Collection[int]) -> None:

@@ -155,7 +155,7 @@ class Watching:
         `probed`: as in WatchContext.
         """
         period = self._cluster.stats_period()
-        if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
+        if self._updated is not None and now - self._updated < EARLY * period:
             return
         self._updated = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
@@ -172,7 +172,7 @@ class Watching:
                                    _pool_clients(self._watch, context, options),
                                    self.clients.covered + readings.seconds,
                                    self._watch.norms.norms(),
-                                   now if readings.silent else min(self.clients.silent, now))
+                                   now if readings.silent else self.clients.silent)
             self._failure = ''
             self._failed_turns.clear()
         except Exception as error:
@@ -209,7 +209,7 @@ class Watching:
     def _save_chronic(self, now: float) -> None:
         standing = self._watch.slow.chronic.standing
         known, written = self._chronic
-        if standing.keys() == known and 0.0 <= now - written < CHRONIC_SECONDS:
+        if standing.keys() == known and now - written < CHRONIC_SECONDS:
             return
         self._chronic = (set(standing), now)
         document = self._watch.chronic_to_json()
@@ -223,11 +223,11 @@ class Watching:
     def _save_usual(self, now: float) -> None:
         known, looked = self._usual
         passed = now - looked
-        if 0.0 <= passed < FIRST_USUAL_SECONDS:
+        if passed < FIRST_USUAL_SECONDS:
             return
         document = self._usual_document()
         found = _subjects(document)
-        if found == known and 0.0 <= passed < USUAL_SECONDS:
+        if found == known and passed < USUAL_SECONDS:
             return
         self._usual = (found, now)
         if document != self._store.get(USUAL) and (found or known):
@@ -237,7 +237,7 @@ class Watching:
         known, written = self._provisional
         document = self._watch.pools.provisional_to_json()
         if document == known or (_kinds(document) == _kinds(known)
-                                 and 0.0 <= now - written < REWRITE_SECONDS):
+                                 and now - written < REWRITE_SECONDS):
             return
         self._provisional = (document, now)
         if document:
@@ -249,10 +249,10 @@ class Watching:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
         return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
 
-    def drawn(self, since: float, pools: Sequence[int], now: float) -> Json:
+    def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
         names = {pool_id: name for name, pool_id in self.watched.pool_ids.items()}
-        return self._watch.drawn(since, now, pools, names, DRAWN_POOLS)
+        return self._watch.drawn(since, pools, names, DRAWN_POOLS)
 
 
 def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watched:

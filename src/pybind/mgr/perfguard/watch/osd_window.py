@@ -73,12 +73,9 @@ class OsdWindow:
             number += 2
 
     def expire(self, now: float, seconds: float) -> bool:
-        """Drop data older than `seconds`, or than six slots if these are longer; drop everything
-        if the clock was set back. Returns whether recent data is left."""
+        """Drop data older than `seconds`, or than six slots if these are longer. Returns whether
+        recent data is left."""
         ends = self._columns[_END]
-        if ends and ends[-1] > now:
-            for column in self._columns:
-                column.clear()
         if not ends:
             return False
         beat = self._columns[_SECONDS][-1]

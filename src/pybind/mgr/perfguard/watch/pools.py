@@ -219,7 +219,7 @@ class PoolWatch:
                settings: PoolSettings) -> bool:
         """Returns whether what must be stored has changed."""
         changed = False
-        probed = 0.0 <= now - pool.probed < WINDOW_SECONDS
+        probed = now - pool.probed < WINDOW_SECONDS
         for kind, number, total in KINDS:
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
             # While a probe loads the pool, an alarm stays as it is. Without a baseline, as after a

@@ -419,8 +419,7 @@ def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]
 
 
 def _ago(context: WatchContext, since: float) -> str:
-    """Never negative, even if the clock was set back."""
-    return '%.0f s' % max(0.0, context.now - since)
+    return '%.0f s' % (context.now - since)
 
 
 def _late_text(seen: PoolPerformance, kind: str) -> str:

@@ -130,12 +130,9 @@ WINDOW_SECONDS = 60.0
 
 
 def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The points of the last minute, of about `seconds` each.
-
-    Points in the future were written before the clock was set back, and are ignored.
-    """
+    """The points of the last minute, of about `seconds` each."""
     return [_point(row) for row in series.rows(last=_number(seconds))
-            if 0.0 <= now - row[0] < WINDOW_SECONDS]
+            if now - row[0] < WINDOW_SECONDS]
 
 
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
@@ -146,8 +143,6 @@ def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoin
         del ends[0], rows[:size]
     if not ends:
         return []
-    if max(ends) > now or now - min(ends) >= WINDOW_SECONDS:
-        return _total(recent(series, now, seconds))  # the clock was set back meanwhile
     return [HistoryPoint(ends[-1], sum(rows[1::size]),
                          tuple([sum(rows[column::size]) for column in range(2, size)]))]
 
@@ -303,7 +298,7 @@ class LatencyPercentiles:
 
     def _recent(self, now: float) -> List[_Sample]:
         return [sample for sample in self._samples.values()
-                if 0.0 <= now - sample.at <= RECENT_SECONDS]
+                if now - sample.at <= RECENT_SECONDS]
 
 
 def _shares(ops: Mapping[int, Sequence[float]]) -> Shares:

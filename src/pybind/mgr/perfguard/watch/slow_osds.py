@@ -166,12 +166,10 @@ class SlowOsds:
         """Process one interval. OSDs without a place are forgotten, except for the counts of
         slow time."""
         now, places = reading.now, reading.places
-        if not math.isfinite(now) or not self._take_places(now, places):
+        if not self._take_places(now, places):
             return
-        # After a gap, or if the clock was set forward, the time was not observed.
-        passed = min(max(now - self._now, 0.0), settings.seconds / 4)
-        if now < self._now:
-            self._turn_back(now)
+        # The time of a gap was not observed.
+        passed = min(now - self._now, settings.seconds / 4)
         self._now, self._started = now, min(self._started, now)
         for sample in reading.samples:
             if sample.osd in places and sample.osd not in reading.probed:
@@ -239,14 +237,6 @@ class SlowOsds:
                                            usual=_usual_scores())
         return True
 
-    def _turn_back(self, now: float) -> None:
-        """The clock was set back."""
-        self._busy_read = min(self._busy_read, now)
-        for state in self._states.values():
-            state.since = min(state.since, now)
-            state.evidence = min(state.evidence, now)
-            state.kind_at = min(state.kind_at, now)
-
     def _kinds(self, reading: OsdReading, settings: SlowSettings) -> Dict[int, str]:
         """OSDs that are busy, or were within the window."""
         kinds: Dict[int, str] = {}
@@ -260,7 +250,7 @@ class SlowOsds:
                 state.kind = ''
             if state.kind:
                 kinds[osd] = state.kind
-        self._busy_read = min(reading.busy_read, reading.now)
+        self._busy_read = reading.busy_read
         return kinds
 
     def _raise(self, settings: SlowSettings) -> None:

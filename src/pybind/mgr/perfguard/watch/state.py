@@ -18,7 +18,7 @@ from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasu
 from .partners import PgPartners
 from .pools import PoolSettings, PoolWatch, add_ops
 from .reads import SlowOsdReads
-from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles, Series,
+from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings
 from .stop_conditions import NOTHING, Touched
@@ -307,7 +307,7 @@ class WatchState:
                 return None
             return (history.condensed if condensed else history.detailed).points(last)
 
-    def drawn(self, since: float, now: float, pools: Sequence[int], names: Mapping[int, str],
+    def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
               most: int) -> Document:
         """The last hour after `since` of the cluster and of `pools` (default: the busiest).
 
@@ -315,19 +315,15 @@ class WatchState:
         """
         # Times are rounded to milliseconds, and the caller has the row of `since`.
         after = since + 0.001
-
-        def points(series: Series) -> List[HistoryPoint]:
-            # Points in the future were written before the clock was set back.
-            return [point for point in newer(series, after) if point.end <= now]
-
         with self._lock:
             wanted = [pool for pool in pools or self.pools.busiest() if pool in names]
             found: Dict[str, ChartRows] = {}
             for pool in wanted[:most]:
                 history = self.pools.history(pool)
                 found[str(pool)] = self.charts.pool(
-                    pool, names[pool], points(history.detailed) if history is not None else [])
-            return {'cluster': self.charts.cluster(points(self.cluster.detailed)),
+                    pool, names[pool],
+                    newer(history.detailed, after) if history is not None else [])
+            return {'cluster': self.charts.cluster(newer(self.cluster.detailed, after)),
                     'pools': found}
 
     # ---- State that survives a failover
@@ -409,8 +405,8 @@ def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, f
         return None
     (begin, before), (end, after) = points[0], points[-1]
     grown = after.sst - before.sst, after.wal - before.wal
-    # Counters begin anew when the OSD is restarted, and the clock may be set back.
-    if end <= begin or min(grown) < 0:
+    # Counters begin anew when the OSD is restarted.
+    if min(grown) < 0:
         return None
     return grown[0] / (end - begin), grown[1] / (end - begin)
 

@@ -133,7 +133,7 @@ class SlowPart(NamedTuple):
 class Alarm:
     """Is raised after its condition has held for some time, and cleared after it has not.
 
-    Time is the sum of the lengths of readings, so that a jump of the clock raises nothing.
+    Time is the sum of the lengths of readings, so that a gap between them raises nothing.
     """
 
     def __init__(self, raised: bool = False, since: float = 0.0) -> None:
@@ -149,10 +149,8 @@ class Alarm:
         if holds is None:
             return
         if holds:
-            begin = now - seconds
-            new = not self.raised and not self._held
-            # The clock may have been ahead when the condition began to hold.
-            self.since = begin if new else min(self.since, begin)
+            if not self.raised and not self._held:
+                self.since = now - seconds
             self._held += seconds
             self._not_held = 0.0
             if self._held >= raise_after:

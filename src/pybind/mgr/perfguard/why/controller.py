@@ -77,8 +77,7 @@ class _Inquiry:
             and len(self.options) == len(SCHEDULER_OPTIONS)
 
     def lasts(self, now: float) -> bool:
-        # If the clock was set back, it must not last longer.
-        return 0.0 < self.until - now <= WHY_PATIENCE_SECONDS
+        return now < self.until
 
     def answers(self) -> PgAnswers:
         silent = set(self.osds) - set(self.reservations)
@@ -129,8 +128,7 @@ class Explaining:
         if self._loads is None or self._loads[0] is not order:
             self._loads = (order, now + LOADS_SECONDS)
             self._cluster.read_loads(COUNTED_SECONDS)
-        # If the clock was set back, it waits no longer.
-        return interval < self._loads[1] - now <= LOADS_SECONDS
+        return interval < self._loads[1] - now
 
     def _answers(self, order: Why, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:

@@ -157,7 +157,7 @@ class FakeCluster:
     fault: Fault = field(default_factory=Fault)
 
     now: float = 1000.0
-    #: How far the clock of the mgr is ahead of time.
+    #: How far the wall clock of the active mgr is ahead of time.
     ahead: float = 0.0
     epoch: int = 100
     crush_version_: int = 1

@@ -86,7 +86,7 @@ class Late:
 class CrashPlay:
     """One story with a crash before side effect number `at`, and `again` after that a second one.
 
-    `jump`: in that turn the clock of the mgr jumps so many seconds.
+    `jump`: in that turn another mgr becomes active, whose clock is so many seconds ahead.
     """
 
     def __init__(self, story: CrashStory, at: Optional[int] = None, again: Optional[int] = None,
@@ -115,6 +115,7 @@ class CrashPlay:
             self.turns += 1
             if self.turns == self._jump[0]:
                 self.cluster.ahead += self._jump[1]
+                self._fail_over()
             try:
                 self._turn()
             except Crash:
@@ -152,12 +153,15 @@ class CrashPlay:
     def _crashed(self) -> None:
         self.crashes += 1
         self.where = 'after %s' % (self.cluster.sent[-1:],)
-        self._pending, self._patience, self._blind = None, 0, True
-        self.driver.restart()
-        self.cluster.tick()
+        self._fail_over()
         if self.again is not None:
             self.cluster.fault.at = self.cluster.fault.count + self.again
             self.again = None
+
+    def _fail_over(self) -> None:
+        self._pending, self._patience, self._blind = None, 0, True
+        self.driver.restart()
+        self.cluster.tick()
 
     def ending(self) -> Dict[str, Any]:
         """What an auditor finds at the end."""

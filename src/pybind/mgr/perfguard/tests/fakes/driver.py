@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+from perfguard.clock import Clock
 from perfguard.cluster.tool_thread import ToolJob, Result, ToolThread
 from perfguard.loop.loop import Loop
 from perfguard.options import DEFAULTS, Options
@@ -63,10 +64,8 @@ class Driver:
     def _new_loop(self) -> Loop:
         self.tools: Any = self.new_tools()
 
-        def clock() -> float:
-            return self.cluster.now + self.cluster.ahead
-
-        loop = Loop(self.cluster, Store(self.kv, clock), lambda: self.options, clock=clock,
+        clock = Clock(lambda: self.cluster.now + self.cluster.ahead, lambda: self.cluster.now)
+        loop = Loop(self.cluster, Store(self.kv), lambda: self.options, clock=clock,
                     tools=self.tools)
         # Turns run in the thread of the commands.
         loop.requests.confirm_seconds = 0.0

@@ -308,18 +308,6 @@ def test_norebalance_stays_while_the_campaign_wants_it() -> None:
     assert untouched(world)
 
 
-@pytest.mark.parametrize('jump', [-5000.0, 5000.0])
-def test_clocks_that_jump_hold_nothing_for_ever(jump: float) -> None:
-    world = World()
-    world.climb()
-    world.now += jump
-    world.turn()
-    assert set(world.stages().values()) == {'held'}
-    world.evidence = CLEAR
-    world.run(80)
-    assert untouched(world)
-
-
 @pytest.mark.parametrize('undoing', [False, True])
 def test_norebalance_that_an_operator_has_ordered_as_well_stays(undoing: bool) -> None:
     world = World()

@@ -583,18 +583,6 @@ def test_what_the_osds_counted() -> None:
     assert driver.loop.probed().details(1)['counted'] == [{'osd': 0, 'reads': 100, 'writes': 0}]
 
 
-@pytest.mark.parametrize('state', ['preparing', 'cleaning'])
-def test_an_osd_that_reports_no_counters_delays_no_clean_up_when_the_clock_is_set_back(
-        state: str) -> None:
-    driver = ProbeDriver()
-    driver.give(RunOrder(words=WORDS, pool='rep', osd='0,1'))
-    driver.run_until(lambda: driver.state(1) == state)
-    driver.turn()
-    driver.cluster.now -= 86400.0
-    driver.finish()
-    assert driver.state(1) == 'done' and driver.cluster.is_untouched()
-
-
 def test_the_worker_gets_the_key_on_its_standard_input_only() -> None:
     driver = begun()
     driver.finish()

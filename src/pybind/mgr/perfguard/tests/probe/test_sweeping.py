@@ -7,7 +7,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
-from perfguard.probe.resources import LEFT_CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
+from perfguard.probe.resources import LEFT_CHECK, Part, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children
 from ..test_store import written_by_a_newer_version
@@ -39,15 +39,6 @@ def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_s
     assert sweeps.done
 
 
-def test_empty_passes_count_anew_when_the_clock_is_set_back() -> None:
-    sweeps = Sweeps(True, 0)
-    for now in (5000.0, 10.0, 16.0, 22.0):
-        sweeps.ended(Part(0, 0, 8, 8), now)
-        assert not sweeps.done
-    sweeps.ended(Part(0, 0, 8, 8), 22.5)
-    assert sweeps.done
-
-
 def test_a_pass_that_made_progress_continues_at_once() -> None:
     sweeps = Sweeps(False, 3)
     sweeps.ended(Part(0, 0, 5, 8), 10.0)
@@ -65,8 +56,6 @@ def test_the_longer_nothing_works_the_more_rarely_it_is_tried() -> None:
             now += 1.0
         pauses.append(now - begin)
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    sweeps.ended(Part(0, 4, 0, 8), now)
-    assert sweeps.due(now - 2 * MOST_PAUSE_SECONDS), 'the clock was put back'
 
 
 def begun(order: RunOrder = IN_POOL, behaviour: str = 'deaf') -> ProbeDriver:

@@ -52,10 +52,6 @@ def test_full_speed_without_clients() -> None:
     assert back.step == FIRST_STEP and basis(back, 'auto', WPQ, 105.0)
 
 
-def test_a_clock_that_was_set_back_keeps_no_step() -> None:
-    assert decide(Copying(changed=1e9), LOWERED, 100.0).step == FIRST_STEP + 1
-
-
 def test_nothing_is_borrowed_without_a_reason() -> None:
     copying = Copying(degraded=1000.0)
     assert basis(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS)

@@ -44,9 +44,8 @@ def test_shares_of_time() -> None:
     assert shares(Limits()) == {}
 
 
-def test_a_long_rest_or_a_clock_set_back_counts_little() -> None:
+def test_a_long_rest_counts_little() -> None:
     assert charged([1e6]).seconds[Code.LATENCY] == 30.0
-    assert charged([-5.0]).seconds[Code.LATENCY] == 0.0
 
 
 def test_the_sums_stay_small() -> None:

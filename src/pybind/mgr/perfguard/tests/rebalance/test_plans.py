@@ -73,14 +73,14 @@ def test_an_approved_plan_is_carried_out_once() -> None:
         approve(driver)
 
 
-def test_a_plan_whose_campaign_has_begun_is_not_listed_again_after_the_clock_was_set_back() -> None:
+def test_a_plan_whose_campaign_has_begun_is_not_listed_again() -> None:
     driver = waiting()
     save(driver)
     plan = driver.loop.rebalance.plans.saved.get('autumn')
-    driver.cluster.ahead -= 3600.0
     approve(driver)
-    # The mgr dies before the plan is removed.
+    # The mgr dies before the plan is removed, and the clock of the next one is behind.
     driver.loop.rebalance.plans.saved.put(plan)
+    driver.cluster.ahead -= 3600.0
     driver.restart()
     driver.run(2)
     assert plans(driver) == [] and driver.status['id'] == 1
@@ -91,6 +91,8 @@ def test_a_plan_that_is_saved_under_the_name_of_one_that_has_begun_stays() -> No
     save(driver)
     approve(driver)
     driver.cluster.ahead -= 3600.0
+    driver.restart()
+    driver.run(2)
     save(driver, DRAIN)
     driver.restart()
     driver.run(2)

@@ -8,7 +8,6 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code, Reason
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
-from perfguard.rebalance.campaigns import without_future
 from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SECONDS,
                                          RESUME_SECONDS, UNTOUCHED_SECONDS, Places, SlowReads,
                                          comparable_osds, explains_pool, judged_osds,
@@ -508,12 +507,3 @@ def test_the_alarm_of_a_pool_outlasts_the_slow_osds_that_have_caused_it() -> Non
     # What is slow again counts from the second reading on, as if it had never been.
     assert not slow_read_stops(slow_reads_after(holds, reading({3: 20.0}), frozenset(), EVERYWHERE,
                                                 now), now)
-
-
-def test_a_clock_that_is_set_back_does_not_prolong_an_exemption() -> None:
-    states = {3: SlowReads(9000.0, 100.0, exempt_until=9000.0 + EXEMPT_SECONDS)}
-    machine = releasing(FakeCluster())
-    campaign = changed(machine.campaign, turned=9000.0,
-                       pace=replace(machine.campaign.pace, slow_reads=states))
-    found = without_future(campaign, 5400.0).pace.slow_reads[3]
-    assert found.exempt_until == 5400.0 + EXEMPT_SECONDS

@@ -151,17 +151,3 @@ def drain_by_hand(cluster: FakeCluster, osd: int) -> None:
             pg.mon.raw = raw
     cluster.toys[osd] = cluster.toys[osd]._replace(crush_weight=0.0001)
     cluster._crush_changed()
-
-
-def test_tools_that_failed_are_asked_again_after_the_clock_was_set_back() -> None:
-    driver = swapped()
-    cluster = driver.cluster
-    cluster.no_tools = 'osdmaptool is not installed'
-    first, second, third = cluster.pg[PGID].mon.raw
-    cluster.set_raw(PGID, (first, third, second))
-    driver.run(5)
-    assert driver.loop.rebalance.pins[PGID].raw is None
-    cluster.no_tools = ''
-    cluster.ahead -= 3600.0
-    driver.run(5)
-    assert driver.loop.rebalance.pins[PGID].raw == (first, third, second)

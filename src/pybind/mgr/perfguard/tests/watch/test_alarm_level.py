@@ -132,26 +132,3 @@ def test_nonsense_is_skipped(value: Any) -> None:
     level = AlarmLevel()
     level.from_json(value)
     assert level.base_ms(1.0) == 1.0 and level.accepted_ms(START) is None
-
-
-@pytest.mark.parametrize('jump', [-30 * DAY, 30 * DAY])
-def test_clocks_that_jump(jump: float) -> None:
-    hours = Hours()
-    hours.play(7, batch(20.0, 2))
-    hours.hour += int(jump // HOUR)
-    assert len(hours.play(14, batch(20.0, 2))) <= 3
-
-
-@pytest.mark.parametrize('failover', [False, True])
-@pytest.mark.parametrize('jump', [-60 * DAY, 60 * DAY])
-def test_one_reading_with_a_wrong_clock_changes_nothing(jump: float, failover: bool) -> None:
-    hours = Hours()
-    hours.play(7, batch(20.0, 2))
-    if failover:
-        state, hours.level = hours.level.to_json(), AlarmLevel()
-        hours.level.from_json(json.loads(json.dumps(state)))
-    before = hours.level.to_json()
-    now = START + hours.hour * HOUR
-    assert not hours.level.review(now + jump, 1.0, FACTOR)
-    assert hours.level.to_json() == before
-    assert hours.play(3, batch(20.0, 2)) == []

@@ -353,12 +353,3 @@ def test_nonsense_is_not_taken_up(kept: Optional[object]) -> None:
     counted.from_json(kept, START)
     for each in counted.standing.values():
         assert each.why
-
-
-def test_clocks_that_are_set_back() -> None:
-    clock = raised()
-    clock.now -= 5 * DAY
-    assert clock.play(HOUR, of_ten(3)) == [3]
-    found = clock.detector.chronic.standing[3]
-    assert found.since <= clock.now and found.last <= clock.now
-    assert clock.play(12 * HOUR) == [3] and not clock.play(13 * HOUR)

@@ -499,15 +499,6 @@ def test_an_empty_cluster() -> None:
     assert driver.loop.status()['pools'] == [] and published.watched.failure == ''
 
 
-@pytest.mark.parametrize('jump', [86400.0, -86400.0])
-def test_clocks_that_jump_raise_nothing(jump: float) -> None:
-    driver = Watched()
-    driver.osds.now += jump
-    driver.minutes(5)
-    assert driver.checks == [] and driver.osds.logged == []
-    assert driver.pool['read_ms'] == driver.pool['read_baseline_ms'] == 1.0
-
-
 def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) -> None:
     driver = Watched()
     driver.osds.trouble = {'laggy': 1}

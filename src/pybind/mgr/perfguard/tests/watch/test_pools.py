@@ -11,7 +11,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import Minute
 from perfguard.watch.pools import (BASELINE_POINTS, PoolPerformance, PoolSettings, PoolWatch,
                                    STORED_POINTS)
-from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent, recent_total
+from perfguard.watch.series import HistoryPoint, mean_flow
 from perfguard.watch.types import Flow
 
 MS = 1000000
@@ -355,26 +355,6 @@ def test_what_cannot_be_is_left_out(read: Ops) -> None:
 
 def test_an_operation_of_days_can_be() -> None:
     assert Ops(2 * 86400 * 10 ** 9, 1).sane and Ops().sane
-
-
-@pytest.mark.parametrize('jump', [7200.0, -7200.0])
-def test_a_clock_that_jumps_raises_nothing(jump: float) -> None:
-    clients = learned()
-    clients.feel(50, read_ms=20.0, quiet=False)
-    clients.now += jump
-    clients.feel(20, read_ms=1.0, quiet=False)
-    assert clients.slow == [] and clients.latency.read.ms == pytest.approx(1.0)
-    clients.feel(600, read_ms=1.0)
-    assert clients.latency.read == Flow(20.0, 1.0)
-
-
-def test_points_of_the_future_are_from_before_a_jump() -> None:
-    series = Series(1, 100)
-    for end in (100.0, 5000.0, 105.0, 110.0):
-        series.add(end, 5.0, (1.0,))
-    assert [point.end for point in recent(series, 111.0, 5.0)] == [100.0, 105.0, 110.0]
-    assert recent_total(series, 111.0, 5.0) == [HistoryPoint(110.0, 15.0, (3.0,))]
-    assert recent_total(series, 9000.0, 5.0) == []
 
 
 def test_mean_flow() -> None:

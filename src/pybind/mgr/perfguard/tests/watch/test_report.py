@@ -655,17 +655,6 @@ def test_osds_that_vanish_and_counters_that_are_missing() -> None:
     assert cluster.watch.percentiles.of_osd(3).read_ms is None
 
 
-@pytest.mark.parametrize('jump', [3600.0, -3600.0])
-def test_clocks_that_jump_raise_nothing(jump: float) -> None:
-    cluster = Osds(12)
-    cluster.run(300)
-    cluster.now += jump
-    cluster.run(600)
-    assert cluster.checks == {} and cluster.told == []
-    row = shown_osds(cluster.watch, cluster.context())[0]
-    assert row['read_rate'] == pytest.approx(RATE / 5, rel=0.2)
-
-
 @pytest.mark.parametrize('document', [
     None, [], 'x', {'slow': []}, {'slow': {'x': {}, '1': None, '2': {'since': 'a', 'why': 1}}},
     {'laggy_since': 'yesterday'}, {'latency': {'a': 1}}, {'latency': [[1, 'reads', 5.0]]}])

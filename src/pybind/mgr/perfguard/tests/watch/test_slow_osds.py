@@ -855,27 +855,15 @@ def test_nonsense_is_no_alarm() -> None:
         assert clock.detector.verdicts[0].score is None
 
 
-@pytest.mark.parametrize('jump', [-1e6, -30.0, 0.0, 1e6, math.nan, math.inf])
-def test_clocks_that_jump_are_no_alarm(jump: float) -> None:
+@pytest.mark.parametrize('seconds', [0.0, 40.0, 1e6])
+def test_a_gap_is_not_time_that_was_seen(seconds: float) -> None:
     clock = Clock()
     make = slow_ones({3}, read=20.0, write=20.0)
     clock.play(300)
     clock.play(25, make)
-    now = clock.now
-    clock.now += jump
+    clock.now += seconds
     assert not clock.play(BEAT, make)
-    if not math.isfinite(clock.now):
-        clock.now = now
     assert clock.play(300, make) == {3}
-
-
-def test_a_gap_is_not_time_that_was_seen() -> None:
-    clock = Clock()
-    make = slow_ones({3}, read=20.0, write=20.0)
-    clock.play(300)
-    clock.play(25, make)
-    clock.now += 40
-    assert not clock.play(BEAT, make)
 
 
 def test_one_osd_no_osd_and_strangers() -> None:

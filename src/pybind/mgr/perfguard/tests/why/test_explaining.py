@@ -150,21 +150,6 @@ def test_osds_that_do_not_answer_delay_nothing_else() -> None:
     assert cluster.now - begin <= WHY_PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
 
 
-def test_a_clock_that_is_set_back_blocks_no_later_question() -> None:
-    cluster = AskedCluster(backfill_seconds=60.0)
-    driver = Driver(cluster)
-    driver.to_releasing()
-    driver.run_until(lambda: len(cluster.remapped()) > 1)
-    first, second = sorted(cluster.remapped())[:2]
-    cluster.silent = set(cluster.toys)
-    given_up = driver.loop.requests.submit(Why(first))
-    driver.turn()
-    given_up.refused = Refused(errno.ETIMEDOUT, 'no answer')
-    given_up.done.set()
-    cluster.now -= 3600.0
-    assert codes(explain(driver, second)) == [Code.NO_ANSWER]
-
-
 def test_concurrent_questions_are_answered_in_turn() -> None:
     cluster = AskedCluster(backfill_seconds=60.0)
     driver = Driver(cluster)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The clock of the process: its wall clock when it began, plus monotonic time since then.
+
+It never goes back and never jumps, so the difference of two of its times is the time that has
+passed. Times that another mgr has stored may be after its present time: they are limited once, when
+they are loaded (codec.no_later_than). If the wall clock of the host is set meanwhile, the time
+windows, which operators think of in local time, follow it at once. All other times are off by as
+much until another mgr becomes active, and `status` reports that.
+"""
+import time
+from typing import Callable, List
+
+#: Seconds by which the wall clock is set from which `status` reports it.
+REPORTED_SECONDS = 60.0
+
+
+class Clock:
+    def __init__(self, wall: Callable[[], float] = time.time,
+                 steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._steady = wall, steady
+        self._begin = wall() - steady()
+
+    def __call__(self) -> float:
+        """Seconds since the epoch."""
+        return self._begin + self._steady()
+
+    def set_by(self) -> float:
+        """Seconds by which the wall clock was set since the clock began."""
+        return self._wall() - self()
+
+    def remarks(self) -> List[str]:
+        """Reasons for `status`."""
+        seconds = self.set_by()
+        return [] if abs(seconds) < REPORTED_SECONDS else [
+            'the clock of the mgr\'s host was set by %+.0f s: time windows follow it, other times '
+            'are off by as much until another mgr is active ("ceph mgr fail")' % seconds]
