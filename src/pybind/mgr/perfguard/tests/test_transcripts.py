@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Stories that end as they are recorded: what is sent to the mons, when, and what operators read.
+
+A story that ends otherwise is no defect if that was the purpose of the change: record it again
+(fakes/transcript.py says how), and read the difference.
+"""
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+import pytest
+
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.rebalance.replacing import REPLACE
+from perfguard.rebalance.risks import RISKS
+from perfguard.requests import ShutdownOrder
+
+from .fakes.cluster import BALANCER, FakeCluster
+from .fakes.driver import OPTIONS, Driver
+from .fakes.ruled_cluster import RULES, RuledCluster
+from .fakes.split_cluster import SplitCluster
+from .fakes.straw_cluster import AuditedCluster
+from .fakes.transcript import Transcript
+from .mitigation.test_controller import Mitigated
+from .mitigation.test_rescue import hurt
+from .rebalance.test_adopting import expanded as expanded_by_script
+from .rebalance.test_mappings import a_pair, text
+from .rebalance.test_phases import out_of_hours
+from .watch.test_controller import Watched
+
+RECORDED = Path(__file__).parent / 'recorded' / 'transcripts'
+
+
+def small(waiting: int = 0, pgs: int = 6, **options: Any) -> Driver:
+    """8 OSDs with PGs of two pools, an upmap of others, and OSDs that wait for their weight."""
+    cluster = AuditedCluster(pgs=pgs)
+    raw = cluster.pg['1.0'].mon.raw
+    cluster.add_upmap('1.0', raw[0], next(osd for osd in cluster.toys if osd not in raw))
+    if waiting:
+        cluster.add_osds(waiting, 0.0)
+    cluster.tick(5.0)
+    return Driver(cluster, replace(OPTIONS, **options))
+
+
+class Told:
+    """An operator, and a cluster that others use as well; what they do is in the transcript."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.cluster = driver, driver.cluster
+        self.transcript = Transcript(driver)
+
+    def order(self, verb: str, *names: str, **more: Any) -> 'Told':
+        return self.give(Order(verb, names, **more), ' '.join((verb,) + names))
+
+    def give(self, order: Any, said: str) -> 'Told':
+        self.transcript.say(said)
+        self.driver.give(order)
+        return self
+
+    def ask(self, verb: str, **more: Any) -> 'Told':
+        self.transcript.say(' '.join([verb] + ['%s=%s' % item for item in more.items()]))
+        self.driver.ask(verb, **more)
+        self.driver.turn()
+        return self
+
+    def others(self, said: str, act: Callable[[Any], Any]) -> 'Told':
+        self.transcript.say(said)
+        act(self.cluster)
+        return self
+
+    def fail_over(self) -> 'Told':
+        self.transcript.say('another mgr becomes active')
+        self.driver.restart()
+        return self
+
+    def run(self, turns: int) -> 'Told':
+        self.driver.run(turns)
+        return self
+
+    def until(self, done: Callable[[Any], bool], turns: int = 500) -> 'Told':
+        self.driver.run_until(lambda: done(self.driver), turns)
+        return self
+
+    def to(self, phase: str) -> 'Told':
+        return self.until(lambda driver: driver.phase == phase)
+
+    def released(self, number: int) -> 'Told':
+        return self.until(lambda driver: (driver.status.get('released') or 0) >= number)
+
+    def done(self, campaign: int = 1) -> 'Told':
+        self.until(lambda driver: any((row['id'], row['phase']) == (campaign, 'DONE')
+                                      for row in driver.history))
+        return self.run(3)
+
+
+def expanding(released: int = 1, **options: Any) -> Told:
+    """In mid-expansion."""
+    options.setdefault('max_pgs_in_flight', 1)
+    return Told(small(waiting=2, **options)).order('expand', weight='1.0').released(released)
+
+
+def by_hand() -> Told:
+    told = Told(small(max_pgs_in_flight=2)).ask('prepare').to('PREPARED')
+    told.others('two OSDs get their CRUSH weight', lambda cluster: cluster.add_osds(2, 1.0))
+    told.until(lambda driver: bool(driver.cluster.remapped()))
+    return told.ask('pin').to('PINNED').ask('start').done()
+
+
+def an_osd_dies() -> Told:
+    told = expanding()
+    told.others('osd.5 goes down', lambda cluster: cluster.take_down(5)).run(10)
+    return told.others('osd.5 is up again', lambda cluster: cluster.revive(5)).done()
+
+
+def an_osd_is_marked_out() -> Told:
+    told = expanding()
+    told.others('osd.5 goes down', lambda cluster: cluster.take_down(5)).run(10)
+    return told.others('osd.5 is marked out', lambda cluster: cluster.mark_out(5)).done()
+
+
+def flag_of_others() -> Told:
+    told = expanding()
+    told.others('others set norebalance', lambda cluster: cluster.flags.add('norebalance'))
+    told.run(12)
+    told.others('others clear it', lambda cluster: cluster.flags.discard('norebalance'))
+    return told.done()
+
+
+def balancer() -> Told:
+    told = expanding()
+    told.others('others switch the balancer on',
+                lambda cluster: cluster.config.update({BALANCER: 'true'})).run(12)
+    return told.others('and off again',
+                       lambda cluster: cluster.config.update({BALANCER: 'false'})).done()
+
+
+def trouble(**counts: int) -> Callable[[], Told]:
+    def story() -> Told:
+        told = expanding()
+        told.others('trouble: %s' % counts, lambda cluster: cluster.trouble.update(counts))
+        told.run(20)
+        return told.others('it is over', lambda cluster: cluster.trouble.clear()).done()
+
+    return story
+
+
+def health(check: str) -> Callable[[], Told]:
+    def story() -> Told:
+        told = expanding()
+        told.others(check, lambda cluster: cluster.health.update({check: 'as the mons say'}))
+        told.run(20)
+        return told.others('it is over', lambda cluster: cluster.health.clear()).done()
+
+    return story
+
+
+def out_of_window() -> Told:
+    told = expanding()
+    inside = told.driver.options
+    told.transcript.say('the window closes')
+    told.driver.options = out_of_hours(inside, told.cluster.now)
+    told.run(15)
+    told.transcript.say('it opens')
+    told.driver.options = inside
+    return told.done()
+
+
+def full_targets() -> Told:
+    told = expanding(max_pgs_in_flight=4)
+    told.others('osd.8 and osd.9 are nearfull',
+                lambda cluster: cluster.fullness.update({8: 'nearfull', 9: 'nearfull'})).run(20)
+    return told.others('they are not', lambda cluster: cluster.fullness.clear()).done()
+
+
+def refused_pins() -> Told:
+    told = Told(small(waiting=2)).others(
+        'the mons refuse upmaps', lambda cluster: cluster.refuse.update(
+            {'osd pg-upmap-items': 'no', 'osd pg-upmap': 'no'}))
+    told.order('expand', weight='1.0').run(60)
+    told.others('they accept them', lambda cluster: cluster.refuse.clear())
+    return told.until(lambda driver: driver.phase == 'PINNED').ask('start').done()
+
+
+def adopted() -> Told:
+    cluster, _, _ = expanded_by_script()
+    cluster.flags.clear()
+    return Told(Driver(cluster)).order('adopt').done()
+
+
+def led_less() -> Told:
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    told = Told(driver)
+    told.others('osd.7 is 8 times as slow', lambda cluster: cluster.slow.update({7: 8.0}))
+    driver.minutes(8)
+    told.others('it is as fast as others', lambda cluster: cluster.slow.clear())
+    driver.minutes(30)
+    return told
+
+
+def aborted_and(then: str, **more: Any) -> Callable[[], Told]:
+    return lambda: expanding().ask('abort').to('ABORTED').run(3).ask(then, **more).done()
+
+
+def replaced() -> Told:
+    cluster = FakeCluster()
+    cluster.add_waiting(1)
+    cluster.tick()
+    told = Told(Driver(cluster)).order('expand', weight='1.0').done()
+    told.order(REPLACE, 'osd.8').done(2).run(45)
+    told.others('osd.8 is destroyed', lambda cluster: (cluster.take_down(8), cluster.destroy(8)))
+    told.run(45)
+    told.others('osd.8 is created again', lambda cluster: cluster.create_again(8))
+    return told.done(3).run(45)
+
+
+def queued() -> Told:
+    told = expanding()
+    told.give(PlanOrder(SAVE, 'next', Order('drain', ('osd.3',))), 'plan save next drain osd.3')
+    return told.give(PlanOrder(APPROVE, 'next'), 'plan approve next').done(2)
+
+
+def imported() -> Told:
+    driver = small()
+    assert isinstance(driver.cluster, AuditedCluster)
+    rows = [a_pair(driver.cluster, pgid) for pgid in ('1.3', '1.4', '2.1', '2.3')]
+    return Told(driver).give(Order('import', mappings=text(rows)), 'import').done()
+
+
+def rule(start: str, target: str, balanced: bool) -> Callable[[], Told]:
+    def story() -> Told:
+        names = [each.name for each in RULES]
+        cluster = RuledCluster(rule=names.index(start), pgs=5)
+        options = replace(OPTIONS, target='balanced' if balanced else 'crush')
+        return Told(Driver(cluster, options)).order('rule', 'rep', target).done()
+
+    return story
+
+
+def mitigated() -> Told:
+    driver = Mitigated()
+    told = Told(driver)
+    told.others('PGs are remapped without a campaign', lambda cluster: driver.freeze()).run(3)
+    told.others('PGs are laggy', lambda cluster: driver.trouble()).run(60)
+    return told.others('it is over', lambda cluster: driver.trouble(False)).run(120)
+
+
+def rescued() -> Told:
+    told = Told(hurt())
+    told.until(lambda driver: not driver.cluster.toofull()).run(20)
+    told.others('osd.3 has room again', lambda cluster: (
+        cluster.fullness.clear(), cluster.used.clear()))
+    return told.run(400)
+
+
+def watched() -> Told:
+    driver = Watched()
+    told = Told(driver)
+    told.others('osd.7 is 8 times as slow', lambda cluster: cluster.slow.update({7: 8.0}))
+    driver.minutes(5)
+    told.others('it is as fast as others', lambda cluster: cluster.slow.clear())
+    driver.minutes(5)
+    return told
+
+
+STORIES: Dict[str, Callable[[], Told]] = {
+    'expand': lambda: Told(small(waiting=2)).order('expand', weight='1.0').done(),
+    'expand-balanced': lambda: Told(small(
+        waiting=2, target='balanced', max_extra_movement=100.0)).order(
+            'expand', weight='1.0').done(),
+    'expand-in-tranches': lambda: Told(small(
+        waiting=2, pgs=10, max_pins=6, max_pgs_in_flight=16)).order(
+            'expand', weight='1.0').done(),
+    'expand-by-hand': by_hand,
+    'expand-automatically': lambda: Told(small(auto_expand=True, auto_expand_settle=2.0)).others(
+        'two OSDs get their CRUSH weight', lambda cluster: cluster.add_osds(2, 1.0)).done(),
+    'drain-and-undrain': lambda: Told(small()).order('drain', 'osd.3').done().order(
+        'undrain', 'osd.3').done(2),
+    'replace': replaced,
+    'rule': rule('hosts-hdd', 'hosts-ssd', False),
+    'rule-least-moves': rule('hosts', 'racks', True),
+    'pg-num': lambda: Told(Driver(SplitCluster(pgs=8))).order('pg_num', 'rep', '16').done(),
+    'import': imported,
+    'adopt': adopted,
+    'plan-in-the-queue': queued,
+    'pause-and-resume': lambda: expanding().ask('pause').to('HOLDING').run(5).ask(
+        'resume').done(),
+    'setting': lambda: expanding().ask('set', option='max_pgs_in_flight', value='3').done(),
+    'abort-and-resume': aborted_and('resume'),
+    'abort-and-keep': aborted_and('finish', keep=True),
+    'rollback': lambda: expanding(3).order('rollback', accept=RISKS).done(),
+    'rollback-of-tranches': lambda: expanding(5, pgs=10, max_pins=6, max_pgs_in_flight=16).order(
+        'rollback', accept=RISKS).done(),
+    'shutdown': lambda: expanding().give(ShutdownOrder(True), 'shutdown').run(30),
+    'failover': lambda: expanding().fail_over().done(),
+    'osd-dies': an_osd_dies,
+    'osd-is-marked-out': an_osd_is_marked_out,
+    'norebalance-of-others': flag_of_others,
+    'balancer-of-others': balancer,
+    'laggy-pgs': trouble(laggy=3),
+    'inactive-pgs': trouble(inactive=2),
+    'degraded-pgs': trouble(degraded=3),
+    'mon-disk-low': health('MON_DISK_LOW'),
+    'mon-down': health('MON_DOWN'),
+    'window-closes': out_of_window,
+    'nearfull-targets': full_targets,
+    'refused-pins': refused_pins,
+    'mitigation': mitigated,
+    'rescue': rescued,
+    'slow-osd': watched,
+    'slow-osd-leads-less': led_less,
+}
+
+
+@pytest.mark.parametrize('name', STORIES)
+def test_a_story_ends_as_recorded(name: str) -> None:
+    assert STORIES[name]().transcript.text == (RECORDED / (name + '.txt')).read_text()
+
+
+def test_each_transcript_has_its_story() -> None:
+    assert {path.stem for path in RECORDED.glob('*')} == set(STORIES)
+
+
+def test_a_difference_is_noticed() -> None:
+    def played(limit: Optional[int]) -> str:
+        return Told(small(waiting=2, max_pgs_in_flight=limit)).order(
+            'expand', weight='1.0').done().transcript.text
+
+    assert played(4) == played(4) != played(2)
