@@ -188,6 +188,21 @@ def adopted() -> Told:
     return Told(Driver(cluster)).order('adopt').done()
 
 
+def slow_clients() -> Told:
+    driver = Watched()
+    driver.cluster.backfill_seconds = 30.0
+    told = Told(driver).ask('prepare')
+    told.to('PREPARED').others('three hosts are added', lambda cluster: cluster.expand())
+    told.until(lambda driver: bool(driver.cluster.remapped())).ask('pin').to('PINNED')
+    told.ask('start').released(1)
+    told.others('clients are 3 times as slow', lambda cluster: setattr(cluster, 'factor', 3.0))
+    driver.minutes(3)
+    told.others('they are as fast as before', lambda cluster: setattr(cluster, 'factor', 1.0))
+    driver.minutes(20)
+    assert driver.phase == 'DONE'
+    return told
+
+
 def led_less() -> Told:
     driver = Watched()
     driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
@@ -308,6 +323,7 @@ STORIES: Dict[str, Callable[[], Told]] = {
     'refused-pins': refused_pins,
     'mitigation': mitigated,
     'rescue': rescued,
+    'slow-clients': slow_clients,
     'slow-osd': watched,
     'slow-osd-leads-less': led_less,
 }
