@@ -292,7 +292,8 @@ class PinStore(PinIndex):
         return goal
 
     def _settle(self, pgids: Iterable[str], names: Iterable[str] = ()) -> None:
-        """Note the documents, of these and of those of these PGs, that no PG needs any longer."""
+        """Note which documents no PG needs any longer: of `names`, and of those that list one of
+        these PGs."""
         looked_at = set(names)
         for pgid in pgids:
             needs = self._needs(pgid)

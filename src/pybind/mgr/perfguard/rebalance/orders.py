@@ -415,6 +415,8 @@ def _must_serve(osd: int, inventory: OrderFacts) -> None:
 
 
 def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
+    """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs without
+    `gone`, because of `osds` among them, which are to be drained."""
     for pool in inventory.osdmap.pools.values():
         left, domain = _domains_left(pool, gone, inventory)
         needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
