@@ -121,7 +121,7 @@ class CampaignOrders:
         campaign = replace(campaign, automatic=True, change=prepared.change,
                            orders=campaign.orders.accepting(*prepared.accepted),
                            pinning=campaign.pinning.accepting_undersized(prepared.undersized))
-        if prepared.follows_crush:
+        if prepared.follows_change:
             campaign = replace(campaign, target='crush')
         if not prepared.in_tranches(order, seen):
             campaign = self._accepting_pins(campaign, prepared.most_pins, seen)

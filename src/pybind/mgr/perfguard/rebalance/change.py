@@ -2,20 +2,25 @@
 """A change that a campaign makes in the same OSDMap epoch as the pins that it requires.
 
 Each kind of change is a type with a file of its own: weights.py, whole_map.py, pool_rule.py and
-pg_num.py; changes.py lists them. `Change` has what all kinds have in common, and the questions that
-a campaign asks of them. Its methods read an observation and have no effects. joining.py takes a
-change through its stages: WANTED -> SENT -> LANDED, and back to WANTED for its next part.
+pg_num.py; changes.py lists them. `Change` has what all kinds have in common, and
+the questions that a campaign asks of them. Its methods read an observation and have no effects.
+joining.py takes a change through its stages: WANTED -> SENT -> LANDED, and back to WANTED for its
+next part.
 """
 import enum
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (Annotated, ClassVar, FrozenSet, List, Mapping, NamedTuple, Optional, Protocol,
+                    Sequence, Tuple)
 
-from ..cluster.types import OsdMap, OsdSet, PoolSetting, UpmapEntry
+from ..cluster.ports import Future, Outlook
+from ..cluster.types import Document, OsdMap, OsdSet, PoolSetting, Space, UpmapEntry
 from ..codec import BY_PG, Time
 from ..observation import Observation
 from ..upmap.pins import Unpinnable
-from .types import Action
+from .moves import Move
+from .risks import Risk
+from .types import Action, PinRecord
 
 _NO_WEIGHTS: Mapping[int, float] = {}
 _NO_OSDS: OsdSet = ()
@@ -54,6 +59,43 @@ class LeftSetting(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FirstMoves:
+    """PGs that move before a pool is changed, or are all that a change moves."""
+    pins: Mapping[str, PinRecord]
+    #: PG -> why no upmap leads to its new place.
+    unpinnable: Mapping[str, Unpinnable]
+    moves: Mapping[str, Move]
+
+
+class Details(Protocol):
+    """What a preview shows of a change besides its pins."""
+
+    @property
+    def key(self) -> str:
+        """Of as_json in the preview; also that of the order."""
+
+    @property
+    def moves_first(self) -> bool:
+        """Its PGs are released without having been pinned in the epoch of a change."""
+
+    @property
+    def follows_change(self) -> bool:
+        """Its PGs end where the change leads them, whatever the target."""
+
+    @property
+    def pins_at_once(self) -> int:
+        """Of a change whose PGs move first: pins, or upmaps, in one epoch of the change."""
+
+    @property
+    def upmaps(self) -> int:
+        """PGs that an upmap keeps in place at the end."""
+
+    def risks(self) -> Sequence[Risk]: ...
+
+    def as_json(self) -> Document: ...
+
+
+@dataclass(frozen=True)
 class Change:
     #: Tells the kinds apart in the store.
     kind: ClassVar[str]
@@ -61,6 +103,8 @@ class Change:
     subject: ClassVar[str] = 'CRUSH'
     #: Before it is sent, all PGs must have reported since the last part.
     awaits_reports: ClassVar[bool] = False
+    #: Why a phase follows in which PGs move before it is made.
+    why_first: ClassVar[str] = 'the PGs move before the pool is changed'
 
     stage: ChangeStage = ChangeStage.WANTED
     #: When it was sent last, and how often in all.
@@ -166,7 +210,30 @@ class Change:
         rest = sorted(item for item in seen.crush.digest().items() if item[0] not in names)
         return zlib.crc32(repr(rest).encode())
 
+    def first_moves(self, seen: Observation, outlook: Future,
+                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+        """The PGs that move before it is made; None: it can be made. `pins`: the present ones."""
+        return None
+
+    def moves_noted(self) -> 'Change':
+        """While those PGs move."""
+        return self
+
+    def first_moves_text(self, osdmap: OsdMap) -> str:
+        """Text on those PGs."""
+        return ''
+
     # ---- what it waits for
+
+    @property
+    def whole(self) -> bool:
+        """Its preview needs all PGs, not only those that CRUSH moves or that have an upmap."""
+        return False
+
+    def foreseen(self, outlook: Outlook, seen: Observation,
+                 space: Mapping[int, Space]) -> Outlook:
+        """The future mapping with what follows from it; for the tool thread."""
+        return outlook
 
     @property
     def needs_outlook(self) -> bool:

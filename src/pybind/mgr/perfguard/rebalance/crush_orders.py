@@ -24,8 +24,8 @@ from ..tables import listed
 from .campaign import Campaign, Rollback
 from .change import Change
 from .changes import AnyChange
-from .join_plan import Join, bases_of, plan_join, with_pins
-from .least_moves import least_moves, with_least_moves
+from .join_plan import Join, bases_of, plan_join
+from .least_moves import least_moves
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, check_map, map_back, waiting,
                      weights_back)
 from .pg_num import NewPgNum, at_the_end, of_autoscaler, pg_num_ordered, pgs_made, step_to
@@ -67,16 +67,9 @@ class CrushOrders:
             if stored is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
-        if isinstance(change, RuleChange) and change.least is not None and change.moves_first:
-            return partial(self._least_moves, change, change.least, seen)
-        return lambda: with_pins(self._cluster.outlook(
-            seen.osdmap, change.chunk, crush_map, False, change.setting),
-            seen.osdmap, change)
-
-    def _least_moves(self, change: RuleChange, bounds: Bounds, seen: Observation) -> Outlook:
-        return with_least_moves(
-            self._cluster.outlook(seen.osdmap, {}, None, True, change.setting),
-            change.pool_in(seen.osdmap), seen, bounds)
+        space = self._cluster.osd_space()
+        return lambda: change.foreseen(self._cluster.outlook(
+            seen.osdmap, change.chunk, crush_map, change.whole, change.setting), seen, space)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
@@ -170,7 +163,7 @@ class CrushOrders:
                          via=named.via or '')
         risks = overfull(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
         return Prepared(change, planned, outlook=None if named.moves_first else outlook,
-                        risks=tuple(risks), rule=named,
+                        risks=tuple(risks), details=named,
                         warnings=tuple(filter(None, (named.weaker,))))
 
     def _prepare_pg_num(self, order: Order, seen: Observation,
@@ -190,7 +183,7 @@ class CrushOrders:
                         Join(first.pins, first.unpinnable, first.moves),
                         risks=(*of_autoscaler(pool), *overfull(
                             first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
-                        pg_num=NewPgNum(pool.name, pool.pg_num, pg_num),
+                        details=NewPgNum(pool.name, pool.pg_num, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:

@@ -22,14 +22,14 @@ from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .bridging import bridging, hides_raw, in_both
 from .campaign import Campaign, Rollback
-from .change import Change, ChangeStage
+from .change import Change, ChangeStage, FirstMoves
 from .draft import Draft
 from .holds import flags_settled, waiting_text
 from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
 from .pin_limit import pin_limit
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
-from .pool_change import FirstMoves, PoolChange, upmaps_to_remove
+from .pool_change import upmaps_to_remove
 from .releasing import balancer_of_others
 from .types import TINY_WEIGHT, Action, Phase, PinRecord, SetEntry
 from .weights import SHARE_MIN, WeightChange
@@ -233,29 +233,23 @@ def _refuse_blind(draft: Draft, change: Change) -> Optional[Draft]:
 
 
 def _await_first_moves(draft: Draft, change: Change) -> Optional[Draft]:
-    """PGs that move before the pool is changed."""
+    """PGs that move before the change is made."""
     outlook = draft.seen.outlook
-    if not isinstance(change, PoolChange) or not change.moves_first or change.pending \
-            or not isinstance(outlook, Future):
+    if change.pending or not isinstance(outlook, Future):
         return None
     moves = change.first_moves(draft.seen, outlook, draft.pinned())
-    if not moves.pins:
+    if moves is None:
         return None
-    return _move_first(draft, change, outlook, moves).enter(
-        Phase.PINNED, 'the PGs move before the pool is changed')
+    return _move_first(draft, change, outlook, moves).enter(Phase.PINNED, change.why_first)
 
 
-def _move_first(draft: Draft, change: PoolChange, future: Future, moves: FirstMoves) -> Draft:
-    """Note the goals of the PGs that move before the pool is changed."""
-    pool = change.pool_in(draft.seen.osdmap)
-    assert pool is not None
+def _move_first(draft: Draft, change: Change, future: Future, moves: FirstMoves) -> Draft:
+    """Note the goals of the PGs that move."""
     # The others stay where they are by their upmaps, until the pool is changed.
     settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
-    return draft.forget_pins(settled).note_pins(moves.pins) \
-        .set(change=replace(change, passes=change.passes + 1)).event(
-            'plan', '%s of pool %s will move before its %s is changed' % (
-                pgs(len(moves.pins)), pool.name, change.value),
-            'the current rule allows their new places')
+    return draft.forget_pins(settled).note_pins(moves.pins).set(change=change.moves_noted()).event(
+        'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.seen.osdmap)),
+        'the current rule allows their new places')
 
 
 def _await_room(draft: Draft, change: Change) -> Optional[Draft]:

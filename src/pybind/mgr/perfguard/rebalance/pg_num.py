@@ -15,7 +15,7 @@ import errno
 import re
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future
 from ..cluster.types import NO_OSD, Json, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
@@ -335,9 +335,17 @@ def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
 @dataclass(frozen=True)
 class NewPgNum:
     """Another pg_num for a pool. The PGs move before the pool gets the last pgp_num."""
+    key: ClassVar[str] = 'pg_num'
+    moves_first: ClassVar[bool] = True
+    follows_change: ClassVar[bool] = True
+    pins_at_once: ClassVar[int] = 0
+    upmaps: ClassVar[int] = 0
     pool: str
     found: int
     wanted: int
+
+    def risks(self) -> Sequence[Risk]:
+        return ()
 
     def as_json(self) -> Json:
         return {'pool': self.pool, 'from': self.found, 'to': self.wanted,

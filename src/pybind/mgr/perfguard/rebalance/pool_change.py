@@ -17,7 +17,7 @@ from ..observation import Observation
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, plan_pin
 from ..upmap.semantics import out_osds
-from .change import Change
+from .change import Change, FirstMoves
 from .join_plan import keeps
 from .least_moves import LeastFuture
 from .moves import Move, move_between
@@ -29,15 +29,6 @@ MOST_REMAPPED = 0.005
 #: Maximum number of passes that move PGs to where the change places them. More than one pass is
 #: needed if CRUSH is changed, or OSDs fail, while PGs move.
 MOST_PASSES = 5
-
-
-@dataclass(frozen=True)
-class FirstMoves:
-    """PGs to move before the pool is changed."""
-    pins: Mapping[str, PinRecord]
-    #: PG -> why the present rule does not allow its new place.
-    unpinnable: Mapping[str, Unpinnable]
-    moves: Mapping[str, Move]
 
 
 @dataclass(frozen=True)
@@ -73,15 +64,24 @@ class PoolChange(Change):
         return '%s of pool %s would be remapped by the new %s, such as PG %s: %s' % (
             pgs(len(unpinnable)), pool.name, self.value, pgid, unpinnable[pgid].reason)
 
-    def first_moves(self, seen: Observation, future: Future,
-                    pins: Mapping[str, PinRecord]) -> FirstMoves:
-        """The PGs that move before the pool is changed; none after MOST_PASSES passes."""
+    def first_moves(self, seen: Observation, outlook: Future,
+                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+        """None after MOST_PASSES passes."""
         pool = self.pool_in(seen.osdmap)
-        if pool is None or self.passes >= MOST_PASSES:
-            return FirstMoves({}, {}, {})
-        return first_moves(seen.osdmap, future, seen.crush, pool, pins,
-                           seen.signals.pool_bytes.get(pool.id, 0),
-                           future.finals if isinstance(future, LeastFuture) else None)
+        if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
+            return None
+        found = first_moves(seen.osdmap, outlook, seen.crush, pool, pins,
+                            seen.signals.pool_bytes.get(pool.id, 0),
+                            outlook.finals if isinstance(outlook, LeastFuture) else None)
+        return found if found.pins else None
+
+    def moves_noted(self) -> Change:
+        return replace(self, passes=self.passes + 1)
+
+    def first_moves_text(self, osdmap: OsdMap) -> str:
+        pool = self.pool_in(osdmap)
+        return '' if pool is None else 'of pool %s will move before its %s is changed' % (
+            pool.name, self.value)
 
 
 def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:

@@ -17,19 +17,20 @@ Each step follows from the OSDMap, so an interrupted step is repeated for the re
 import errno
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import ClassVar, FrozenSet, List, Mapping, Optional, Tuple
+from typing import ClassVar, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Future
-from ..cluster.types import Json, OsdMap, OsdSet, Pool, PoolRule
-from ..errors import Refused
+from ..cluster.ports import Future, Outlook
+from ..cluster.types import Json, OsdMap, OsdSet, Pool, PoolRule, Space
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..tables import pgs_are
 from ..upmap.pins import broken_rule
 from ..upmap.semantics import out_osds
 from .change import Change, ChangeStage, LeftSetting, NextPart
-from .least_moves import LeastMoves
+from .least_moves import LeastMoves, with_least_moves
 from .pool_change import PoolChange, all_pgs
+from .risks import Risk
 from .types import Action, Bounds, SetPoolRule
 
 
@@ -66,6 +67,16 @@ class RuleChange(PoolChange):
     def landed(self, seen: Observation) -> bool:
         pool = self.pool_in(seen.osdmap)
         return pool is not None and pool.crush_rule == self.rule.rule
+
+    @property
+    def whole(self) -> bool:
+        return self.moves_first and self.least is not None
+
+    def foreseen(self, outlook: Outlook, seen: Observation,
+                 space: Mapping[int, Space]) -> Outlook:
+        if not self.moves_first or self.least is None:
+            return outlook
+        return with_least_moves(outlook, self.pool_in(seen.osdmap), seen, self.least)
 
     @property
     def settled_pool(self) -> Optional[int]:
@@ -214,6 +225,7 @@ def _weaker(pool: Pool, via: int, ordered: int, crush: CrushRules) -> str:
 @dataclass(frozen=True)
 class NewRule:
     """Another CRUSH rule for a pool, by names."""
+    key: ClassVar[str] = 'rule'
     pool: str
     found: str
     wanted: str
@@ -230,8 +242,18 @@ class NewRule:
 
     @property
     def upmaps(self) -> int:
-        """PGs that an upmap keeps in place once the rule is changed."""
         return 0 if self.least is None else self.least.upmaps
+
+    @property
+    def pins_at_once(self) -> int:
+        return max(self.pins, self.upmaps)
+
+    @property
+    def follows_change(self) -> bool:
+        return self.moves_first and self.least is None
+
+    def risks(self) -> Sequence[Risk]:
+        return [Risk(Code.WEAKER_RULE, self.weaker)] if self.weaker else []
 
     def as_json(self) -> Json:
         return {'pool': self.pool, 'from': self.found, 'to': self.wanted, 'via': self.via,

@@ -18,6 +18,7 @@ from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import Campaign, Origin
+from .change import Details
 from .changes import AnyChange
 from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
 from .goals import Balanced, preview_balance
@@ -27,9 +28,7 @@ from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
-from .pg_num import NewPgNum
 from .pin_limit import pin_limit, too_many
-from .pool_rule import NewRule
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .risks import Risk, risks_json
@@ -189,6 +188,8 @@ _FEWER_PINS = {
     'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
                 '"undrain" the OSDs, which comes in tranches'}
 
+#: Keys of the details of previews.
+KINDS_OF_DETAILS = ('rule', 'pg_num')
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED_PGS = 50
 
@@ -212,9 +213,8 @@ class Prepared:
     #: end state is another.
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
-    rule: Optional[NewRule] = None
-    pg_num: Optional[NewPgNum] = None
-    #: As pgs_made, for that.
+    details: Optional[Details] = None
+    #: As pgs_made, for a new pg_num.
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
     effects: Optional[Effects] = None
@@ -246,18 +246,18 @@ class Prepared:
 
     @property
     def moves_first(self) -> bool:
-        """The PGs move before the pool is changed."""
-        return self.pg_num is not None or self.rule is not None and self.rule.moves_first
+        """As Details.moves_first."""
+        return self.details is not None and self.details.moves_first
 
     @property
     def most_pins(self) -> int:
         """Pins at a time, or upmaps that remain."""
-        return max(len(self.planned.pins), 0 if self.rule is None else self.rule.upmaps)
+        return max(len(self.planned.pins), 0 if self.details is None else self.details.upmaps)
 
     @property
-    def follows_crush(self) -> bool:
-        """They end where the new rule or pgp_num places them, whatever the target."""
-        return self.moves_first and (self.rule is None or self.rule.least is None)
+    def follows_change(self) -> bool:
+        """As Details.follows_change."""
+        return self.details is not None and self.details.follows_change
 
     @property
     def touched(self) -> Optional[Touched]:
@@ -281,8 +281,8 @@ class Prepared:
     @property
     def _pins_at_once(self) -> int:
         """Pins that must take effect together with the change."""
-        if self.moves_first:
-            return 0 if self.rule is None else max(self.rule.pins, self.rule.upmaps)
+        if self.details is not None and self.details.moves_first:
+            return self.details.pins_at_once
         return len(self.planned.pins) if self.entries is None else self.entries
 
     def all_risks(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
@@ -299,8 +299,8 @@ class Prepared:
             found.append(Risk(Code.NO_PREVIEW, 'cannot preview the CRUSH change: %s (try again; '
                               'otherwise all PGs that it remaps peer at once, and are pinned '
                               'afterwards)' % self.ordinary, errno.EIO))
-        if self.rule is not None and self.rule.weaker:
-            found.append(Risk(Code.WEAKER_RULE, self.rule.weaker))
+        if self.details is not None:
+            found += self.details.risks()
         if self.effects is not None:
             found += self.effects.risks(seen.osdmap.nearfull_ratio)
         return list({risk.code: risk for risk in reversed(found)}.values())[::-1]
@@ -329,14 +329,13 @@ class Prepared:
 
     def _storm_risk(self, order: Order) -> List[Risk]:
         """Of a change that cannot be divided, with too many pins."""
-        whole = self.crush_map is not None or self.rule is not None
-        if not whole or self.bursts <= 1:
+        if self.crush_map is None and self.details is None or self.bursts <= 1:
             return []
         pins = self._pins_at_once
         what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
                          'steps with "crushmap"') if order.verb == 'rollback' else (
             'change', 'set target=crush, with which more data moves and no upmaps remain'
-            if self.rule is not None and self.rule.upmaps > MAX_BURST_PINS else
+            if self.details is not None and self.details.upmaps > MAX_BURST_PINS else
             'apply the change in several steps')
         return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
                      'the same epoch: %s; otherwise %s are pinned one epoch later: they peer '
@@ -388,8 +387,9 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'rule': self.rule and self.rule.as_json(),
-            'pg_num': self.pg_num and self.pg_num.as_json(), 'waits_for_change': change is None,
+            **dict.fromkeys(KINDS_OF_DETAILS),
+            **({} if self.details is None else {self.details.key: self.details.as_json()}),
+            'waits_for_change': change is None,
             'one_epoch': bool(change) and not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,

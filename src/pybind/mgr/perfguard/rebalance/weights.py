@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, List, Mapping, Optional
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import OsdSet
+from ..cluster.ports import Outlook
+from ..cluster.types import OsdSet, Space
 from ..codec import Time
 from ..observation import Observation
 from ..tables import plural
 from .change import Change, ChangeStage, NextPart
+from .join_plan import with_pins
 from .types import TINY_WEIGHT, Action, SetWeight
 
 #: Minimum share of the difference of weights that a tranche changes, and how close to the limit of
@@ -95,6 +97,10 @@ class WeightChange(Change):
         return sorted(self.weights.keys() - set(self.done))
 
     # ---- as a kind of change
+
+    def foreseen(self, outlook: Outlook, seen: Observation,
+                 space: Mapping[int, Space]) -> Outlook:
+        return with_pins(outlook, seen.osdmap, self)
 
     def commands(self, seen: Observation) -> List[Action]:
         return [SetWeight(osd, weight) for osd, weight in self.chunk.items()]
