@@ -93,28 +93,33 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     weight, they go to any OSDs with room, beyond their share, or to where CRUSH places them if none
     has room.
     """
+    return balanced_shards(pool, pgs, crush, osds, budget, deviation, room, new_rule).result()
+
+
+def balanced_shards(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
+                    osds: Mapping[int, Osd], budget: Optional[int] = None,
+                    deviation: float = 1.0, room: PoolRoom = PoolRoom(),
+                    new_rule: bool = False, near: float = 1.0) -> 'Shards':
+    """As `balance`; the shards may move further. `near`: to what CRUSH's own moves are balanced."""
     # The same state leads to the same answer, in whatever order it is given.
     ordered = sorted(pgs, key=lambda pg: (len(pg.pgid), pg.pgid))
-    shards = _Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule)
-    before = dict(shards.count)
+    shards = Shards(pool, ordered, crush, osds, budget, deviation, room, new_rule, near)
     for number, take in enumerate(shards.takes):
         for depth in range(len(take.groups) if take.even else 0):
             _Groups(shards, number, depth).even_out()
     shards.share_within_buckets()
     shards.even_out()
-    found = Balance(shards.finals(), shards.targets, before, dict(shards.count))
-    return replace(found, required=shards.required, limited=(
-        shards.refused and found.deviation > shards.deviation - ROUNDING))
+    return shards
 
 
-class _Shards(ShardLevel):
-    """Shards on OSDs."""
+class Shards(ShardLevel):
+    """The shards of a pool on OSDs."""
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                  osds: Mapping[int, Osd], budget: Optional[int], deviation: float,
-                 room: PoolRoom, new_rule: bool) -> None:
+                 room: PoolRoom, new_rule: bool, near: float) -> None:
         super().__init__()
-        self._pool, self._pgs, self._budget, self._fill = pool, pgs, budget, room.fill
+        self.pool, self.pgs, self._budget, self._fill = pool, pgs, budget, room.fill
         spread = crush.spread(pool.crush_rule, pool.size)
         self.takes, self.domain, self.by_place = spread.takes, spread.domain, pool.erasure
         fences = [take.groups[-1].bucket_of if take.groups and take.even
@@ -145,20 +150,22 @@ class _Shards(ShardLevel):
         #: By take.
         self.ideals = ideals(self.weights, spread, *self._totals())
         self.deviation = max(1.0, deviation)
-        self.targets = self.near = targets(self.weights, self.ideals, 1.0, self.most)
+        self.targets = self.near = targets(self.weights, self.ideals, near, self.most)
         self.wide = targets(self.weights, self.ideals, self.deviation, self.most)
         self.filled = self.wide.filled(self.count, self.most)
+        #: How many there were before.
+        self.before = dict(self.count)
         #: Other shards that are not where their data is.
-        self._moved = 0
+        self.moved = 0
         #: The budget did not allow a move.
         self.refused = False
 
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
-        out, size = out_osds(osds), self._pool.size
+        out, size = out_osds(osds), self.pool.size
         broken = {number for number, here in enumerate(self.origin)
-                  if self._pgs[number].free and len(here) == len(raws[number]) == size
-                  and broken_rule(self._pool, tuple(here), crush, out)}
+                  if self.pgs[number].free and len(here) == len(raws[number]) == size
+                  and broken_rule(self.pool, tuple(here), crush, out)}
         sets = LawfulSets(self.domain, self.weights, self.most).place(self.origin, raws, broken)
         self.here = [list(here) for here in sets]
         self.required = sum(osd != before for here, origin in zip(self.here, self.origin)
@@ -168,10 +175,10 @@ class _Shards(ShardLevel):
         """In the order of the takes, which that of an acting set need not be."""
         if self.by_place or len(self.takes) < 2:
             return osds
-        return crush.in_order(self._pool.crush_rule, self._pool.size, osds, like)
+        return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
 
     def _may_move(self, here: Sequence[int], raw: Sequence[int]) -> bool:
-        return (len(here) == len(raw) == self._pool.size == len(self.fences)
+        return (len(here) == len(raw) == self.pool.size == len(self.fences)
                 and all([osd in fence for osd, fence in zip(here, self.fences)]))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
@@ -217,26 +224,29 @@ class _Shards(ShardLevel):
         return self.within_budget(moves) or not self.weights.get(giver)
 
     def within_budget(self, moves: int) -> bool:
-        within = self._budget is None or self._moved + moves <= self._budget
+        within = self._budget is None or self.moved + moves <= self._budget
         self.refused = self.refused or not within
         return within
 
     def move(self, number: int, place: int, osd: int) -> None:
         here, origin = self.here[number], self.origin[number][place]
-        self._moved += (osd != origin) - (here[place] != origin)
+        self.moved += (osd != origin) - (here[place] != origin)
         self.count[here[place]] -= 1
         self.count[osd] += 1
         here[place] = osd
 
-    def finals(self) -> Dict[str, OsdSet]:
-        return {pg.pgid: tuple(here) for pg, here, origin
-                in zip(self._pgs, self.here, self.origin) if tuple(here) != origin}
+    def result(self) -> Balance:
+        finals = {pg.pgid: tuple(here) for pg, here, origin
+                  in zip(self.pgs, self.here, self.origin) if tuple(here) != origin}
+        found = Balance(finals, self.targets, self.before, dict(self.count))
+        return replace(found, required=self.required, limited=(
+            self.refused and found.deviation > self.deviation - ROUNDING))
 
 
 class _Groups(ShardLevel):
     """Groups of shards in the buckets of one choice of a rule."""
 
-    def __init__(self, shards: _Shards, number: int, depth: int) -> None:
+    def __init__(self, shards: Shards, number: int, depth: int) -> None:
         """`number`: of the take; `depth`: number of choices of the take above this one."""
         super().__init__()
         self._shards, self.by_place, self.free = shards, shards.by_place, shards.free

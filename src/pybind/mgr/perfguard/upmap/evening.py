@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The balanced places of the PGs of several pools, by number of PGs or by the fill of the OSDs.
+Pure.
+
+1. Each pool is balanced alone: every OSD has its share of the PGs to within a deviation.
+2. Shards move from the OSDs that have most of all pools together to those that have least, as far
+   as that deviation allows. A load is relative: PGs to the share of PGs, or used to total bytes.
+"""
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from ..cluster.crush import CrushRules
+from ..cluster.types import Osd, OsdSet, Pool, Space
+from .balance import PlacedPg, Shards, balanced_shards
+from .shares import ROUNDING, PoolRoom, Room
+
+#: Differences of relative loads up to this are left: of PGs, and of fill.
+PGS_TOLERANCE, FILL_TOLERANCE = 0.01, 0.005
+#: Maximum number of other OSDs that are examined for the moves of one OSD, and of shards in all,
+#: which takes a few seconds.
+MOST_PARTNERS, MOST_CHECKS = 50, 2_000_000
+
+
+class EvenPool(NamedTuple):
+    pool: Pool
+    pgs: Sequence[PlacedPg]
+    #: PG -> bytes of one shard.
+    sizes: Mapping[str, int]
+
+    @property
+    def shards(self) -> int:
+        return sum(len(pg.here) for pg in self.pgs)
+
+    @property
+    def mean_bytes(self) -> int:
+        return sum(self.sizes.values()) // max(1, len(self.sizes))
+
+
+@dataclass(frozen=True)
+class Evened:
+    """The end state."""
+    #: The new sets of the PGs that move.
+    finals: Mapping[str, OsdSet]
+    #: Shards that move, and that would move without a limit.
+    moved: int
+    wanted: int
+    #: Pool id -> greatest distance of an OSD from its share, in PGs, before and after.
+    deviations: Mapping[int, Tuple[float, float]]
+    #: OSD -> its relative load before and after.
+    loads: Mapping[int, Tuple[float, float]]
+    #: OSD -> bytes that it gains, or loses.
+    gained: Mapping[int, int]
+
+
+class EvenGround(NamedTuple):
+    """What the places depend on, besides the pools."""
+    crush: CrushRules
+    osds: Mapping[int, Osd]
+    space: Mapping[int, Space]
+    #: Share of an OSD's space that may be used.
+    full: float
+    #: PGs by which an OSD may differ from its share of a pool.
+    deviation: float
+    by_bytes: bool
+
+
+def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
+    """Move `budget` shards at most. Takes about 0.1 ms a shard."""
+    plan = _Plan(pools, on, None, None)
+    wanted = plan.moved
+    if wanted > budget:
+        shares = [budget * moved // wanted for moved in plan.moved_alone]
+        plan = _Plan(pools, on, shares, budget)
+    return plan.result(wanted)
+
+
+class _Plan:
+    def __init__(self, pools: Sequence[EvenPool], on: EvenGround, shares: Optional[Sequence[int]],
+                 budget: Optional[int]) -> None:
+        """`shares`: shards that each pool may move when it is balanced alone; `budget`: in all;
+        None: unlimited."""
+        self._on, self._pools, self._budget = on, pools, budget
+        self._levels: List[Shards] = []
+        room = Room(on.space, on.full)
+        load: Dict[int, int] = {}
+        ideal: Dict[int, float] = {}
+        for number, part in enumerate(pools):
+            size = part.mean_bytes
+            limits = room.of_pool(size)
+            if not on.by_bytes:
+                # Of two OSDs that lack as much, the one that has less of the earlier pools.
+                limits = limits._replace(fill={
+                    osd: min(0.99, max(0.0, 0.5 + (load.get(osd, 0) - share) / (4 * number + 4)))
+                    for osd, share in ideal.items()})
+            limits = PoolRoom({**limits.more, **{
+                osd: 0 for osd, row in on.osds.items() if row.fullness}}, limits.fill)
+            level = balanced_shards(part.pool, part.pgs, on.crush, on.osds,
+                                    None if shares is None else shares[number], on.deviation,
+                                    limits, near=on.deviation)
+            self._levels.append(level)
+            for osd, count in level.count.items():
+                load[osd] = load.get(osd, 0) + count
+                ideal[osd] = ideal.get(osd, 0.0) + level.targets.ideal.get(osd, 0.0)
+                room.add(osd, size * (count - level.before[osd]))
+        self.moved_alone = [level.moved for level in self._levels]
+        self._capacity = self._capacities(ideal)
+        self._begin = {osd: self._load_before(osd) for osd in self._capacity}
+        #: OSD -> bytes that it gains.
+        self._gained: Dict[int, int] = {}
+        self._load = dict(self._begin)
+        for level, part in zip(self._levels, pools):
+            for pg, here, origin in zip(level.pgs, level.here, level.origin):
+                for old, new in zip(origin, here):
+                    if old != new:
+                        self._note(old, new, part.sizes.get(pg.pgid, 0))
+        self._checks = MOST_CHECKS
+        self.moved = sum(self.moved_alone)
+        self._shards = self._shards_of()
+        #: OSD -> the pools that may use it.
+        self._used_by = {osd: {index for index, level in enumerate(self._levels)
+                               if level.weights.get(osd)} for osd in self._capacity}
+        #: Two OSDs between which no move was of use, and the number of moves of each by then.
+        self._useless: Dict[Tuple[int, int], Tuple[int, int]] = {}
+        self._moves_of = dict.fromkeys(self._capacity, 0)
+        self._order = sorted((self._relative(osd), osd) for osd in self._capacity)
+        self._even_out()
+
+    def _capacities(self, ideal: Mapping[int, float]) -> Dict[int, float]:
+        """What the loads of OSDs are relative to."""
+        if not self._on.by_bytes:
+            return {osd: share for osd, share in ideal.items() if share > 0.0}
+        found = {}
+        for osd, share in ideal.items():
+            row, known = self._on.space.get(osd), self._on.osds.get(osd)
+            if share > 0.0 and row is not None and row.total_bytes > 0 and known is not None:
+                found[osd] = row.total_bytes * known.reweight
+        return found
+
+    def _load_before(self, osd: int) -> float:
+        if self._on.by_bytes:
+            return float(self._on.space[osd].used_bytes)
+        return float(sum(level.before.get(osd, 0) for level in self._levels))
+
+    def _relative(self, osd: int) -> float:
+        return self._load[osd] / self._capacity[osd]
+
+    def _note(self, giver: int, taker: int, size: int) -> None:
+        for osd, sign in ((giver, -1), (taker, 1)):
+            self._gained[osd] = self._gained.get(osd, 0) + sign * size
+            if osd in self._load:
+                self._load[osd] += sign * (size if self._on.by_bytes else 1)
+
+    def _shards_of(self) -> Dict[int, List[Set[Tuple[int, int]]]]:
+        """OSD -> for each pool, the number of the PG and the place of each shard that may move."""
+        found: Dict[int, List[Set[Tuple[int, int]]]] = {
+            osd: [set() for _ in self._levels] for osd in self._capacity}
+        for index, level in enumerate(self._levels):
+            for number in level.free:
+                for place, osd in enumerate(level.here[number]):
+                    if osd in found:
+                        found[osd][index].add((number, place))
+        return found
+
+    # ---- moves over all pools
+
+    def _even_out(self) -> None:
+        """The fullest OSDs give first; then the emptiest take what is left to improve."""
+        for from_end in (True, False):
+            stuck: Set[int] = set()
+            while self._checks > 0:
+                osd = next((osd for _, osd in self._ordered(from_end) if osd not in stuck), None)
+                if osd is None:
+                    break
+                if not self._improve(osd, from_end):
+                    stuck.add(osd)
+
+    def _ordered(self, from_end: bool) -> Iterator[Tuple[float, int]]:
+        return reversed(self._order) if from_end else iter(self._order)
+
+    def _improve(self, osd: int, gives: bool) -> bool:
+        """Move one shard from the OSD, or to it; returns whether that was possible."""
+        here = self._relative(osd)
+        tolerance = FILL_TOLERANCE if self._on.by_bytes else PGS_TOLERANCE
+        tried = 0
+        for there, other in self._ordered(not gives):
+            if abs(here - there) <= tolerance or tried >= MOST_PARTNERS or \
+                    (there > here) == gives:
+                return False
+            if self._used_by[osd].isdisjoint(self._used_by[other]):
+                continue
+            tried += 1
+            giver, taker = (osd, other) if gives else (other, osd)
+            best = self._best(giver, taker)
+            if best is not None:
+                self._move(*best, giver, taker)
+                return True
+        return False
+
+    def _best(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
+        """The pool, PG and place of the shard whose move evens the loads most; of those that do as
+        much, one that copies no further data, needs no further upmap and is not primary."""
+        found: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
+        moves = self._moves_of[giver], self._moves_of[taker]
+        if self._useless.get((giver, taker)) == moves:
+            return None
+        apart = self._relative(giver) - self._relative(taker)
+        inverse = 1 / self._capacity[giver] + 1 / self._capacity[taker]
+        for index, shards in enumerate(self._shards[giver]):
+            level, sizes = self._levels[index], self._pools[index].sizes
+            if not shards or not level.weights.get(taker):
+                continue
+            if level.count[giver] <= level.wide.low[giver] \
+                    or level.count[taker] >= level.wide.high[taker]:
+                continue
+            for number, place in shards:
+                size = sizes.get(level.pgs[number].pgid, 0)
+                amount = size if self._on.by_bytes else 1
+                # By which the sum of squares of the relative loads falls, each by its capacity.
+                gain = amount * (2 * apart - (1.0 + ROUNDING) * amount * inverse)
+                if gain <= 0.0 or not self._has_room(taker, size):
+                    continue
+                self._checks -= 1
+                if level.legal(number, place, taker):
+                    cost = self._cost(level, number, place, taker)
+                    if cost is not None:
+                        found.append(((-gain, *cost, place == 0, number), (index, number, place)))
+        if not found:
+            self._useless[giver, taker] = moves
+            return None
+        return min(found)[1]
+
+    def _has_room(self, osd: int, size: int) -> bool:
+        row = self._on.space.get(osd)
+        return not self._on.osds[osd].fullness and (row is None or row.total_bytes <= 0 or (
+            row.used_bytes + self._gained.get(osd, 0) + size <= self._on.full * row.total_bytes))
+
+    def _cost(self, level: Shards, number: int, place: int,
+              taker: int) -> Optional[Tuple[int, int]]:
+        """Further shards to copy, and upmaps; None: more than may be copied."""
+        here, origin, raw = level.here[number], level.origin[number][place], level.raw[number]
+        copied = (taker != origin) - (here[place] != origin)
+        if self._budget is not None and self.moved + copied > self._budget:
+            return None
+        there = list(here)
+        there[place] = taker
+        return copied, _differs(level, there, raw) - _differs(level, here, raw)
+
+    def _move(self, index: int, number: int, place: int, giver: int, taker: int) -> None:
+        for osd in (giver, taker):
+            del self._order[bisect_left(self._order, (self._relative(osd), osd))]
+        level = self._levels[index]
+        self.moved -= level.moved
+        level.move(number, place, taker)
+        self.moved += level.moved
+        self._shards[giver][index].discard((number, place))
+        self._shards[taker][index].add((number, place))
+        self._note(giver, taker, self._pools[index].sizes.get(level.pgs[number].pgid, 0))
+        for osd in (giver, taker):
+            insort(self._order, (self._relative(osd), osd))
+            self._moves_of[osd] += 1
+
+    def result(self, wanted: int) -> Evened:
+        finals: Dict[str, OsdSet] = {}
+        deviations: Dict[int, Tuple[float, float]] = {}
+        for level in self._levels:
+            finals.update(level.result().finals)
+            deviations[level.pool.id] = (_deviation(level, level.before),
+                                         _deviation(level, level.count))
+        return Evened(finals, self.moved, wanted, deviations, {
+            osd: (self._begin[osd] / capacity, self._relative(osd))
+            for osd, capacity in self._capacity.items()}, dict(self._gained))
+
+
+def _differs(level: Shards, here: Sequence[int], raw: Sequence[int]) -> bool:
+    """Whether a PG needs an upmap."""
+    return list(here) != list(raw) if level.by_place else set(here) != set(raw)
+
+
+def _deviation(level: Shards, count: Mapping[int, int]) -> float:
+    """OSDs that are to be empty do not count: the balance leaves their PGs alone."""
+    return max((abs(count.get(osd, 0) - ideal) for osd, ideal in level.targets.ideal.items()
+                if ideal > 0.0), default=0.0)
