@@ -3,12 +3,13 @@
 import math
 import time
 from collections import Counter
-from typing import Dict, List, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
+from qa.lib.joins import order, wait_reported
 
 #: PG -> acting set.
 Sets = Dict[str, List[int]]
@@ -72,6 +73,81 @@ def test_goals_outlive_the_mgr(guard: Guard) -> None:
     changed_entries(cluster, epoch)
     assert len(guard.event_texts('plan', last)) <= 1
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
+def test_balance_by_pgs(guard: Guard) -> None:
+    """CRUSH has not placed the PGs evenly, and others have set upmaps that make it worse."""
+    cluster = guard.cluster
+    found, crush = guard.foreign(), cluster.osd_dump()['crush_version']
+    set_upmaps_to(cluster, 0, 5)
+    wait_reported(guard)
+    before, epoch = acting_sets(cluster), cluster.epoch()
+    plan = order(guard, 'balance', max_movement='100%', dry_run=True)
+    assert cluster.epoch() == epoch and guard.get('held')['held'] == []
+    limited = order(guard, 'balance', max_movement='2%', dry_run=True)['balance']
+    assert 0 < limited['shards'] <= limited['limit_shards'] < plan['balance']['shards']
+    # With read access.
+    preview = guard.get('preview', change='balance', max_movement='100%')
+    assert preview['balance'] == plan['balance']
+
+    order(guard, 'balance', max_movement='100%')
+    done = guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(20)
+    assert cluster.osd_dump()['crush_version'] == crush
+    after = acting_sets(cluster)
+    moved = {pgid for pgid in after if set(after[pgid]) != set(before[pgid])}
+    assert plan['pgs'] == done['released'] == len(moved) and done['kept'] == 0
+    assert plan['shards'] == sum(shards for shards, _ in (
+        moved_shards(before, after, pool, cluster.osds(), name == ERASURE)
+        for pool, name in pools(cluster).items()))
+    assert changed_entries(cluster, epoch) == moved
+    assert len(guard.upmaps()) == plan['balance']['upmaps_after']
+    for pool in pools(cluster):
+        assert max(distances(after, pool, cluster.osds())) <= 1
+    total = Counter(osd for osds in after.values() for osd in osds)
+    assert max(total.values()) - min(total.values()) <= 1
+    with pytest.raises(AssertionError, match='already balanced'):
+        order(guard, 'balance', max_movement='100%')
+    guard.remove_upmaps()
+    cluster.wait_clean(60)
+    assert guard.foreign() == found and not guard.tracebacks()
+    print('%d of %d PGs moved, %d upmaps' % (
+        len(moved), len(after), plan['balance']['upmaps_after']))
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+def test_a_balance_is_aborted(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.option('max_pgs_in_flight', '2')
+    order(guard, 'balance', max_movement='100%')
+    guard.wait_moving()
+    guard.do('abort')
+    guard.wait_phase('ABORTED', timeout=60)
+    cluster.wait_clean(20)
+    assert guard.get('held')['held'] == []
+    sets = acting_sets(cluster)
+    cluster.mgr_fail()
+    guard.wait_ready()
+    assert acting_sets(cluster) == sets
+    order(guard, 'balance', max_movement='100%')
+    guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(20)
+    for pool in pools(cluster):
+        assert max(distances(acting_sets(cluster), pool, cluster.osds())) <= 1
+    assert not guard.tracebacks()
+
+
+def set_upmaps_to(cluster: Cluster, osd: int, count: int) -> None:
+    """Others give the OSD so many more PGs."""
+    hosts = cluster.osd_hosts()
+    commands: List[Dict[str, Any]] = []
+    for pgid, osds in sorted(acting_sets(cluster).items()):
+        if hosts[osd] not in {hosts[other] for other in osds} and len(commands) < count:
+            commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid, 'id': [osds[-1], osd]})
+    assert len(commands) == count
+    cluster.order(commands)
+    cluster.wait_clean(60)
 
 
 def balance_from_now_on(guard: Guard) -> None:

@@ -228,6 +228,14 @@ def test_change_the_number_of_pgs(guard: Guard) -> None:
 
 
 @nightly
+def test_balance(guard: Guard) -> None:
+    """CRUSH has not placed the PGs evenly."""
+    follow(guard, 'balance', {})
+    assert guard.status()['phase'] == 'DONE' and guard.status()['released'] > 0
+    assert_over(guard)
+
+
+@nightly
 def test_expand_an_erasure_coded_pool(guard: Guard) -> None:
     """On as many hosts as a PG has shards."""
     cluster = guard.cluster

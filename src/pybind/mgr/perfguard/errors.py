@@ -189,6 +189,8 @@ class Code:
     # Risks of a change, which begins only if they are accepted.
     #: the autoscaler may undo a change of pg_num
     AUTOSCALER = 'AUTOSCALER'
+    #: the built-in balancer would undo a balance by bytes
+    BALANCER_UNDOES = 'BALANCER_UNDOES'
     #: some mappings cannot be imported
     LEFT_OUT = 'LEFT_OUT'
     #: the effects of the change are unknown

@@ -18,6 +18,7 @@ from .shell import CommandResult, Handlers, Plain, reads, show, spelled, writes
 CHANGE_TEXTS: Dict[str, Plain] = {
     'expand': tables.order, 'drain': tables.order, 'undrain': tables.order,
     'replace': tables.replacement, 'rule': tables.order, 'pg_num': tables.order,
+    'balance': tables.order,
     'crushmap': tables.order, 'adopt': tables.adoption, 'import': tables.importing,
     'rollback': tables.order}
 #: Those of a whole file, and those without arguments.
@@ -27,7 +28,8 @@ _OF_FILES, _OF_NOTHING = ('crushmap', 'import'), ('adopt', 'rollback')
 def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None,
              prior_version: Optional[int] = None, inbuf: Optional[str] = None,
              accept: Optional[Sequence[str]] = None, dry_run: bool = False,
-             await_: bool = False, within: Optional[str] = None) -> Order:
+             await_: bool = False, within: Optional[str] = None, by: Optional[str] = None,
+             deviation: Optional[str] = None, max_movement: Optional[str] = None) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
@@ -40,6 +42,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         '--await': await_ and change != 'expand',
         '--within': within is not None and not await_,
         '-i': bool(inbuf) and change not in _OF_FILES,
+        **{'--' + name: value is not None and change != 'balance' for name, value in (
+            ('by', by), ('deviation', deviation), ('max-movement', max_movement))},
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
     if change == 'crushmap':
         return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
@@ -51,7 +55,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         return _awaited(what, weight, within, codes, dry_run)
     if change == 'expand':
         return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run)
-    return Order(change, _names(change, what), accept=codes, dry_run=dry_run)
+    return Order(change, _names(change, what), accept=codes, dry_run=dry_run, by=by,
+                 deviation=deviation, max_movement=max_movement)
 
 
 def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
@@ -66,7 +71,7 @@ def _names(change: str, what: Sequence[str]) -> Tuple[str, ...]:
     if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
             change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
-    if change in ('rule', 'pg_num'):
+    if change in ('rule', 'pg_num', 'balance'):
         # A pool's name may contain commas.
         return tuple(what)
     if not what and change not in _OF_NOTHING:
@@ -136,6 +141,14 @@ class ChangeCommands(Handlers):
         return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
                             dry_run=dry_run, accept=accept)
 
+    @writes('perfguard balance', CHANGE_TEXTS['balance'])
+    def balance(self, what: Optional[List[str]] = None, by: Optional[str] = None,
+                deviation: Optional[str] = None, max_movement: Optional[str] = None,
+                dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
+        """Move PGs of pools, classes or roots until each OSD has its share: --by pgs or bytes"""
+        return self._change('balance', what or (), by=by, deviation=deviation,
+                            max_movement=max_movement, dry_run=dry_run, accept=accept)
+
     @writes('perfguard crushmap', CHANGE_TEXTS['crushmap'])
     def crushmap(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
                  dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
@@ -160,13 +173,16 @@ class ChangeCommands(Handlers):
     @reads('perfguard preview')
     def preview(self, change: Optional[str] = None, what: Optional[List[str]] = None,
                 weight: Optional[str] = None, prior_version: Optional[int] = None,
-                inbuf: Optional[str] = None, await_: bool = False,
-                within: Optional[str] = None, format: Optional[str] = None) -> CommandResult:
+                by: Optional[str] = None, deviation: Optional[str] = None,
+                max_movement: Optional[str] = None, inbuf: Optional[str] = None,
+                await_: bool = False, within: Optional[str] = None,
+                format: Optional[str] = None) -> CommandResult:
         """Show what a change would do, or without one, what a changed CRUSH map will move"""
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
-                         await_=await_, within=within)
+                         await_=await_, within=within, by=by, deviation=deviation,
+                         max_movement=max_movement)
         return show(self._order(order), format, CHANGE_TEXTS[spelled(change)])
 
     def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:

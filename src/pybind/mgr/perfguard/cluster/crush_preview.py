@@ -13,7 +13,7 @@ import tempfile
 import time
 from itertools import zip_longest
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
 from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_up,
@@ -58,7 +58,7 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
     """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
     pool with another rule, or with other numbers of PGs.
 
-    `whole`: include all PGs of the affected pools.
+    `whole`: include all PGs of the affected pools; of all pools if nothing is changed.
     The tools work on copies in a temporary directory, in which OSDs that are down and in are up:
     they keep their place, and their data.
     """
@@ -101,8 +101,9 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
         later = mapping('--export-crush')
     found = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
              if rule is None or pool_of(pgid) == rule.pool}
+    affected = {pgid.partition('.')[0] for pgid in found} if later is not now else None
     return Future(found, _rules(tools, crush_path), crush_map,
-                  dict(_others(found, later)) if whole else {})
+                  dict(_others(found, later, affected)) if whole else {})
 
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -143,12 +144,12 @@ def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
             yield pgid, _parsed(line, pgid)
 
 
-def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, FuturePg]]:
-    """PGs of the same pools that the change does not affect."""
-    pools = {pgid.partition('.')[0] for pgid in found}
+def _others(found: Mapping[str, FuturePg], later: Path,
+            pools: Optional[AbstractSet[str]]) -> Iterator[Tuple[str, FuturePg]]:
+    """The other PGs of these pools; None: of all."""
     for line in _lines(later):
         pgid = line.split(None, 1)[0]
-        if pgid.partition('.')[0] in pools and pgid not in found:
+        if pgid not in found and (pools is None or pgid.partition('.')[0] in pools):
             yield pgid, _parsed(line, pgid)
 
 

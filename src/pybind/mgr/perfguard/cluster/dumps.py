@@ -70,6 +70,7 @@ def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None
             fsid=dump.get('fsid', ''),
             min_compat_client=dump.get('require_min_compat_client', ''),
             nearfull_ratio=float(dump.get('nearfull_ratio', 0.85)),
+            full_ratio=float(dump.get('full_ratio', 0.95)),
             crush_version=dump.get('crush_version', 0),
             upmap_primaries={e['pgid']: e['primary_osd']
                              for e in dump.get('pg_upmap_primaries', ())},

@@ -168,6 +168,8 @@ class OsdMap:
     min_compat_client: str = ''
     #: Used share from which an OSD is nearfull.
     nearfull_ratio: float = 0.85
+    #: Used share from which it takes no more writes.
+    full_ratio: float = 0.95
     #: Version of its CRUSH map.
     crush_version: int = 0
     #: PG -> the OSD that leads it (pg_upmap_primary, from Reef on).

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change that a campaign makes in the same OSDMap epoch as the pins that it requires.
 
-Each kind of change is a type with a file of its own: weights.py, whole_map.py, pool_rule.py and
-pg_num.py; changes.py lists them. `Change` has what all kinds have in common, and
+Each kind of change is a type with a file of its own: weights.py, whole_map.py, pool_rule.py,
+pg_num.py and balancing.py; changes.py lists them. `Change` has what all kinds have in common, and
 the questions that a campaign asks of them. Its methods read an observation and have no effects.
 joining.py takes a change through its stages: WANTED -> SENT -> LANDED, and back to WANTED for its
 next part.
@@ -311,6 +311,10 @@ class Change:
     def why_no_rollback(self, campaign: int) -> str:
         """Why a rollback does not undo it; '' if it does."""
         return ''
+
+    def moves_back(self, seen: Observation) -> Optional[FirstMoves]:
+        """The moves that undo it, with upmaps alone; None: a rollback restores CRUSH."""
+        return None
 
     def way_back(self, osdmap: OsdMap) -> str:
         """The command that undoes it once the campaign is aborted; '': there is none."""

@@ -21,6 +21,7 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
+from .balancing import balance_ordered
 from .campaign import Campaign, Rollback
 from .change import Change
 from .changes import AnyChange
@@ -106,7 +107,7 @@ class CrushOrders:
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Prepared]] = {
             'crushmap': self._prepare_map, 'rule': partial(self._prepare_rule, bounds),
-            'pg_num': self._prepare_pg_num}
+            'pg_num': self._prepare_pg_num, 'balance': self._prepare_balance}
         prepare = verbs.get(order.verb, self._prepare)
 
         def work() -> Prepared:
@@ -186,6 +187,14 @@ class CrushOrders:
                         details=NewPgNum(pool.name, pool.pg_num, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
 
+    def _prepare_balance(self, order: Order, seen: Observation, facts: OrderFacts) -> Prepared:
+        outlook = self._cluster.outlook(seen.osdmap, {}, None, True)
+        if isinstance(outlook, NoFuture):
+            raise Refused(errno.EIO, 'cannot read where CRUSH places the PGs: %s (try again)'
+                          % outlook.reason)
+        change, details, moves = balance_ordered(order, seen, facts.space, outlook)
+        return Prepared(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
+
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:
         """The pool and its new pg_num: the autoscaler's recommendation if the order names only a
         pool."""
@@ -234,7 +243,9 @@ class CrushOrders:
 
         Raises Refused at once if there is nothing to restore.
         """
-        crush_map = self._before(seen)
+        undone = campaign.change
+        moves = None if undone is None else undone.moves_back(seen)
+        crush_map = self._before(seen) if moves is None else b''
         inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(), {
             osd: record.weight for osd, record in self._records().items()},
             shared=self._cluster.pool_shared())
@@ -242,8 +253,10 @@ class CrushOrders:
         pins = dict(pins)  # the loop's own changes meanwhile
 
         def work() -> Prepared:
-            return self._prepare_back(campaign, pins, seen, crush_map, inventory).with_effects(
-                inventory, seen, options, rates, limit)
+            found = self._prepare_back(campaign, pins, seen, crush_map, inventory) \
+                if undone is None or moves is None else Prepared(
+                    replace(undone, ahead={}), Join(moves.pins, {}, moves.moves), entries=0)
+            return found.with_effects(inventory, seen, options, rates, limit)
 
         return work
 

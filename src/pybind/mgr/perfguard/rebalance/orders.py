@@ -35,11 +35,11 @@ AWAIT = 'expand --await'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, crushmap, rule, pg_num, rollback, adopt, import, export, AWAIT, or a
-    #: verb of replacing.py.
+    #: expand, drain, undrain, crushmap, rule, pg_num, balance, rollback, adopt, import, export,
+    #: AWAIT, or a verb of replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool, and a
-    #: number or what the autoscaler recommends.
+    #: number or what the autoscaler recommends; of balance: pools, device classes, CRUSH roots.
     names: Tuple[str, ...] = ()
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None
@@ -50,6 +50,10 @@ class Order:
     mappings: Optional[bytes] = None
     #: The CRUSH version that `crush_map` is based on, if the operator states it.
     prior_version: Optional[int] = None
+    #: balance: its options, as they were given.
+    by: Optional[str] = None
+    deviation: Optional[str] = None
+    max_movement: Optional[str] = None
     #: Codes of accepted risks.
     accept: Tuple[str, ...] = ()
     dry_run: bool = False
@@ -64,10 +68,11 @@ class Order:
     def text(self) -> str:
         """The words of `command` that follow the name of the module, or "plan save" and a name."""
         verb = 'campaign rollback' if self.verb == 'rollback' else self.verb
-        options = [] if self.weight is None else ['--weight', self.weight]
-        options += ['--within', '%gs' % self.within] if self.within else []
-        options += [] if self.prior_version is None else [
-            '--prior-version', str(self.prior_version)]
+        options = [word for name, value in (
+            ('--weight', self.weight), ('--prior-version', self.prior_version), ('--by', self.by),
+            ('--within', '%gs' % self.within if self.within else None),
+            ('--deviation', self.deviation), ('--max-movement', self.max_movement))
+            if value is not None for word in (name, str(value))]
         file = self.crush_map is not None or self.mappings is not None
         return ' '.join([verb, *map(shlex.quote, (
             *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])

@@ -590,7 +590,8 @@ def _aborting(draft: Draft) -> Draft:
     draft = _release_adopted(draft)
     if draft.campaign.rollback.wanted is not None:
         return _roll_back(draft, draft.campaign.rollback.wanted).enter(
-            Phase.PINNING, 'restoring CRUSH from before the campaign')
+            Phase.PINNING, 'restoring %s from before the campaign'
+            % draft.campaign.rollback.wanted.subject)
     unpinned = _unpinned(draft)
     draft = _keep_settings(draft, unpinned)
     if not draft.in_force:

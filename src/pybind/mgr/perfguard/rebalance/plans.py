@@ -34,7 +34,7 @@ from .types import Phase
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'plan approve'
 #: Orders that a plan may hold.
-CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'replace')
+CHANGES = ('expand', 'drain', 'undrain', 'crushmap', 'rule', 'pg_num', 'balance', 'replace')
 #: Documents of the store: one for each plan.
 PLANS_PREFIX = 'plans/'
 #: Maximum number of plans: each may contain a CRUSH map.

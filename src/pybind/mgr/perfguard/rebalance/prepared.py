@@ -185,11 +185,12 @@ _FEWER_PINS = {
     'crushmap': 'apply the change in several steps',
     'rule': 'a rule cannot be changed for a part of the PGs; with target=crush no upmaps remain',
     'pg_num': 'change pg_num in several steps',
+    'balance': 'lower --max-movement, or choose fewer pools',
     'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
                 '"undrain" the OSDs, which comes in tranches'}
 
 #: Keys of the details of previews.
-KINDS_OF_DETAILS = ('rule', 'pg_num')
+KINDS_OF_DETAILS = ('rule', 'pg_num', 'balance')
 #: Maximum number of unpinnable PGs that an answer lists.
 NAMED_PGS = 50
 

@@ -11,9 +11,9 @@ from ..watch.stop_conditions import UNHEALTHY
 MOST_COMMAND = 600
 #: All codes that "--accept" takes.
 RISKS: Tuple[str, ...] = tuple(sorted((
-    *UNHEALTHY, Code.AUTOSCALER, Code.LEFT_OUT, Code.NO_PREVIEW, Code.NOT_BALANCED, Code.ONE_EPOCH,
-    Code.PG_LIMIT, Code.PIN_LIMIT, Code.TARGET_FULL, Code.TOO_FEW_OSDS, Code.UNPINNABLE,
-    Code.WEAKER_RULE)))
+    *UNHEALTHY, Code.AUTOSCALER, Code.BALANCER_UNDOES, Code.LEFT_OUT, Code.NO_PREVIEW,
+    Code.NOT_BALANCED, Code.ONE_EPOCH, Code.PG_LIMIT, Code.PIN_LIMIT, Code.TARGET_FULL,
+    Code.TOO_FEW_OSDS, Code.UNPINNABLE, Code.WEAKER_RULE)))
 
 
 class Risk(NamedTuple):

@@ -282,6 +282,30 @@ def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
     return [('pg_num of pool %s' % data['pool'], '%(from)d -> %(to)d' % data)]
 
 
+def _evened(data: Optional[Json]) -> List[Tuple[str, str]]:
+    """The end state of a balance."""
+    if data is None:
+        return []
+    loads = 'OSDs are full' if data['by'] == 'bytes' else 'OSDs have of their share of the PGs'
+    rows = [('further shards, beyond max-movement', str(
+        data['wanted_shards'] - data['shards']))] if data['wanted_shards'] > data['shards'] else []
+    rows += [(loads, '%.1f to %.1f %% (before %.1f to %.1f %%)' % tuple(
+        100 * share for share in (*data['load_after'], *data['load_before']))),
+             ('upmaps of the pools', '%d (before %d)' % (
+                 data['upmaps_after'], data['upmaps_before']))]
+    for pool in data['pools'][:20]:
+        text = 'OSDs end within %.2f PGs of their share (before %.2f)' % (
+            pool['deviation_after'], pool['deviation_before'])
+        if pool['max_avail_after'] is not None:
+            text += '; MAX AVAIL %s, limited by osd.%d (before %s, osd.%d)' % (
+                bytes_text(pool['max_avail_after']), pool['limited_by_after'],
+                bytes_text(pool['max_avail_before']), pool['limited_by_before'])
+        rows.append(('pool ' + pool['pool'], text))
+    rows += [('pool ' + row['pool'], 'left out: ' + row['reason'])
+             for row in data['left_out'][:20]]
+    return rows
+
+
 def order(data: Json) -> str:
     """The effects of an expansion, a drain or another change of CRUSH."""
     if data.get('verb') == AWAIT:
@@ -308,14 +332,16 @@ def order(data: Json) -> str:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([pairs(rows)] if rows else []), *remarks,
                           *_peering_and_copying(data)])
-    moves_first = (data.get('rule') or data.get('pg_num') or {}).get('moves_first')
+    moves_first = (data.get('rule') or data.get('pg_num') or data.get('balance') or {}).get(
+        'moves_first')
     rows += [*_rule(data.get('rule')), *_pg_num(data.get('pg_num')),
-             ('PGs to move first', str(data['pgs'])) if moves_first else
+             ('PGs to move' if data.get('balance') else 'PGs to move first', str(data['pgs']))
+             if moves_first else
              ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
-             ('CRUSH moves', '%s, %s' % (plural(data['shards'], 'shard'),
-                                         bytes_text(data['bytes']))),
-             *_balanced(data.get('balanced')),
+             ('shards to copy' if data.get('balance') else 'CRUSH moves', '%s, %s' % (
+                 plural(data['shards'], 'shard'), bytes_text(data['bytes']))),
+             *_evened(data.get('balance')), *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
     # A rollback has none.
     if data.get('tranches', 1) > 1:

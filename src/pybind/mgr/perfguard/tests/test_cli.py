@@ -54,7 +54,7 @@ READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history
         'campaign', 'campaign status', 'campaign ls', 'preview')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'accept', 'resume', 'set', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'replace', 'undrain', 'crushmap', 'rule', 'pg_num', 'pg-num', 'adopt',
-          'import', 'campaign rollback', 'plan save', 'plan rm', 'plan approve',
+          'balance', 'import', 'campaign rollback', 'plan save', 'plan rm', 'plan approve',
           'shutdown', 'advise mute', 'advise unmute',
           *('probe ' + verb for verb in ('run', 'cancel', 'rm', 'import', 'baseline',
                                          'schedule')))
@@ -134,6 +134,7 @@ def test_orders(shell: Shell) -> None:
     assert shell('campaign rollback', accept=['PG_LIMIT'])[0] == 0
     assert shell('rule', pool='rep', rule='racks', accept=['PG_LIMIT'])[0] == 0
     assert shell('pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
+    assert shell('balance', what=['a,b', 'ssd'], by='bytes', max_movement='2%')[0] == 0
     assert given == [Order('expand', ('osd.8', 'osd.9'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), accept=('PG_LIMIT',)),
                      Order('undrain', ('h3',)),
@@ -143,7 +144,9 @@ def test_orders(shell: Shell) -> None:
                      Order('rollback', dry_run=True),
                      Order('rollback', accept=('PG_LIMIT',)),
                      Order('rule', ('rep', 'racks'), accept=('PG_LIMIT',)),
-                     Order('pg_num', ('rep', '64'), dry_run=True)]
+                     Order('pg_num', ('rep', '64'), dry_run=True),
+                     Order('balance', ('a,b', 'ssd'), by='bytes', max_movement='2%')]
+    assert given[-1].text == 'balance a,b ssd --by bytes --max-movement 2%'
     assert shell('crushmap') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
 
@@ -241,6 +244,8 @@ def test_an_empty_variable_of_a_shell_is_refused(
     ('plan save', {'change': 'crushmap', 'what': ['osd.1'], 'inbuf': 'map'}, 'osd.1'),
     ('plan save', {'change': 'drain'}, 'drain requires OSDs'),
     ('preview', {'change': 'adopt', 'what': ['osd.1']}, 'osd.1'),
+    ('preview', {'change': 'drain', 'what': ['osd.1'], 'by': 'bytes'}, '--by'),
+    ('plan save', {'change': 'rule', 'what': ['p', 'r'], 'max_movement': '1%'}, '--max-movement'),
     ('preview', {'change': 'pg_num'}, 'requires a pool'), ('preview', {'change': 'import'}, '-i'),
     ('preview', {'change': 'destroy'}, 'expand, drain')])
 def test_no_argument_is_ignored_or_assumed(
@@ -333,15 +338,15 @@ def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
     preview, probe, run, *changes = (
         inspect.signature(COMMANDS['perfguard ' + name][1]).parameters for name in (
             'preview', 'preview probe', 'probe run', 'expand', 'drain', 'undrain', 'replace',
-            'rule', 'pg_num', 'crushmap', 'adopt', 'import', 'campaign rollback'))
+            'rule', 'pg_num', 'balance', 'crushmap', 'adopt', 'import', 'campaign rollback'))
     assert list(probe) == [name for name in run if name not in SWITCHES]
     for names in changes:
         assert names.keys() <= {*preview, *SWITCHES, 'pool', 'rule', 'pg_num'}
 
 
-def test_there_are_at_most_55_commands(shell: Shell) -> None:
+def test_there_are_at_most_56_commands(shell: Shell) -> None:
     """An operator must find the right one by reading the list."""
-    assert len(reference.described()) <= 55
+    assert len(reference.described()) <= 56
     for alias, prefix in reference.ALIASES.items():
         assert COMMANDS[alias][1].__name__ == COMMANDS[prefix][1].__name__
 

@@ -17,6 +17,7 @@ from perfguard.holds import Held
 from perfguard.mitigation.rescue import Rescue
 from perfguard.mitigation.types import (LadderStep, MitigationState, Revert, Rung, Setting,
                                         SettingKind, StepStage, Trouble)
+from perfguard.rebalance.balancing import BalanceChange
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.change import ChangeStage, Led
 from perfguard.rebalance.changes import AnyChange
@@ -131,7 +132,8 @@ CHANGES = (
     WeightChange(*SENT, {8: 1.5, 9: 0.0001}, (9,), True, (8,), 1, {8: 1.0}, {8: 0.5}, {8: 0.1}, 0.5,
                  1, 2, 6.0),
     MapChange(*SENT, 8, 9), RuleChange(*SENT, True, 2, PoolRule(3, 7), 9, 'a', 'b', 'c'),
-    PgNumChange(*SENT, True, 2, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)))
+    PgNumChange(*SENT, True, 2, PoolPgs(3, 16, 8), 16, 8, PoolPgs(3, 8, 8)),
+    BalanceChange(*SENT, (1, 3), True, 2.0, 0.1))
 HELD = Held('1', '3', True, True, ('2',))
 CAMPAIGN = campaign_of(
     7, Phase.PINNING, 1.5, automatic=True, change=CHANGES[0], wanted=CHANGES[1], undone=CHANGES[2],
@@ -153,8 +155,8 @@ def test_changes(change: AnyChange) -> None:
 def test_every_kind_of_change_is_stored_under_its_own_name() -> None:
     assert [type(change) for change in CHANGES] == list(get_args(AnyChange))
     assert len({encode(change, AnyChange)['kind'] for change in CHANGES}) == len(CHANGES)
-    with pytest.raises(Malformed, match="unknown kind 'balance'"):
-        decode(AnyChange, {'kind': 'balance'})
+    with pytest.raises(Malformed, match="unknown kind 'other'"):
+        decode(AnyChange, {'kind': 'other'})
 
 
 @given(st.dictionaries(PGIDS, PINS, max_size=4))

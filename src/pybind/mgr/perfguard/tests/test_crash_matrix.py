@@ -135,6 +135,10 @@ def ruled(start: str = 'hosts-hdd', target: str = 'crush') -> Driver:
     return Driver(RuledCluster(rule=names.index(start), pgs=5), replace(OPTIONS, target=target))
 
 
+def ruled_evenly() -> Driver:
+    return ruled('hosts')
+
+
 def stories(lag: int = 0) -> List[CrashStory]:
     def driver(**more: Any) -> Callable[[], Driver]:
         return lambda: small(lag, **more)
@@ -210,6 +214,11 @@ def stories(lag: int = 0) -> List[CrashStory]:
             returns=True),
         CrashStory('rule', ruled, [ordered(Order('rule', ('rep', 'hosts-ssd')), begun()),
                                    waited(ended())]),
+        CrashStory('balance', ruled_evenly, [
+            ordered(Order('balance', max_movement='100%'), begun()), waited(ended())]),
+        CrashStory('balance and rollback', ruled_evenly, [
+            ordered(Order('balance', max_movement='100%'), begun()), waited(moving),
+            ordered(Order('rollback'), rolling_back), waited(ended())], returns=True),
         CrashStory('rule, least moves', lambda: ruled('hosts', 'balanced'), [
             ordered(Order('rule', ('rep', 'racks')), begun()), waited(ended())]),
     ]

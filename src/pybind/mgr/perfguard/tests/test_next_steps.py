@@ -25,6 +25,7 @@ GOES_ON = re.compile(r'"[a-z][^"]*"|--[a-z]|\btry again|\bwait|\bcontinues\b')
 #: Refusals whose text leaves nothing to do.
 EXPLAINED = {
     '%s; it begins when this has cleared': 'nothing to do',
+    'already balanced: ': 'nothing is left to move',
     'already imported as probe %d': 'the results are there',
     'cannot begin a campaign: %s': 'the reason has the command',
     'pool %s already has the CRUSH rule %s': 'the rule is in force',
@@ -132,8 +133,8 @@ ONLY_TIME: Dict[str, str] = {
 IN_TEXT = {Code.AWAITS_OSDS, Code.HELD_PINS, Code.AWAITS_PIN, Code.AWAITS_START, Code.PAUSED,
            Code.FOREIGN_FLAG, Code.BALANCER_ON, Code.OLD_CLIENTS}
 #: Those of risks, which are refusals: the refusal has the command that accepts them.
-RISKS = {Code.AUTOSCALER, Code.LEFT_OUT, Code.NO_PREVIEW, Code.NOT_BALANCED, Code.ONE_EPOCH,
-         Code.TOO_FEW_OSDS, Code.WEAKER_RULE}
+RISKS = {Code.AUTOSCALER, Code.BALANCER_UNDOES, Code.LEFT_OUT, Code.NO_PREVIEW,
+         Code.NOT_BALANCED, Code.ONE_EPOCH, Code.TOO_FEW_OSDS, Code.WEAKER_RULE}
 
 
 @functools.lru_cache(maxsize=None)

@@ -118,13 +118,20 @@ _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _PLAN = Field('plan', STRING, 'Name of the plan', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
+_BALANCE = (
+    Field('by', STRING, 'balance: pgs (default) or bytes'),
+    Field('deviation', TEXT, 'balance: PGs by which an OSD may differ from its share of a pool'),
+    Field('max_movement', STRING, 'balance: maximum share of the shards that moves, such as 5%'))
+
 #: The arguments of a change, by its name.
 _CHANGE = (
-    Field('what', WORDS_KIND, 'OSDs, hosts or racks; a pool and a rule or a number'),
+    Field('what', WORDS_KIND, 'OSDs, hosts or racks; a pool and a rule or a number; pools, device '
+          'classes or CRUSH roots'),
     Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
     Field('file', STRING, 'crushmap: as text, or compiled and in base64; import: the exported '
           'list, as JSON text', parameter='inbuf'),
-    Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'))
+    Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'),
+    *_BALANCE)
 
 #: Of expand.
 _AWAIT = (
@@ -248,6 +255,9 @@ ROUTES: Tuple[Route, ...] = (
           Field('pool', STRING, 'Name of the pool', required=True),
           Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'),
           _DRY_RUN, _ACCEPT),
+    _post('/balance', 'balance', 'Move PGs until OSDs have their share of the PGs or bytes',
+          Field('what', WORDS_KIND, 'Only these pools, device classes or CRUSH roots'), *_BALANCE,
+          _DRY_RUN, _ACCEPT),
     _post('/crushmap', 'crushmap', 'Set a new CRUSH map',
           Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
                 parameter='inbuf'),
@@ -260,13 +270,13 @@ ROUTES: Tuple[Route, ...] = (
                 parameter='inbuf'), _DRY_RUN, _ACCEPT),
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
-          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, crushmap, adopt, '
-                'import or rollback'), *_CHANGE, *_AWAIT, permission=READ),
+          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, balance, '
+                'crushmap, adopt, import or rollback'), *_CHANGE, *_AWAIT, permission=READ),
 
     _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
     _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,
-          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num or crushmap',
-                required=True), *_CHANGE, _ACCEPT, permission=CREATE),
+          Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, balance or '
+                'crushmap', required=True), *_CHANGE, _ACCEPT, permission=CREATE),
     _get('/plan/{plan}', 'plan_show', 'Show a saved plan', _PLAN),
     _delete('/plan/{plan}', 'plan_rm', 'Remove a saved plan', _PLAN),
     _post('/plan/{plan}/approve', 'plan_approve', 'Carry out a saved plan', _PLAN,

@@ -133,6 +133,12 @@ def test_all_pgs_of_pools_that_change_where_that_is_asked_for(tools: Tools) -> N
     assert set(found.pgs) == {'1.1', '1.2', '1.3'} and tools.outlook().others == {}
 
 
+def test_all_pgs_where_nothing_changes(tools: Tools) -> None:
+    found = crush_preview.outlook(OSDMAP, lambda epoch: b'map', {}, None, lambda: False, True)
+    assert isinstance(found, Future) and set(found.pgs) == {'1.2'}
+    assert set(found.others) == {'1.0', '1.1', '1.3'} and len(tools.runs) == 2
+
+
 def test_a_whole_map_is_tried_as_it_is(tools: Tools) -> None:
     found = tools.outlook(b'given')
     assert found.crush_map == b'given'

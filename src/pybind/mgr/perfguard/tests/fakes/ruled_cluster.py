@@ -58,10 +58,11 @@ class RuledMon(ToyMon):
 class RuledCluster(StrawCluster):
     """8 hosts in 4 racks with an hdd and an ssd each; "default" has two roots below it."""
 
-    def __init__(self, known: int = len(RULES), rule: int = 0, **kwargs: Any) -> None:
-        """`known`: so many of RULES exist; `rule`: that of the pools."""
+    def __init__(self, known: int = len(RULES), rule: int = 0, ec_rule: int = 0,
+                 **kwargs: Any) -> None:
+        """`known`: so many of RULES exist; `rule`, `ec_rule`: those of the pools."""
         self.known = known
-        self.rules = {1: rule, 2: 0}
+        self.rules = {1: rule, 2: ec_rule}
         super().__init__(hosts=8, osds_per_host=2, racks=4, **kwargs)
 
     def __post_init__(self) -> None:
@@ -114,8 +115,9 @@ class RuledCluster(StrawCluster):
     def crush(self, version: int) -> CrushRules:
         return self._crush_rules(list(range(self.known)))
 
-    def _crush_rules(self, steps_of: List[int]) -> CrushRules:
-        dump = ToyMon(self.toys, 3, ()).crush_dump()
+    def _crush_rules(self, steps_of: List[int],
+                     toys: Optional[Dict[int, ToyOsd]] = None) -> CrushRules:
+        dump = ToyMon(toys or self.toys, 3, ()).crush_dump()
         dump['buckets'] = [*_roots(dump['buckets'][0]), *dump['buckets'][1:]]
         dump['devices'] = [{'id': osd, 'class': class_of(osd)} for osd in self.toys]
         for number, kind in enumerate(('hdd', 'ssd'), 1):
@@ -128,9 +130,14 @@ class RuledCluster(StrawCluster):
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
                 whole: bool = False, rule: Optional[PoolSetting] = None) -> Outlook:
-        if rule is None or self.no_tools:
-            return super().outlook(osdmap, weights, crush_map, whole) if rule is None \
-                else NoFuture(self.no_tools)
+        if self.no_tools:
+            return NoFuture(self.no_tools)
+        if rule is None:
+            outlook = super().outlook(osdmap, weights, crush_map, whole)
+            assert isinstance(outlook, Future)
+            toys = {osd: toy._replace(crush_weight=weights.get(osd, toy.crush_weight))
+                    for osd, toy in self.toys.items()}
+            return replace(outlook, crush=self._crush_rules(list(range(self.known)), toys))
         assert isinstance(rule, PoolRule)
         exchanged = list(range(self.known))
         old = osdmap.pools[rule.pool].crush_rule

@@ -229,7 +229,8 @@ def test_a_busy_osd_is_explained_once_osds_have_reported_who_sends_its_load(
 
 #: Under these no campaign begins, or they come with another reason.
 NO_LIMITS = {Code.OSD_DOWN, Code.OSD_SCRUB_ERRORS, Code.PG_DAMAGED, Code.PG_NUM_CHANGING,
-             Code.OLD_CLIENTS, Code.FAST_PEERING, Code.PACED, Code.AUTOSCALER, Code.LEFT_OUT,
+             Code.OLD_CLIENTS, Code.FAST_PEERING, Code.PACED, Code.AUTOSCALER,
+             Code.BALANCER_UNDOES, Code.LEFT_OUT,
              Code.NOT_BALANCED, Code.NO_PREVIEW, Code.ONE_EPOCH, Code.TOO_FEW_OSDS,
              Code.WEAKER_RULE, Code.AWAITS_OSDS}
 CODES = [value for name, value in vars(Code).items() if name.isupper()]

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`balance`: PGs move, by upmaps alone, until the OSDs have their share of the PGs, or are equally
+full. Pure.
+
+The campaign changes nothing else. Its moves are planned when it begins, on the mapping of that
+time, and released like pins: the entry of a PG is its present one until its release. PGs move from
+where their upmaps have led them.
+
+The built-in balancer works on the numbers of PGs of one pool at a time, and leaves a pool alone of
+which no OSD differs from its share by more than its upmap_max_deviation. A balance by bytes keeps
+within that, so that nothing is undone.
+"""
+import errno
+import math
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..cluster.crush import CrushRules
+from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
+from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
+from ..errors import Code, Refused
+from ..observation import Observation
+from ..tables import listed, plural
+from ..upmap.balance import PlacedPg, is_merging
+from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
+from ..upmap.pins import Unpinnable, plan_pin, skip_reason
+from ..upmap.semantics import out_osds
+from ..upmap.shares import weights_of
+from .change import Change, FirstMoves
+from .moves import Move, move_between, release_move
+from .orders import Order
+from .pool_change import all_pgs
+from .risks import Risk
+from .types import PinRecord
+
+PGS, BYTES = 'pgs', 'bytes'
+#: Of the shards of the chosen pools.
+DEFAULT_MOVEMENT = 0.05
+#: PGs by which an OSD may differ from its share of a pool, by default; by bytes: as many as the
+#: built-in balancer allows.
+DEFAULT_DEVIATION = 1.0
+MOST_DEVIATION = 1000.0
+_PERCENT = re.compile(r'(\d{1,3}(?:\.\d{1,6})?)%')
+#: Number of pools that a text names.
+NAMED_POOLS = 10
+
+
+@dataclass(frozen=True)
+class BalanceChange(Change):
+    kind: ClassVar[str] = 'balance'
+    subject: ClassVar[str] = 'upmaps'
+    why_first: ClassVar[str] = 'PGs move, and nothing else is changed'
+
+    pools: Tuple[int, ...] = ()
+    by_bytes: bool = False
+    deviation: float = DEFAULT_DEVIATION
+    #: Share of the shards of the pools that may move.
+    max_movement: float = DEFAULT_MOVEMENT
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+    def foreseen(self, outlook: Outlook, seen: Observation,
+                 space: Mapping[int, Space]) -> Outlook:
+        return outlook if isinstance(outlook, NoFuture) else BalancedFuture(
+            **vars(outlook), finals=self.evened(outlook, seen, space).finals)
+
+    def evened(self, future: Future, seen: Observation, space: Mapping[int, Space]) -> Evened:
+        """The end state, from the present mapping of all PGs."""
+        parts = _parts(self.pools, future, seen)
+        budget = math.floor(self.max_movement * sum(part.shards for part in parts))
+        return even_out(parts, EvenGround(
+            future.crush, seen.osdmap.osds, space, seen.osdmap.nearfull_ratio, self.deviation,
+            self.by_bytes), budget)
+
+    def first_moves(self, seen: Observation, outlook: Future,
+                    pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
+        """All of its moves."""
+        finals = outlook.finals if isinstance(outlook, BalancedFuture) else {}
+        return moves_to(finals, outlook, seen)
+
+    def moves_noted(self) -> Change:
+        return self.settled()
+
+    def first_moves_text(self, osdmap: OsdMap) -> str:
+        return 'of %s will move for the balance' % plural(len(self.pools), 'pool')
+
+    def impossible(self, seen: Observation) -> str:
+        return '' if set(self.pools) & seen.osdmap.pools.keys() else \
+            'none of its pools exists any longer'
+
+    def moves_back(self, seen: Observation) -> Optional[FirstMoves]:
+        osdmap, out = seen.osdmap, out_osds(seen.osdmap.osds)
+        pins: Dict[str, PinRecord] = {}
+        moves: Dict[str, Move] = {}
+        for pgid, led in self.ahead.items():
+            place = seen.placement(pgid)
+            if place is not None and osdmap.entry(pgid) == led.entry:
+                pin = pins[pgid] = PinRecord(led.before, led.entry)
+                moves[pgid] = release_move(pgid, osdmap, place.up, pin, out,
+                                           seen.signals.pool_bytes.get(pool_of(pgid), 0))
+        return FirstMoves(pins, {}, moves)
+
+    @property
+    def features(self) -> Mapping[str, str]:
+        return {'pools (IDs):': ', '.join(map(str, self.pools)),
+                'deviation:': '%g' % self.deviation,
+                'movement:': '%g %%' % (100 * self.max_movement)}
+
+
+@dataclass(frozen=True)
+class BalancedFuture(Future):
+    """The present mapping, with the sets of the PGs that move: computed by the tool thread, since
+    it takes seconds for large pools."""
+    finals: Mapping[str, OsdSet] = field(default_factory=dict)
+
+
+def _parts(pools: Iterable[int], future: Future, seen: Observation) -> List[EvenPool]:
+    osdmap = seen.osdmap
+    rows: Dict[int, List[Tuple[str, FuturePg]]] = {
+        number: [] for number in pools if number in osdmap.pools}
+    for row in all_pgs(future):
+        if pool_of(row[0]) in rows:
+            rows[pool_of(row[0])].append(row)
+    found = []
+    for number, pgs in sorted(rows.items()):
+        pool = osdmap.pools[number]
+        weights = weights_of(pool, future.crush, osdmap.osds,
+                             future.crush.spread(pool.crush_rule, pool.size))
+        size = seen.signals.pool_bytes.get(number, 0)
+        found.append(EvenPool(
+            pool, [PlacedPg(pgid, pg.acting, pg.raw, _is_free(pgid, pg, pool, osdmap, weights))
+                   for pgid, pg in pgs],
+            {pgid: pg_shard_bytes(pool, size, pgid) for pgid, _ in pgs}))
+    return found
+
+
+def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
+             weights: Mapping[int, float]) -> bool:
+    """PGs on OSDs that are to be emptied stay: "drain" and "adopt" move them. So do PGs with a
+    vector, which was set by hand."""
+    return (pgid not in osdmap.pg_temp and skip_reason(pool, pgid) is None
+            and pool.is_complete(pg.acting) and osdmap.entry(pgid).vector is None
+            and all([weights.get(osd) for osd in pg.acting]))
+
+
+def moves_to(finals: Mapping[str, OsdSet], future: Future, seen: Observation) -> FirstMoves:
+    """The upmaps that lead PGs to these sets."""
+    osdmap, out = seen.osdmap, out_osds(seen.osdmap.osds)
+    pins: Dict[str, PinRecord] = {}
+    unpinnable: Dict[str, Unpinnable] = {}
+    moves: Dict[str, Move] = {}
+    for pgid, final in finals.items():
+        pool, present, pg = osdmap.pools[pool_of(pgid)], osdmap.entry(pgid), future.of(pgid)
+        goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, future.crush, raw=pg.raw,
+                        out=out)
+        if pgid in osdmap.pg_temp:
+            continue
+        if isinstance(goal, Unpinnable):
+            unpinnable[pgid] = goal
+            continue
+        pins[pgid] = PinRecord(present, present, None, goal.entry)
+        moves[pgid] = move_between(pgid, pool, pg.acting, final,
+                                   seen.signals.pool_bytes.get(pool.id, 0))
+    return FirstMoves(pins, unpinnable, moves)
+
+
+# ---- The order
+
+class Chosen(NamedTuple):
+    pools: Tuple[Pool, ...]
+    #: Pool name -> why it is left out, of those that are not named.
+    left_out: Mapping[str, str]
+
+
+def chosen(names: Sequence[str], seen: Observation) -> Chosen:
+    """The pools of an order: of these names, on OSDs of these device classes, or below these roots;
+    (): all. Raises Refused."""
+    osdmap = seen.osdmap
+    by_name = {pool.name: pool for pool in osdmap.pools.values()}
+    if not names:
+        reasons = {name: _why_not(pool, seen) for name, pool in sorted(by_name.items())}
+        pools = [pool for name, pool in by_name.items() if not reasons[name]]
+        if not pools:
+            raise Refused(errno.ENOENT, 'no pool can be balanced%s' % ''.join(
+                '; %s: %s' % row for row in list(reasons.items())[:NAMED_POOLS]))
+        return Chosen(_ordered(pools), {name: why for name, why in reasons.items() if why})
+    found: Dict[int, Pool] = {}
+    left: Dict[str, str] = {}
+    for name in names:
+        named = by_name.get(name)
+        group = _group(name, seen)
+        if named is not None and group and group != [named]:
+            raise Refused(errno.EINVAL, '%.64r is a pool, and a device class or CRUSH root of %s: '
+                          'name the pools' % (name, plural(len(group), 'pool')))
+        if named is None and not group:
+            raise Refused(errno.ENOENT, 'no pool, nor device class or CRUSH root with pools, is '
+                          'called %.64r' % name)
+        for pool in [named] if named is not None else group:
+            why = _why_not(pool, seen, named is not None)
+            if why and named is not None:
+                raise Refused(errno.EINVAL, 'pool %s cannot be balanced: %s' % (name, why))
+            if why:
+                left[pool.name] = why
+            else:
+                found[pool.id] = pool
+    if not found:
+        raise Refused(errno.ENOENT, 'no pool can be balanced: %s' % '; '.join(
+            '%s: %s' % row for row in list(left.items())[:NAMED_POOLS]))
+    return Chosen(_ordered(found.values()), left)
+
+
+def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
+    return tuple(sorted(pools, key=lambda pool: pool.id))
+
+
+def _group(name: str, seen: Observation) -> List[Pool]:
+    """The pools whose rules take only OSDs of a device class, or only from below a root."""
+    below = seen.crush.osds_below(name) or frozenset()
+    found = []
+    for pool in seen.osdmap.pools.values():
+        osds = seen.crush.spread(pool.crush_rule, pool.size).domain.keys()
+        if osds and (osds <= below or {seen.crush.class_of(osd) for osd in osds} == {name}):
+            found.append(pool)
+    return found
+
+
+def _why_not(pool: Pool, seen: Observation, named: bool = False) -> str:
+    """Why a pool is not balanced; '' if it is. Those that the balancer must not touch have to be
+    named: their upmaps may have been set by hand."""
+    if not seen.crush.balances(pool.crush_rule, pool.size):
+        return 'the mons keep no upmaps under its CRUSH rule, or perfguard does not know its shares'
+    if is_merging(pool):
+        return 'its PGs are being merged'
+    if not named and not seen.balancing.covers(pool.id):
+        return 'the balancer does not cover it (balancer mode, or pool list); name it to balance it'
+    return ''
+
+
+def change_ordered(order: Order, pools: Sequence[Pool], seen: Observation) -> BalanceChange:
+    """Raises Refused for invalid options."""
+    by = order.by or PGS
+    if by not in (PGS, BYTES):
+        raise Refused(errno.EINVAL, '--by must be %s or %s, not %.40r' % (PGS, BYTES, by))
+    deviation = DEFAULT_DEVIATION if by == PGS else seen.balancing.deviation
+    if order.deviation is not None:
+        try:
+            deviation = float(order.deviation)
+        except ValueError:
+            deviation = math.nan
+        if not 1.0 <= deviation <= MOST_DEVIATION:
+            raise Refused(errno.EINVAL, '--deviation must be a number of PGs from 1 to %g, not '
+                          '%.40r' % (MOST_DEVIATION, order.deviation))
+    movement = DEFAULT_MOVEMENT
+    if order.max_movement is not None:
+        given = _PERCENT.fullmatch(order.max_movement)
+        movement = float(given.group(1)) / 100 if given else 0.0
+        if not 0.0 < movement <= 1.0:
+            raise Refused(errno.EINVAL, '--max-movement must be above 0%% and at most 100%%, such '
+                          'as 5%%, not %.40r' % order.max_movement)
+    return BalanceChange(pools=tuple(pool.id for pool in pools), by_bytes=by == BYTES,
+                         deviation=deviation, max_movement=movement)
+
+
+@dataclass(frozen=True)
+class PoolBalance:
+    pool: str
+    #: Greatest distance of an OSD from its share, in PGs.
+    deviation_before: float
+    deviation_after: float
+    #: As Ceph computes MAX AVAIL, and the OSD that limits it; None: OSDs have not reported.
+    max_avail_before: Optional[int]
+    max_avail_after: Optional[int]
+    limited_by_before: Optional[int]
+    limited_by_after: Optional[int]
+
+
+@dataclass(frozen=True)
+class NewBalance:
+    """The end state of a balance."""
+    key: ClassVar[str] = 'balance'
+    moves_first: ClassVar[bool] = True
+    follows_change: ClassVar[bool] = True
+    pins_at_once: ClassVar[int] = 0
+    by: str
+    deviation: float
+    max_movement: float
+    #: Shards that may move, that move, and that would move without the limit.
+    limit_shards: int
+    shards: int
+    wanted_shards: int
+    #: PGs of the pools with an upmap.
+    upmaps_before: int
+    upmaps: int
+    pools: Tuple[PoolBalance, ...]
+    #: Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
+    load_before: Tuple[float, float]
+    load_after: Tuple[float, float]
+    left_out: Mapping[str, str]
+    #: Why the built-in balancer would undo it; '': it would not.
+    undone: str = ''
+
+    def risks(self) -> Sequence[Risk]:
+        return [Risk(Code.BALANCER_UNDOES, self.undone)] if self.undone else []
+
+    def as_json(self) -> Document:
+        return {**{name: value for name, value in vars(self).items()
+                   if name not in ('pools', 'upmaps', 'left_out')}, 'moves_first': True,
+                'upmaps_after': self.upmaps, 'pools': [dict(vars(row)) for row in self.pools],
+                'left_out': [{'pool': pool, 'reason': why}
+                             for pool, why in self.left_out.items()]}
+
+
+def balance_ordered(order: Order, seen: Observation, space: Mapping[int, Space],
+                    future: Future) -> Tuple[BalanceChange, NewBalance, FirstMoves]:
+    """The change, and its effects on the present mapping of all PGs. Raises Refused."""
+    pools, left = chosen(order.names, seen)
+    change = change_ordered(order, pools, seen)
+    if change.by_bytes and not space:
+        raise Refused(errno.EAGAIN, 'no OSD has reported its size yet: try again in a few seconds',
+                      not_fit=True)
+    found = change.evened(future, seen, space)
+    if not found.moved:
+        _refuse_nothing(change, found, pools)
+    moves = moves_to(found.finals, future, seen)
+    upmaps = {pgid for pgid in (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)
+              if pool_of(pgid) in change.pools}
+    after = upmaps - moves.pins.keys() | {
+        pgid for pgid, pin in moves.pins.items() if pin.leads_to}
+    return change, NewBalance(
+        BYTES if change.by_bytes else PGS, change.deviation, change.max_movement,
+        math.floor(change.max_movement * sum(len(pg.acting) for pgid, pg in all_pgs(future)
+                                             if pool_of(pgid) in change.pools)),
+        found.moved, found.wanted, len(upmaps), len(after),
+        tuple(_of_pool(pool, found, seen, space) for pool in pools),
+        _ends(found, 0), _ends(found, 1), left, _undone(change, pools, seen)), moves
+
+
+def _refuse_nothing(change: BalanceChange, found: Evened, pools: Sequence[Pool]) -> None:
+    if found.wanted:
+        raise Refused(errno.EPERM, '--max-movement %g%% allows no move; %s would move without a '
+                      'limit' % (100 * change.max_movement, plural(found.wanted, 'shard')))
+    names = listed([pool.name for pool in pools], NAMED_POOLS)
+    worst = max(after for _, after in found.deviations.values())
+    least, most = _ends(found, 1)
+    loads = 'OSDs are %.1f to %.1f %% full' if change.by_bytes else \
+        'OSDs have %.1f to %.1f %% of their share of all these pools'
+    raise Refused(errno.EALREADY, 'already balanced: every OSD has its share of each pool to '
+                  'within %.2f PGs (%s); %s' % (worst, names, loads % (100 * least, 100 * most)))
+
+
+def _ends(found: Evened, index: int) -> Tuple[float, float]:
+    loads = [row[index] for row in found.loads.values()]
+    return min(loads, default=0.0), max(loads, default=0.0)
+
+
+def _undone(change: BalanceChange, pools: Sequence[Pool], seen: Observation) -> str:
+    """Why the built-in balancer would move PGs again; '' if it would not."""
+    if seen.settings.balancer_active != 'true' or not change.by_bytes:
+        return ''
+    if not seen.balancing.upmap:
+        return 'the built-in balancer is on and does not use upmaps: it would move PGs again ' \
+            '("ceph balancer off", or "ceph balancer mode upmap")'
+    if change.deviation > seen.balancing.deviation and any(
+            seen.balancing.covers(pool.id) for pool in pools):
+        return 'the built-in balancer would move PGs back: its upmap_max_deviation is %g (use at ' \
+            'most "--deviation %g", raise it, or "ceph balancer off")' % (
+                seen.balancing.deviation, seen.balancing.deviation)
+    return ''
+
+
+def _of_pool(pool: Pool, found: Evened, seen: Observation,
+             space: Mapping[int, Space]) -> PoolBalance:
+    before, after = found.deviations[pool.id]
+    now = max_avail(pool, seen.crush, space, seen.osdmap.full_ratio)
+    later = max_avail(pool, seen.crush, {
+        osd: row._replace(used_bytes=row.used_bytes + found.gained.get(osd, 0))
+        for osd, row in space.items()}, seen.osdmap.full_ratio)
+    return PoolBalance(pool.name, before, after, now and now[0], later and later[0],
+                       now and now[1], later and later[1])
+
+
+def max_avail(pool: Pool, crush: CrushRules, space: Mapping[int, Space],
+              full_ratio: float) -> Optional[Tuple[int, int]]:
+    """Bytes that clients can store in the pool until an OSD is full, and that OSD, as
+    PGMap::get_rule_avail computes it: each OSD gets data by its CRUSH weight. None: not known."""
+    weights = {osd: crush.weight_of(pool.crush_rule, osd) for osd in space}
+    whole = sum(weights.values())
+    rows = [((full_ratio * row.total_bytes - row.used_bytes) * whole / weights[osd], osd)
+            for osd, row in space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
+    if not rows:
+        return None
+    room, osd = min(rows)
+    return max(0, int(room * pool.data_shards / pool.size)), osd

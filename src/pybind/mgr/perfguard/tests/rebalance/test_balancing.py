@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""balance: the campaign that moves PGs by upmaps alone."""
+import errno
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Dict, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import Balancing, pool_of
+from perfguard.errors import Refused
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.rebalance.tables import order as order_text
+
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.ruled_cluster import RuledCluster
+from .test_rule_change import Watcher, number_of, sets
+
+Sets = Dict[str, Tuple[int, ...]]
+ALL = '100%'
+
+
+def counts(cluster: RuledCluster, pool: Optional[int] = None) -> 'Counter[int]':
+    found = Counter(dict.fromkeys(cluster.toys, 0))
+    found.update(osd for pgid, pg in cluster.pg.items() for osd in pg.data
+                 if pool in (None, pool_of(pgid)))
+    return found
+
+
+def spread(cluster: RuledCluster, pool: Optional[int] = None) -> int:
+    found = counts(cluster, pool).values()
+    return max(found) - min(found)
+
+
+def give(driver: Driver, *names: str, **options: Any) -> Any:
+    return driver.give(replace(Order('balance', names, max_movement=ALL), **options))
+
+
+def shards_moved(before: Sets, after: Sets) -> int:
+    return sum(len(set(after[pgid]) - set(osds)) for pgid, osds in before.items())
+
+
+def test_a_balance_by_pgs() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    before, crush = sets(cluster, ''), cluster.crush_version_
+    shown = give(driver, dry_run=True)
+    assert driver.phase == 'IDLE' and cluster.entries() == {}
+    found = shown['balance']
+    assert 0 < found['shards'] == found['wanted_shards'] == shown['shards']
+    give(driver)
+    driver.run_to('DONE')
+    assert cluster.clean() and cluster.crush_version_ == crush
+    assert cluster.most_unclean <= OPTIONS.max_pgs_in_flight
+    # Each pool is within one of its share of 9 PGs, all of them within the rounding of 18.
+    assert max(abs(count - 9) for pool in (1, 2) for count in counts(cluster, pool).values()) <= 1
+    assert spread(cluster) == 0
+    assert shards_moved(before, sets(cluster, '')) == found['shards']
+    assert len(cluster.entries()) == found['upmaps_after']
+    with pytest.raises(Refused, match='already balanced') as refused:
+        give(driver)
+    assert refused.value.errno == errno.EALREADY
+    text = order_text(shown)
+    assert 'PGs to move' in text and 'pool rep' in text and 'CRUSH moves' not in text
+
+
+def test_upmaps_of_others_are_worked_on_and_no_more_than_needed() -> None:
+    """After a balance, another four upmaps take PGs away from where they belong."""
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    give(driver)
+    driver.run_to('DONE')
+    own = len(cluster.entries())
+    away = [pgid for pgid, pg in cluster.pg.items() if 3 in pg.data
+            and pgid not in cluster.entries()][:4]
+    for pgid in away:
+        here = cluster.pg[pgid].data
+        there = next(osd for osd in cluster.toys if cluster.toys[osd].host not in {
+            cluster.toys[other].host for other in here})
+        cluster.add_upmap(pgid, 3, there)
+    driver.run(5)
+    assert cluster.clean() and counts(cluster)[3] == 14
+    give(driver)
+    driver.run_to('DONE')
+    assert cluster.clean() and spread(cluster) == 0
+    # Most of them are gone instead of being joined by others.
+    assert len(cluster.entries()) <= own + 1
+
+
+@pytest.mark.parametrize('percent', [2, 5])
+def test_no_more_moves_than_allowed(percent: int) -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    before = sets(cluster, '')
+    shown = give(driver, max_movement='%d%%' % percent, dry_run=True)['balance']
+    assert shown['limit_shards'] == 288 * percent // 100 < shown['wanted_shards']
+    give(driver, max_movement='%d%%' % percent)
+    driver.run_to('DONE')
+    assert shards_moved(before, sets(cluster, '')) == shown['shards'] <= shown['limit_shards']
+    with pytest.raises(Refused, match=r'0\.1% allows no move; \d+ shards would') as refused:
+        give(driver, max_movement='0.1%')
+    assert refused.value.errno == errno.EPERM
+
+
+@pytest.mark.parametrize('names, touched', [
+    (('rep',), '1'), (('ec',), '2'), (('ssd',), '1'), (('east',), '1')])
+def test_the_chosen_pools(names: Tuple[str, ...], touched: str) -> None:
+    rule = {'ssd': 'hosts-ssd', 'east': 'east'}.get(names[0], 'hosts')
+    cluster = Watcher(pgs=48, rule=number_of(rule))
+    driver = Driver(cluster)
+    give(driver, *names)
+    driver.run_to('DONE')
+    assert {pgid.partition('.')[0] for pgid in cluster.entries()} == {touched}
+    osds = [osd for osd, number in counts(cluster, 1).items() if number] if touched == '1' \
+        else list(cluster.toys)
+    found = [counts(cluster, int(touched))[osd] for osd in osds]
+    assert max(found) - min(found) <= 1
+
+
+@pytest.mark.parametrize('options, text, number', [
+    ({'by': 'size'}, "--by must be pgs or bytes, not 'size'", errno.EINVAL),
+    ({'deviation': '0.5'}, 'must be a number of PGs from 1', errno.EINVAL),
+    ({'deviation': 'nan'}, 'must be a number of PGs from 1', errno.EINVAL),
+    ({'max_movement': '5'}, 'such as 5%', errno.EINVAL),
+    ({'max_movement': '0%'}, 'above 0%', errno.EINVAL),
+    ({'max_movement': '101%'}, 'at most 100%', errno.EINVAL)])
+def test_bad_options(options: Any, text: str, number: int) -> None:
+    driver = Driver(RuledCluster(pgs=8))
+    with pytest.raises(Refused, match=text) as refused:
+        give(driver, **options)
+    assert refused.value.errno == number and driver.phase == 'IDLE'
+    assert driver.cluster.sent == []
+
+
+@pytest.mark.parametrize('names, text, number', [
+    (('no-such',), 'no pool, nor device class or CRUSH root with pools, is called', errno.ENOENT),
+    (('hosts',), 'no pool, nor device class', errno.ENOENT)])
+def test_unknown_names(names: Tuple[str, ...], text: str, number: int) -> None:
+    driver = Driver(RuledCluster(pgs=8))
+    with pytest.raises(Refused, match=text) as refused:
+        give(driver, *names)
+    assert refused.value.errno == number and driver.cluster.sent == []
+
+
+def test_pools_that_the_balancer_must_not_touch_have_to_be_named() -> None:
+    cluster = Watcher(pgs=48)
+    cluster.balancer = Balancing(pools=frozenset({1}))
+    driver = Driver(cluster)
+    left = give(driver, dry_run=True)['balance']['left_out']
+    assert [row['pool'] for row in left] == ['ec'] and 'name it' in left[0]['reason']
+    assert give(driver, 'ec', dry_run=True)['balance']['left_out'] == []
+    cluster.balancer = Balancing(upmap=False)
+    with pytest.raises(Refused, match='no pool can be balanced'):
+        give(driver)
+
+
+def test_a_plan_is_carried_out() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    order = Order('balance', ('rep',), max_movement='20%')
+    saved = driver.give(PlanOrder(SAVE, 'even', order))
+    assert saved['change'] == 'balance rep' and saved['preview']['osds']
+    before = sets(cluster, '')
+    driver.give(PlanOrder(APPROVE, 'even'))
+    driver.run_to('DONE')
+    assert shards_moved(before, sets(cluster, '')) == saved['preview']['balance']['shards']
+    rows = {row['osd']: row['pgs_after'] for row in saved['preview']['osds']}
+    assert rows == {osd: counts(cluster)[osd] for osd in rows}
+    assert driver.status['trigger'] == 'balance'
+
+
+@pytest.mark.parametrize('turns', range(1, 40, 6))
+def test_a_failover_repeats_nothing(turns: int) -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    before = sets(cluster, '')
+    shown = give(driver)['balance']
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE')
+    assert shards_moved(before, sets(cluster, '')) == shown['shards'] and cluster.clean()
+
+
+def test_an_abort_leaves_what_has_moved_and_keeps_no_pins() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    give(driver)
+    driver.run_until(lambda: len(cluster.moved) > 4)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert cluster.clean() and driver.status['pinned'] == 0
+    assert not driver.loop.rebalance.open
+    give(driver)
+    driver.run_to('DONE')
+    assert spread(cluster) == 0
+
+
+def test_a_rollback_moves_the_pgs_back() -> None:
+    cluster = Watcher(pgs=48)
+    cluster.add_upmap('1.5', cluster.pg['1.5'].data[0], next(
+        osd for osd in cluster.toys if cluster.toys[osd].host not in {
+            cluster.toys[other].host for other in cluster.pg['1.5'].data}))
+    driver = Driver(cluster)
+    before, entries = sets(cluster, ''), cluster.entries()
+    give(driver)
+    with pytest.raises(Refused, match='has not changed CRUSH: end it with "campaign abort"'):
+        driver.give(Order('rollback'))
+    driver.run_until(lambda: len(cluster.moved) > 8)
+    shown = driver.give(Order('rollback', dry_run=True))
+    assert 8 <= shown['pgs'] <= shown['shards'] and shown['bursts'] == 1
+    driver.give(Order('rollback'))
+    driver.run_to('DONE')
+    driver.run(3)
+    assert sets(cluster, '') == before and cluster.entries() == entries and cluster.clean()
+    assert driver.status['rolled_back']
+
+
+def test_an_abort_before_the_moves_are_planned() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    found = cluster.foreign()
+    give(driver)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert cluster.entries() == {} and not driver.loop.rebalance.open
+    assert cluster.clean() and cluster.foreign() == found
+
+
+def test_osds_that_are_to_be_emptied_keep_their_pgs() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster, replace(OPTIONS, target='balanced'))
+    driver.order('drain', 'osd.3')
+    driver.run_to('DONE')
+    assert counts(cluster)[3] == 0
+    give(driver)
+    driver.run_to('DONE')
+    assert counts(cluster)[3] == 0 and cluster.clean()
+
+
+def test_a_class_is_balanced_although_osds_of_another_one_are_emptier_and_fuller(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.upmap.evening.MOST_PARTNERS', 2)
+    cluster = Watcher(pgs=48, rule=number_of('hosts-hdd'), ec_rule=number_of('hosts-ssd'))
+    # HDDs have even numbers, and one has half the size of the others.
+    cluster.sizes = {osd: 1 << 42 if osd % 2 else 1 << (36 if osd == 4 else 37)
+                     for osd in cluster.toys}
+    cluster.sizes.update({1: 40 << 30, 3: 40 << 30})
+    driver = Driver(cluster)
+    before = counts(cluster, 1)[4]
+    give(driver, by='bytes', deviation='9', accept=('BALANCER_UNDOES',))
+    driver.run_to('DONE')
+    assert counts(cluster, 1)[4] < before - 2
+
+
+@pytest.mark.parametrize('deviation, balancer, text', [
+    (None, Balancing(deviation=1.0), ''), ('3', Balancing(deviation=5.0), ''),
+    ('3', Balancing(deviation=1.0), 'upmap_max_deviation is 1'),
+    ('3', Balancing(deviation=1.0, pools=frozenset({9})), '')])
+def test_by_bytes_the_balancer_would_undo(deviation: Optional[str], balancer: Balancing,
+                                          text: str) -> None:
+    cluster = Watcher(pgs=48)
+    cluster.balancer = balancer
+    cluster.sizes = {osd: (1 << 40) - (osd % 3 << 37) for osd in cluster.toys}
+    driver = Driver(cluster)
+    shown = give(driver, 'rep', by='bytes', deviation=deviation, dry_run=True)
+    risks = {row['code']: row['text'] for row in shown['risks']}
+    assert ('BALANCER_UNDOES' in risks) == bool(text)
+    assert text in risks.get('BALANCER_UNDOES', '')
+    if text:
+        with pytest.raises(Refused, match='BALANCER_UNDOES'):
+            give(driver, 'rep', by='bytes', deviation=deviation)
+    give(driver, 'rep', by='bytes', deviation=deviation, accept=('BALANCER_UNDOES',))
+    driver.run_to('DONE')
+    assert cluster.clean()
