@@ -351,7 +351,7 @@ def test_roll_back_and_leave(guard: Guard) -> None:
     follow(guard, 'roll back and remove perfguard', {
         'Give back': lambda: cluster.wait(
             lambda: safe_to_disable(guard), 60, 'a safe shutdown'),
-        'Remove the package': cluster.restart_mgr})
+        'Remove the files': cluster.restart_mgr})
     cluster.wait_clean(60)
     assert not holders(cluster) & set(added)
     assert guard.foreign() == before and placement(cluster).upmaps == upmaps

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The manual: its tables are those of the code, its recipes have tests, and Sphinx builds it."""
+import ast
 import re
 import shutil
 import subprocess
@@ -89,6 +90,17 @@ def test_every_recipe_is_followed_by_a_test() -> None:
     # Nothing that looks like a recipe escapes.
     assert all('.. recipe: ' in part for part in re.split(r'\n(?:-{4,}|~{4,})\n', MANUAL)
                if re.search(r'^#\. (?:.+\n| {3}.+\n|\n)*? {3}\.\. prompt', part, re.MULTILINE))
+
+
+def test_what_a_test_does_by_hand_belongs_to_a_step_of_its_recipe() -> None:
+    tests = ast.parse((CHECKOUT / 'qa' / 'tests' / 'test_recipes.py').read_text())
+    by_hand = [(ast.literal_eval(call.args[1]), ast.literal_eval(key))
+               for call in ast.walk(tests) if isinstance(call, ast.Call)
+               and isinstance(call.func, ast.Name) and call.func.id == 'follow'
+               and isinstance(call.args[2], ast.Dict) for key in call.args[2].keys if key]
+    known = recipes.recipes(MANUAL)
+    assert by_hand and not [(name, begin) for name, begin in by_hand
+                            if not any(step.text.startswith(begin) for step in known[name])]
 
 
 @pytest.mark.parametrize('name, number, step', [
