@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 
-from perfguard.rebalance.orders import Order
+from perfguard.rebalance.orders import AWAIT, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.replacing import REPLACE
 from perfguard.rebalance.risks import RISKS
@@ -188,6 +188,16 @@ def adopted() -> Told:
     return Told(Driver(cluster)).order('adopt').done()
 
 
+def awaited() -> Told:
+    driver = Driver(FakeCluster(), replace(OPTIONS, auto_expand_settle=20.0))
+    told = Told(driver)
+    told.transcript.say('expand --await')
+    driver.loop.requests.submit(Order(AWAIT))
+    told.run(10)
+    told.others('3 OSDs boot', lambda cluster: cluster.add_waiting(3))
+    return told.done()
+
+
 def slow_clients() -> Told:
     driver = Watched()
     driver.cluster.backfill_seconds = 30.0
@@ -288,6 +298,9 @@ STORIES: Dict[str, Callable[[], Told]] = {
         waiting=2, pgs=10, max_pins=6, max_pgs_in_flight=16)).order(
             'expand', weight='1.0').done(),
     'expand-by-hand': by_hand,
+    'expand-await': awaited,
+    'balance': lambda: Told(Driver(RuledCluster(pgs=24))).give(
+        Order('balance', max_movement='100%'), 'balance --max-movement 100%').done(),
     'expand-automatically': lambda: Told(small(auto_expand=True, auto_expand_settle=2.0)).others(
         'two OSDs get their CRUSH weight', lambda cluster: cluster.add_osds(2, 1.0)).done(),
     'drain-and-undrain': lambda: Told(small()).order('drain', 'osd.3').done().order(
