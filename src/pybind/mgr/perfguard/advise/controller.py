@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 ADVISE_DOCUMENT = 'advise'
 #: The facts behind the advice rarely change, and reading them takes about 0.1 s on a large cluster.
 EVERY_SECONDS = 600.0
-#: During an upgrade of Ceph a standby without the module may appear at any time.
-UPGRADE_SECONDS = 30.0
+#: During an upgrade of Ceph a standby without the module may appear at any time; and a health check
+#: must end with its cause, such as the moment of an upgrade in which the mgrs' versions differ.
+SOON_SECONDS = 30.0
 #: After a failover the OSDs report first.
 FIRST_SECONDS = 30.0
 #: OSDs that have not answered by then are left out.
@@ -34,8 +35,8 @@ NO_CONFIG = 'the mons did not answer "config dump": rules about options were not
 class Advising:
     """Looks at the cluster in three steps.
 
-    1. Read the inventory, every EVERY_SECONDS (UPGRADE_SECONDS during an upgrade of Ceph), or
-       when an operator asks.
+    1. Read the inventory, every EVERY_SECONDS (SOON_SECONDS during an upgrade of Ceph and while a
+       health check is raised), or when an operator asks.
     2. Ask OSDs whose location in CRUSH differs from their host, over several turns.
     3. Apply the rules and publish what they find.
     """
@@ -76,7 +77,8 @@ class Advising:
               untrimmed: Optional[int]) -> None:
         if self._due is None:
             self._due = seen.now + FIRST_SECONDS
-        every = UPGRADE_SECONDS if seen.orchestrating.image else EVERY_SECONDS
+        every = SOON_SECONDS if seen.orchestrating.image or self.checks else EVERY_SECONDS
+        self._due = min(self._due, seen.now + every)
         if self._read is None and seen.now >= self._due:
             self._begin(seen.now, view, every)
         if self._read is None:

@@ -7,7 +7,7 @@ from typing import Any, List
 import pytest
 
 from perfguard.advise.controller import (ADVISE_PATIENCE_SECONDS, EVERY_SECONDS, FIRST_SECONDS,
-                                         UPGRADE_SECONDS)
+                                         SOON_SECONDS)
 from perfguard.advise.report import ADVICE_FRESH_SECONDS, AdviseOrder, plain, to_json
 from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
 from perfguard.cluster.orchestrator import Orchestrating
@@ -54,15 +54,17 @@ def test_it_looks_when_osds_have_reported_and_then_now_and_then(driver: Driver) 
     assert codes(driver) == []
 
 
-@pytest.mark.parametrize('image, every', [('', EVERY_SECONDS), ('ceph:next', UPGRADE_SECONDS)])
+@pytest.mark.parametrize('image, found, every', [
+    ('', OFF, EVERY_SECONDS), ('ceph:next', OFF, SOON_SECONDS),
+    ('', Inventory(version='1', installed='2'), SOON_SECONDS)])
 def test_the_inventory_is_read_at_intervals(driver: Driver, monkeypatch: pytest.MonkeyPatch,
-                                            image: str, every: float) -> None:
+                                            image: str, found: Inventory, every: float) -> None:
     """Reading it in each turn would burden the mgr of a large cluster."""
     readings: List[float] = []
 
     def inventory(view: object) -> Inventory:
         readings.append(driver.cluster.now)
-        return OFF
+        return found
     monkeypatch.setattr(driver.cluster, 'inventory', inventory)
     driver.cluster.orchestrator = Orchestrating(image=image)
     for _ in range(720):
