@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state at the end of a turn: typed, and as the JSON of commands; health checks; progress."""
 from dataclasses import dataclass, field, replace
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .cluster.evacuation import Evacuation, by_osd
 from .cluster.types import Json, OsdMap, Signals
@@ -30,11 +30,6 @@ EVACUATION = 'PERFGUARD_EVACUATION'
 #: Seconds for which norebalance may keep PGs on OSDs that are to be emptied: pinning others back
 #: takes a few.
 EVACUATION_SECONDS = 60.0
-#: Reasons to wait that OSDs cause while they are down.
-BY_DOWN_OSDS = frozenset({Code.DEGRADED, Code.TARGET_DOWN, Code.OSD_DOWN, Code.PEERING,
-                          Code.UNCLEAN, Code.IN_FLIGHT, Code.UPGRADE})
-#: Seconds without progress for which announced maintenance is a reason.
-ANNOUNCED_SECONDS = 4 * 3600.0
 STARTED = 'perfguard has just started'
 #: The refusal of a command before the first turn.
 TOO_EARLY = STARTED + ': try again in a few seconds'
@@ -164,7 +159,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, HealthWarning] = {}
-    stall = report.stalled(campaign, seen, _patient(options, seen, reasons))
+    stall = report.stalled(campaign, seen, options)
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, detailed(reasons) or [stall])
     if interrupted:
@@ -192,14 +187,6 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
             'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept)),
             [*_evacuation_detail(campaign, seen, kept)], len(kept))
     return checks
-
-
-def _patient(options: Options, seen: Observation, reasons: Iterable[Reason]) -> Options:
-    """Releases that wait for the OSDs of announced maintenance are no trouble, unless noout was
-    forgotten."""
-    if not seen.announced or not any(reason.code in BY_DOWN_OSDS for reason in reasons):
-        return options
-    return replace(options, stalled_after=max(options.stalled_after, ANNOUNCED_SECONDS))
 
 
 def _evacuation_detail(campaign: Campaign, seen: Observation,

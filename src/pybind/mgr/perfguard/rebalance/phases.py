@@ -44,6 +44,11 @@ FINISH_PATIENCE_SECONDS = 60.0
 #: Seconds of a pause after which PGs in flight are pinned back if the mons keep many OSDMaps. What
 #: was copied of them is lost, so a short pause does not do that.
 LONG_PAUSE_SECONDS = 600.0
+#: Reasons to wait that OSDs cause while they are down.
+BY_DOWN_OSDS = frozenset({Code.DEGRADED, Code.TARGET_DOWN, Code.OSD_DOWN, Code.PEERING,
+                          Code.UNCLEAN, Code.IN_FLIGHT, Code.UPGRADE})
+#: Seconds without progress for which announced maintenance is a reason.
+ANNOUNCED_SECONDS = 4 * 3600.0
 _NO_GOALS = Reason(Code.NO_GOALS,
                    'computing the targets of the pinned PGs; this waits until no PG is peering, '
                    'and CRUSH, weights and the pools with pins no longer change')
@@ -72,8 +77,15 @@ def _note_blocked(draft: Draft) -> Draft:
 
 
 def _count_turn(draft: Draft) -> Draft:
-    return draft.set(progress=draft.campaign.progress.turn(
-        draft.now, draft.seen.osdmap.epoch, _total(draft), _limits(draft)))
+    progress = draft.campaign.progress.turn(
+        draft.now, draft.seen.osdmap.epoch, _total(draft), _limits(draft))
+    return draft.set(progress=progress.excused_at(draft.now) if _is_excused(draft) else progress)
+
+
+def _is_excused(draft: Draft) -> bool:
+    """Whether releases wait for the OSDs of announced maintenance, and noout was not forgotten."""
+    return bool(draft.seen.announced) and draft.campaign.idle_seconds(draft.now) \
+        < ANNOUNCED_SECONDS and any(reason.code in BY_DOWN_OSDS for reason in draft.reasons)
 
 
 def _limits(draft: Draft) -> Limits:

@@ -240,6 +240,8 @@ class Progress:
     #: When a PG was last released or arrived, and when a stop condition last held.
     progressed: Time = 0.0
     stopped: Time = 0.0
+    #: When releases last waited for announced maintenance.
+    excused: Time = 0.0
     #: Arrived bytes by blocks of time.
     arrivals: Arrivals = Arrivals()
     #: The campaign's limits, in seconds by code.
@@ -262,6 +264,9 @@ class Progress:
         """A PG was released or has arrived."""
         return replace(self, progressed=now)
 
+    def excused_at(self, now: float) -> 'Progress':
+        return replace(self, excused=now)
+
     def stopping(self, now: float) -> 'Progress':
         return replace(self, stopped=now)
 
@@ -274,8 +279,8 @@ class Progress:
 
     def lasting(self) -> 'Progress':
         """What must be stored at once: all except times and what changes in every turn."""
-        return replace(self, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                       limits=in_minutes(self.limits), arrivals=Arrivals())
+        return replace(self, turned=0.0, moving_seconds=0.0, stopped=0.0, excused=0.0,
+                       last_epoch=0, limits=in_minutes(self.limits), arrivals=Arrivals())
 
     def without_arrivals(self) -> 'Progress':
         """What does not change when a PG arrives."""

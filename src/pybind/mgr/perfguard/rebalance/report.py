@@ -200,7 +200,8 @@ def stalled(campaign: Optional[Campaign], seen: Observation, options: Options) -
         return None
     # A large PG may be in flight for longer.
     idle = min(campaign.idle_seconds(seen.now), seen.now - campaign.flights.copied)
-    if idle < options.stalled_after:
+    # Recovery follows the maintenance.
+    if min(idle, seen.now - campaign.progress.excused) < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (
         campaign.id, campaign.phase.value, idle)

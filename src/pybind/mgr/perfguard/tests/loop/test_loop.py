@@ -18,12 +18,11 @@ from perfguard.observation import Observation
 from perfguard.options import Options
 from perfguard.rebalance.controller import COMMITS, READBACK_COMMITS
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.phases import judge
+from perfguard.rebalance.phases import ANNOUNCED_SECONDS, judge
 from perfguard.rebalance.requests import Request
 from perfguard.rebalance.draft import CampaignDecision
 from perfguard.rebalance.risks import RISKS
 from perfguard.requests import ShutdownOrder
-from perfguard.status import ANNOUNCED_SECONDS
 from perfguard.store import Store
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
@@ -208,8 +207,21 @@ def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
     # The maintenance of another host is announced, not that of this one.
     driver.cluster.flags.discard('noout')
     driver.cluster.noout = {'h3'}
-    driver.run(5)
+    driver.run(40)
     assert 'PERFGUARD_STALLED' in driver.cluster.checks
+
+
+def test_recovery_after_announced_maintenance_is_not_stalled() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags |= {'nobackfill', 'noout'}
+    driver.cluster.take_down(0)
+    driver.run(60)
+    driver.cluster.recovery_seconds = 20.0
+    driver.cluster.revive(0)
+    driver.cluster.flags.discard('noout')
+    driver.run(15)
+    assert driver.phase == 'HOLDING' and 'PERFGUARD_STALLED' not in driver.cluster.checks
 
 
 def test_a_forgotten_noout_and_a_dead_osd_do_not_hide_a_stall() -> None:
