@@ -11,7 +11,7 @@ from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
 from ..upmap.partial_pins import plan_partial_pin
 from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, skip_reason,
-                          without)
+                          stays, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import Campaign
@@ -347,7 +347,7 @@ def awaited(draft: Draft) -> int:
 
     Those that lack an OSD which is out do not: norebalance does not stop them, and they recover to
     where CRUSH places them. They may wait for an OSD that is too full, until releases have made
-    room. Nor do those whose copies or shards are all in place.
+    room. Nor do those whose copies or shards are all in place, or that have nowhere to move.
     """
     return sum(1 for pgid in draft.campaign.pinning.unpinnable
                if waits(draft.campaign, pgid) and not _only_recovers(draft, pgid))
@@ -355,10 +355,12 @@ def awaited(draft: Draft) -> int:
 
 def _only_recovers(draft: Draft, pgid: str) -> bool:
     """Whether the PG lacks an OSD, and none is down that may come back, or none of its copies or
-    shards is misplaced."""
+    shards is misplaced; or it has nowhere to move while an OSD is down."""
     pool, place = draft.pool(pgid), draft.seen.placement(pgid)
-    return (pool is not None and place is not None and not pool.is_complete(place.acting)
-            and (not draft.lost or _is_in_place(pool, place)))
+    if pool is None or place is None:
+        return False
+    return stays(pool, place.up, place.acting) or not pool.is_complete(place.acting) and (
+        not draft.lost or _is_in_place(pool, place))
 
 
 def staying(campaign: Campaign) -> int:
@@ -428,13 +430,17 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     reason = skip_reason(pool, pgid)
     if reason is not None:
         return PgPlan(pgid, Unpinnable(reason))
-    if draft.stays(pgid, pool, place):
-        return PgPlan(pgid, INCOMPLETE)
+    if stays(pool, place.up, place.acting):
+        # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
+        # Ceph delete the copy on the OSD that is down, as soon as it is back.
+        return PgPlan(pgid, INCOMPLETE if draft.stays(pgid, pool, place) else DEGRADED)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
                               draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
     if isinstance(result, Unpinnable):
-        degraded = may_be_degraded(place.acting, draft.seen.degraded_osds)
+        # PGs without objects are never reported as degraded, others seconds after the OSDMap.
+        degraded = lacks_an_osd(pool, place) or may_be_degraded(
+            place.acting, draft.seen.degraded_osds)
         return PgPlan(pgid, DEGRADED if degraded else result)
     if not result.changed:
         return PgPlan(pgid)
@@ -470,6 +476,11 @@ def _with_late(present: UpmapEntry, sent: UpmapEntry, wanted: UpmapEntry) -> Upm
     """The present entry with what would stay beside `wanted` if the mons set `sent` before."""
     return UpmapEntry(present.items or (() if wanted.items else sent.items),
                       present.vector or (None if wanted.vector else sent.vector))
+
+
+def lacks_an_osd(pool: Pool, place: Placement) -> bool:
+    """Whether fewer OSDs serve the PG than the pool's size, by the OSDMap."""
+    return len(set(place.acting) - {NO_OSD}) < pool.size
 
 
 def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:

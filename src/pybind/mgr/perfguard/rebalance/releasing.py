@@ -23,7 +23,7 @@ from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
                     serving_until_moved, window)
-from .pinning import may_be_degraded, waits
+from .pinning import lacks_an_osd, may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
                      spend)
 from .throttle import limit
@@ -400,8 +400,7 @@ def _without_degraded(draft: Draft, moves: List[Move]) -> _Chosen:
 def _lacks_an_osd(draft: Draft, move: Move) -> bool:
     """By the OSDMap, which is seconds newer than the statistics."""
     place, pool = draft.seen.placement(move.pgid), draft.pool(move.pgid)
-    return place is not None and pool is not None and (
-        len(set(place.acting) - {NO_OSD}) < pool.size)
+    return place is not None and pool is not None and lacks_an_osd(pool, place)
 
 
 def _may_be_degraded(draft: Draft, move: Move) -> bool:

@@ -65,6 +65,48 @@ def test_pgs_that_recover_from_a_lost_osd_raise_no_alarm() -> None:
         driver.turn()
 
 
+def test_pgs_that_are_not_reported_as_degraded_raise_no_alarm_while_they_lack_an_osd() -> None:
+    """Those without objects never are, and the others only with the next report of their OSDs."""
+    driver = Driver(FakeCluster(backfill_seconds=30.0), replace(OPTIONS, max_pgs_in_flight=1))
+    driver.cluster.empty = set(driver.cluster.pg)
+    driver.to_releasing()
+    driver.cluster.take_down(5)
+    driver.run(5)
+    driver.cluster.mark_out(5)
+    driver.run_until(lambda: driver.status['unpinnable'])
+    while driver.status['unpinnable']:
+        assert 'PERFGUARD_UNPINNABLE' not in driver.cluster.checks
+        driver.turn()
+    assert driver.phase == 'RELEASING'
+
+
+def test_a_pg_that_an_osd_serves_in_place_of_another_that_is_down_is_not_pinned(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has left that OSD, which has still its data. Once clean there, a PG that is pinned to it
+    would lose its copy on the OSD that is down, and move a second time."""
+    driver = Driver(FakeCluster(backfill_seconds=4.0), OPTIONS)
+    cluster, before = driver.cluster, {pgid: pg.data for pgid, pg in driver.cluster.pg.items()}
+    driver.to_releasing()
+    driver.run_until(lambda: any(moved.pgid.startswith('1.') for moved in cluster.moved))
+    pgid = next(moved.pgid for moved in cluster.moved if moved.pgid.startswith('1.'))
+    pg, backfills = cluster.pg[pgid], cluster._backfills
+    left = next(osd for osd in before[pgid] if osd not in pg.data)
+    down = next(osd for osd in before[pgid] if osd in pg.data)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, '_backfills',
+                      lambda name, other: name != pgid and backfills(name, other))
+        pg.data = (*pg.data, left)
+        cluster.take_down(down)
+        driver.run_until(lambda: left in cluster.map_view().osdmap.pg_temp.get(pgid, ()))
+        for _ in range(20):
+            driver.turn()
+            assert 'PERFGUARD_UNPINNABLE' not in cluster.checks and not cluster.entries().get(pgid)
+        pg.data = pg.data[:-1]
+    cluster.revive(down)
+    driver.run_to('DONE')
+    assert [moved.pgid for moved in cluster.moved].count(pgid) == 1
+
+
 @pytest.mark.parametrize('phase', [Phase.PINNED, Phase.HOLDING, Phase.RELEASING])
 def test_degraded_pgs_of_a_later_change_are_pinned(phase: Phase) -> None:
     machine = pinned() if phase is Phase.PINNED else releasing()
