@@ -186,7 +186,8 @@ def test_another_version_is_installed_and_removed(admin: Admin) -> None:
     with campaign(admin) as watcher:
         admin.installer('--copy', '--upgrade')
         assert versions(admin) == {'9.9.9'}
-    assert not watcher.alarms and 'ABORTING' not in watcher.phases
+    # Between the restarts of the two mgrs, their versions differ.
+    assert watcher.alarms <= {'PERFGUARD_STANDBY_MGR'} and 'ABORTING' not in watcher.phases
     admin.configure(SLOW)
     admin.rig.ceph('perfguard', 'drain', f'osd.{MOVED}')
     admin.wait_moving()
