@@ -19,6 +19,8 @@ FAST_CONF = {'mon': {**ENABLED, 'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_s
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',
+                # The OSDs of a test with files are on one device.
+                'max_backfills_device': '32',
                 # Most tests do not consider client latency.
                 'stall_ratio': '1',
                 # New OSDs come up together.

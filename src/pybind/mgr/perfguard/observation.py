@@ -2,7 +2,7 @@
 """The observation that all jobs share in one turn of the loop, as frozen data."""
 from dataclasses import dataclass, field
 from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
-                    Optional, Set, Tuple)
+                    Optional, Sequence, Set, Tuple)
 
 from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
@@ -141,6 +141,8 @@ class Observation:
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: OSD -> PGs that it is deleting, usually because they have moved away.
     removing: Mapping[int, int] = field(default_factory=dict)
+    #: OSD -> the devices that it shares with others, as in "h1:nvme0n1".
+    devices: Mapping[int, Sequence[str]] = field(default_factory=dict)
     #: All pins have goals for this OSDMap, if the campaign uses goals.
     goals_fit: bool = True
     #: The pins have not been compared with this OSDMap yet.

@@ -119,6 +119,9 @@ class Options:
         2, 'maximum number of PGs in flight that move to one OSD', min=1, max=1000)
     max_backfills_host: int = _advanced(
         8, 'maximum number of PGs in flight that move to or away from one host', min=1, max=10000)
+    max_backfills_device: int = _advanced(
+        4, 'maximum number of PGs in flight of OSDs that share a drive or DB device',
+        min=1, max=10000)
     max_backfills_domain: int = _advanced(
         16, 'maximum number of PGs in flight that move to or away from one failure domain',
         "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000)

@@ -269,6 +269,13 @@ def db_drives(metadata: Mapping[str, str]) -> FrozenSet[str]:
                      for name in metadata.get('bluefs_%s_devices' % key, '').split(',') if name)
 
 
+def devices_of(metadata: Mapping[str, str]) -> Tuple[str, ...]:
+    """Names of the devices of an OSD, that of its DB and of its WAL included, with its host: as in
+    "h1:nvme0n1"."""
+    names = {*metadata.get('bluestore_bdev_devices', '').split(','), *db_drives(metadata)}
+    return tuple('%s:%s' % (metadata.get('hostname', ''), name) for name in sorted(names) if name)
+
+
 def drive_model(metadata: Mapping[str, str]) -> str:
     """Model of the main drive of an OSD; '' if unknown, as for virtual disks."""
     return drive_id(metadata).rpartition('_')[0]

@@ -14,7 +14,7 @@ from mgr_module import MgrModule
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
 from .dumps import PgSummary, count_states
-from .inventory import drive_model, store_layout
+from .inventory import devices_of, drive_model, store_layout
 from .osd_commands import HistogramSampler, OsdCommands, PingTimes
 from .ports import View
 from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, KvBytes,
@@ -259,7 +259,8 @@ class Sensors:
                     osd, host, crush.root_of(osd), crush.class_of(osd),
                     drive_model(metadata) or (known.model if known else ''),
                     crush.domain_of(osd, 'rack') or '',
-                    store_layout(metadata) or (known.store if known else ''))
+                    store_layout(metadata) or (known.store if known else ''),
+                    devices_of(metadata) or (known.devices if known else ()))
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,

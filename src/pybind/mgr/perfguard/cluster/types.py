@@ -425,6 +425,8 @@ class OsdPlace(NamedTuple):
     rack: str = ''
     #: Kind of store, with the devices of its DB and WAL; '' if unknown.
     store: str = ''
+    #: Names of its devices in its host, which do not determine peers.
+    devices: Tuple[str, ...] = ()
 
     @property
     def kind(self) -> Tuple[str, str]:

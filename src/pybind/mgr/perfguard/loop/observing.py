@@ -87,7 +87,8 @@ class Observing:
                       jobs.probing.loaded(seen.now, seen.stats_period))
         return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
                        slow_osds=frozenset(watching.watched.slow_osds),
-                       removing=watching.removing, untrimmed_epochs=jobs.untrimmed_epochs)
+                       removing=watching.removing, devices=watching.devices,
+                       untrimmed_epochs=jobs.untrimmed_epochs)
 
     def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:
         jobs = self._jobs

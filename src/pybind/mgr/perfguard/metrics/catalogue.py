@@ -160,11 +160,10 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
     HealthCheck(
         'PERFGUARD_STALLED',
         'No PG was released, none arrived and no data of PGs in flight was copied for '
-        '``stalled_after`` seconds. The detail names the reasons. While no PG is in flight, '
-        'waiting for ``begin_time`` does not count. Nor do up to four hours of waiting for OSDs '
-        'that are down and for which ``noout`` is set.',
+        '``stalled_after`` seconds. Waiting for ``begin_time`` with no PG in flight does not '
+        'count, nor do up to four hours of waiting for OSDs that are down with ``noout``.',
         'Remove the cause that the detail names; ``ceph perfguard why campaign`` shows the share '
-        'of time of each. The check clears when data moves again.'),
+        'of time of each.'),
     HealthCheck(
         'PERFGUARD_UNPINNABLE',
         'Remapped PGs cannot be pinned; the detail names the reasons. The PGs move as soon as '

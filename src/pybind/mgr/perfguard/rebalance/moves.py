@@ -281,6 +281,8 @@ class Caps:
     primary: int
     target: int
     host: int
+    #: Device that several OSDs share.
+    device: int = 1 << 30
     #: Failure domain of the pool's rule, such as a rack.
     domain: int = 1 << 30
     #: OSD -> PGs that it may receive, those in flight included; one that is not listed: any number.
@@ -322,18 +324,22 @@ def domains_of(crush: CrushRules,
 
 
 class Load:
-    """Counts of moving PGs by role of each OSD, by host and by failure domain."""
+    """Counts of moving PGs by role of each OSD, by host, shared device and failure domain."""
 
     def __init__(self, host_of: Callable[[int], Optional[str]],
-                 domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> None:
+                 domain_of: Callable[[str, int], Optional[str]] = _no_domain,
+                 devices: Mapping[int, Sequence[str]] = {}) -> None:
+        """`devices`: OSD -> the devices that it shares with others."""
         self._host_of = host_of
         self._domain_of = domain_of
+        self._devices_of = devices
         self.pgs = 0
         self.bytes = 0
         self.source: Dict[int, int] = {}
         self.primary: Dict[int, int] = {}
         self.target: Dict[int, int] = {}
         self.host: Dict[str, int] = {}
+        self.device: Dict[str, int] = {}
         self.domain: Dict[str, int] = {}
 
     def add(self, pgid: str, path: Path) -> None:
@@ -345,6 +351,8 @@ class Load:
                 counts[osd] = counts.get(osd, 0) + 1
         for host in self._hosts(path):
             self.host[host] = self.host.get(host, 0) + 1
+        for device in self._devices(path):
+            self.device[device] = self.device.get(device, 0) + 1
         for domain in self._domains(pgid, path):
             self.domain[domain] = self.domain.get(domain, 0) + 1
 
@@ -374,6 +382,9 @@ class Load:
             host = self._host_of(osd)
             if host is not None and self.host.get(host, 0) >= caps.host:
                 return False
+            for device in self._devices_of.get(osd, ()):
+                if self.device.get(device, 0) >= caps.device:
+                    return False
         for osd in osds:
             domain = self._domain_of(move.pgid, osd)
             if domain is not None and self.domain.get(domain, 0) >= caps.domain:
@@ -403,6 +414,9 @@ class Load:
                   if self.target.get(osd, 0) >= caps.receives.get(osd, 1 << 30)]
         found += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
                   for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
+        found += [_full('max_backfills_device', 'device ' + device, self.device[device],
+                        caps.device) for device in sorted(self._devices(move))
+                  if self.device.get(device, 0) >= caps.device]
         found += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)
                   for domain in sorted(self._domains(move.pgid, move))
                   if self.domain.get(domain, 0) >= caps.domain]
@@ -419,21 +433,29 @@ class Load:
         return sum(self.host.get(host, 0) for host in self._hosts(move))
 
     def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
-        """All OSDs of a move, and those of its hosts and domains whose cap is at most 1."""
+        """All OSDs of a move, and those of its hosts, devices and domains with room for at most
+        one."""
         return frozenset([
             *path_osds(move),
             *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
+            *(device for device in self._devices(move)
+              if self.device.get(device, 0) >= caps.device - 1),
             *(domain for domain in self._domains(move.pgid, move)
               if self.domain.get(domain, 0) >= caps.domain - 1)])
 
     def touches(self, move: Move, places: FrozenSet[object]) -> bool:
         """Whether a move uses one of these places."""
-        return not (places.isdisjoint(path_osds(move)) and places.isdisjoint(self._hosts(move))
-                    and places.isdisjoint(self._domains(move.pgid, move)))
+        return not all(map(places.isdisjoint, (
+            path_osds(move), self._hosts(move), self._devices(move),
+            self._domains(move.pgid, move))))
 
     def _hosts(self, path: Path) -> AbstractSet[str]:
         hosts = {self._host_of(osd) for osd in (*path.sources, *path.targets)}
         return {host for host in hosts if host is not None}
+
+    def _devices(self, path: Path) -> AbstractSet[str]:
+        return {device for osd in (*path.sources, *path.targets)
+                for device in self._devices_of.get(osd, ())}
 
     def _domains(self, pgid: str, path: Path) -> AbstractSet[str]:
         domains = {self._domain_of(pgid, osd) for osd in (*path.sources, *path.targets)}
@@ -455,8 +477,9 @@ def path_osds(move: Path) -> Iterable[int]:
 
 
 def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str]],
-            domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> Load:
-    load = Load(host_of, domain_of)
+            domain_of: Callable[[str, int], Optional[str]] = _no_domain,
+            devices: Mapping[int, Sequence[str]] = {}) -> Load:
+    load = Load(host_of, domain_of, devices)
     for pgid, flight in flights.items():
         load.add(pgid, flight)
     return load

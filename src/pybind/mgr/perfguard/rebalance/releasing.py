@@ -220,7 +220,7 @@ def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft
 def present_load(draft: Draft, most: Caps) -> Load:
     """PGs in flight, and PGs that OSDs are deleting."""
     load = load_of(draft.campaign.flights.in_flight, draft.seen.crush.host_of,
-                   domains_of(draft.seen.crush, draft.seen.osdmap.pools))
+                   domains_of(draft.seen.crush, draft.seen.osdmap.pools), draft.seen.devices)
     load.add_removals(draft.seen.removing, most.source)
     return load
 
@@ -334,7 +334,7 @@ def _chosen(draft: Draft, affordable: Sequence[Move], load: Load, caps: Caps) ->
             'continues' % (draft.seen.pg_limit, osds_text(crowded))),))
     if not fitting:
         return _Chosen(moves, (Reason(
-            Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host or failure domain at '
+            Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host, device or failure domain at '
             'its limit (max_backfills_*)%s' % _deleting(draft)),))
     return _Chosen(moves)
 

@@ -49,8 +49,8 @@ def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str
 SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_limits_ms', 'stall_ratio',
             'max_pins', 'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
             'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',
-            'max_backfills_domain', 'max_transition_ratio', 'fast_peering', 'begin_time',
-            'end_time', 'begin_weekday', 'end_weekday')
+            'max_backfills_device', 'max_backfills_domain', 'max_transition_ratio', 'fast_peering',
+            'begin_time', 'end_time', 'begin_weekday', 'end_weekday')
 _SPECS: Dict[str, Mapping[str, Any]] = {spec['name']: spec for spec in OPTIONS}
 
 

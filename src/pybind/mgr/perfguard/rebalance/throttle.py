@@ -100,7 +100,7 @@ def caps(options: Options) -> Caps:
     return Caps(pgs=pgs, bytes=options.max_bytes_in_flight or BYTES_PER_PG * max(LEAST_PGS, pgs),
                 source=options.max_backfills_source, primary=options.max_backfills_primary,
                 target=options.max_backfills_target, host=options.max_backfills_host,
-                domain=options.max_backfills_domain)
+                device=options.max_backfills_device, domain=options.max_backfills_domain)
 
 
 def first(options: Options) -> float:

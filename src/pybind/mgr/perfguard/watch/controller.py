@@ -147,6 +147,11 @@ class Watching:
         """OSD -> PGs that it is deleting, from the last reading."""
         return self._watch.removing
 
+    @property
+    def devices(self) -> Mapping[int, Sequence[str]]:
+        """OSD -> the devices that it shares with others."""
+        return self._watch.devices
+
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              in_flight: int, probing: bool, probed: Touched = NOTHING) -> None:
         """Run one turn, if a stats period has passed since the last one.

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple, TypeVar)
@@ -106,6 +106,8 @@ class WatchState:
         self.untrimmed_epochs: Optional[int] = None
         #: OSD -> PGs that it is deleting.
         self.removing: Mapping[int, int] = {}
+        #: OSD -> the devices that it shares with others.
+        self.devices: Mapping[int, Sequence[str]] = {}
         #: OSD -> the last known uuid, which differs once its device was replaced.
         self._uuids: Dict[int, str] = {}
         #: OSD -> writes that it replicates: the steady value, and the last reading.
@@ -141,6 +143,7 @@ class WatchState:
         self.removing = {osd: read.removing for osd, read in readings.counters.items()
                          if read.removing}
         self.places, self.silent = readings.places, readings.silent
+        self.devices = _shared_devices(readings.places)
         self.disk_pools = (self.disk_pools & set(context.osdmap.pools)) | _on_disks(readings)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),
                                 readings.clients, readings.sampling)
@@ -366,6 +369,14 @@ class _Shared(NamedTuple):
     #: By OSD, and the OSDs by host.
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
+
+
+def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
+    """OSD -> the devices that it shares with others."""
+    users = Counter(name for place in places.values() for name in place.devices)
+    shared = {osd: [name for name in place.devices if users[name] > 1]
+              for osd, place in places.items()}
+    return {osd: names for osd, names in shared.items() if names}
 
 
 def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:

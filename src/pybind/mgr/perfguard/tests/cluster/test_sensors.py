@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.inventory import drive_model, store_layout
+from perfguard.cluster.inventory import devices_of, drive_model, store_layout
 from perfguard.cluster.dumps import PgSummary, count_states, pool_counts
 from perfguard.cluster.types import (OSD_ANSWER_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps,
                                      KvBytes, NO_OSD, ObjectLoad, Ops, Osd, OsdCounters, OsdMap,
@@ -209,10 +209,13 @@ def test_counters_without_labels_are_preferred() -> None:
 def test_places() -> None:
     reader = Reader()
     assert reader().places == {
-        0: OsdPlace(0, 'a', 'default', 'ssd', 'ACME_X1', store='bluestore'),
-        1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1', store='bluestore'),
+        0: OsdPlace(0, 'a', 'default', 'ssd', 'ACME_X1', store='bluestore',
+                    devices=('box0:sdb',)),
+        1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1', store='bluestore',
+                    devices=('box1:sdb',)),
         # Nowhere in CRUSH: the host's own word for it.
-        2: OsdPlace(2, 'box2', '', '', 'ACME_X1', store='bluestore')}
+        2: OsdPlace(2, 'box2', '', '', 'ACME_X1', store='bluestore',
+                    devices=('box2:sdb',))}
 
 
 def test_racks_are_known_where_there_are_some() -> None:
@@ -241,7 +244,7 @@ def test_an_osd_that_restarts_keeps_its_place() -> None:
     assert reader().places[1].store == 'bluestore'
     reader.crush, reader.version = crush({'a': [0], 'b': [1, 2]}), 2
     assert reader().places[1] == OsdPlace(
-        1, 'b', 'default', 'hdd', 'ACME_X1', store='bluestore')
+        1, 'b', 'default', 'hdd', 'ACME_X1', store='bluestore', devices=('box1:sdb',))
     assert reader(seconds=700.0).places[1].host == 'b'
     reader.out = (1,)
     assert 1 not in reader(seconds=700.0).places
@@ -915,3 +918,14 @@ def test_the_hole_in_an_acting_set_is_no_osd() -> None:
     reader.mgr.data['pg_summary']['by_osd'] = {str(NO_OSD): {'active+degraded+laggy': 4},
                                                '1': {'active+degraded+laggy': 4}}
     assert set(reader(LAGGY).osd_counts or {}) == {1}
+
+
+@pytest.mark.parametrize('metadata, devices', [
+    ({}, ()),
+    ({'hostname': 'h1', 'bluestore_bdev_devices': 'sdb', 'bluefs_dedicated_db': '0',
+      'bluefs_db_devices': 'sdb'}, ('h1:sdb',)),
+    ({'hostname': 'h1', 'bluestore_bdev_devices': 'sdb', 'bluefs_dedicated_db': '1',
+      'bluefs_db_devices': 'nvme0n1', 'bluefs_dedicated_wal': '1',
+      'bluefs_wal_devices': 'nvme1n1'}, ('h1:nvme0n1', 'h1:nvme1n1', 'h1:sdb'))])
+def test_devices_of(metadata: Mapping[str, str], devices: Tuple[str, ...]) -> None:
+    assert devices_of(metadata) == devices

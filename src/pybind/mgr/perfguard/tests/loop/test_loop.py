@@ -10,7 +10,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
+from perfguard.cluster.types import OsdMap, OsdPlace, Signals, UpmapEntry
 from perfguard.errors import Code, Reason, Refused
 from perfguard.loop import loop
 from perfguard.mitigation.controller import Mitigated
@@ -209,6 +209,18 @@ def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
     driver.cluster.noout = {'h3'}
     driver.run(40)
     assert 'PERFGUARD_STALLED' in driver.cluster.checks
+
+
+def test_osds_that_share_a_device_are_capped_together() -> None:
+    driver = Driver(options=replace(OPTIONS, max_backfills_device=1))
+    cluster, most = driver.cluster, 0
+    cluster.read = replace(cluster.read, places={
+        osd: OsdPlace(osd, 'h', 'default', 'hdd', devices=('h:nvme0n1',)) for osd in range(16)})
+    driver.to_releasing()
+    while driver.phase != 'DONE':
+        driver.turn()
+        most = max(most, len(cluster.released))
+    assert most == 1
 
 
 def test_recovery_after_announced_maintenance_is_not_stalled() -> None:

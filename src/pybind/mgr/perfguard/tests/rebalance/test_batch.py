@@ -134,6 +134,20 @@ def test_a_rack_has_a_cap_of_its_own() -> None:
     assert load.domain == {'rack r0': 2, 'rack r2': 2}
 
 
+def test_a_shared_device_has_a_cap_of_its_own() -> None:
+    """osd.0 to osd.2 have their DBs on one device, which also has the WAL of osd.8."""
+    devices = {0: ['h0:nvme0n1'], 1: ['h0:nvme0n1'], 2: ['h0:nvme0n1', 'h0:nvme1n1'],
+               8: ['h0:nvme0n1'], 9: ['h0:nvme1n1']}
+    many = [Move('1.%d' % i, (i,), (i + 8,), i, 1) for i in range(4)]
+    caps = replace(WIDE, device=2)
+    load = Load(host_of, devices=devices)
+    chosen = choose(many, load, caps)
+    assert sorted(move.pgid for move in chosen) == ['1.0', '1.1', '1.3']
+    assert load.device == {'h0:nvme0n1': 2, 'h0:nvme1n1': 1}
+    assert [obstacle[1:] for obstacle in load.obstacles(many[2], caps)] == [
+        ('max_backfills_device', 'device h0:nvme0n1', 2, 2)]
+
+
 def test_those_that_help_to_rebuild_a_shard_count_as_sources() -> None:
     rebuilt = Move('2.0', (), (6,), 1, 1, readers=(1, 2, 3))
     other = Move('2.1', (2,), (7,), 2, 1)
@@ -191,19 +205,19 @@ def test_window_wraps_and_reaches_all() -> None:
 
 
 @pytest.mark.parametrize('room, chosen', [(1, []), (2, ['1.1'])])
-@pytest.mark.parametrize('domains', [False, True])
+@pytest.mark.parametrize('shared', ['host', 'device', 'domain'])
 def test_no_pg_takes_the_last_place_that_one_which_has_waited_too_long_needs(
-        room: int, chosen: List[str], domains: bool) -> None:
-    """Its target is busy; a source of each is on the same host, or in the same domain."""
+        room: int, chosen: List[str], shared: str) -> None:
+    """Its target is busy; a source of each is on the same host or device, or in the same domain."""
     def place(osd: int) -> str:
         return 'shared' if osd in (0, 1) else 'of osd.%d' % osd
 
     busy, far = Move('2.0', (8,), (4,), 8, 1, False), 1e6
     waiting = replace(Move('1.0', (0,), (4,), 5, 1, False), since=0.0)
     other = replace(Move('1.1', (1,), (6,), 7, 1, False), since=far)
-    load = load_of(flights_of([busy]), lambda osd: None if domains else place(osd),
-                   lambda pgid, osd: place(osd) if domains else None)
-    caps = Caps(pgs=9, bytes=99, source=9, primary=9, target=1,
-                host=99 if domains else room, domain=room if domains else 99)
+    load = load_of(flights_of([busy]), lambda osd: place(osd) if shared == 'host' else None,
+                   lambda pgid, osd: place(osd) if shared == 'domain' else None,
+                   {osd: [place(osd)] for osd in range(9) if shared == 'device'})
+    caps = replace(Caps(pgs=9, bytes=99, source=9, primary=9, target=1, host=99), **{shared: room})
     found = choose([waiting, other], load, caps, far)
     assert [move.pgid for move in found] == chosen
