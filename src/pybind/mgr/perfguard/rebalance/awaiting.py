@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry, Document
-from ..codec import encode
+from ..codec import Time, encode, no_later_than
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Held, Owner, Row, give_back, hold, same_value, shell
@@ -46,7 +46,7 @@ NAMED = 10
 @dataclass(frozen=True)
 class Await:
     """The record of the order."""
-    since: float
+    since: Time
     #: Seconds until it expires.
     within: float
     #: As Order.weight.
@@ -57,13 +57,9 @@ class Await:
     option: Optional[Held] = None
     #: New OSDs so far, and when the last one appeared.
     osds: Tuple[int, ...] = ()
-    arrived: float = 0.0
+    arrived: Time = 0.0
     #: Why it has ended; the option may still have to be given back.
     ended: str = ''
-
-    def no_later_than(self, now: float) -> 'Await':
-        """The clock may have been set back: no wait must become longer."""
-        return replace(self, since=min(self.since, now), arrived=min(self.arrived, now))
 
 
 class NewOsds(NamedTuple):
@@ -182,7 +178,8 @@ class Awaiting:
     def load(self) -> List[str]:
         """Returns texts on what cannot be read."""
         self._forget()
-        self._record, errors = self._store.load(AWAIT_DOCUMENT, Optional[Await], None)
+        record, errors = self._store.load(AWAIT_DOCUMENT, Optional[Await], None)
+        self._record = no_later_than(Optional[Await], record, self._context.clock())
         return ['the wait of expand --await (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
@@ -279,7 +276,6 @@ class Awaiting:
         self.reasons = ()
         if self._record is None or not seen.osdmap.osds or not self._context.may_write():
             return
-        self._put(self._record.no_later_than(seen.now))
         if self.waits:
             self.end_if_over(seen, campaign)
         self._borrow(seen.now)
@@ -313,7 +309,7 @@ class Awaiting:
     def _is_due(self, held: Held, record: Await, now: float) -> bool:
         """A value that is in force is read at intervals."""
         return not held.seen or bool(record.ended) \
-            or not 0.0 <= now - self._option_read < OPTION_SECONDS
+            or now - self._option_read >= OPTION_SECONDS
 
     def _step(self, held: Held, value: Optional[str]) -> None:
         assert self._record is not None
@@ -340,7 +336,7 @@ class Awaiting:
     def _look(self, seen: Observation) -> None:
         """Read which OSDs are new, at intervals."""
         assert self._record is not None
-        if 0.0 <= seen.now - self._looked < LOOK_SECONDS:
+        if seen.now - self._looked < LOOK_SECONDS:
             return
         first, self._looked = self._looked < 0.0, seen.now
         found = new_osds(self._record.others, self._crush_orders.facts(seen))

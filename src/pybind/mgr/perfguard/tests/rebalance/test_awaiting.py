@@ -9,8 +9,7 @@ import pytest
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.holds import Held
-from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, WITHIN_SECONDS, Await, NewOsds,
-                                          borrowed_of, new_osds)
+from perfguard.rebalance.awaiting import BOOT_SECONDS, KIND, NewOsds, borrowed_of, new_osds
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
 from perfguard.requests import ShutdownOrder
@@ -312,9 +311,13 @@ def test_no_wait_without_a_campaign_that_may_begin() -> None:
         give(a_driver(), weight='x')
 
 
-def test_a_clock_that_is_set_back_does_not_prolong_the_wait() -> None:
-    record = Await(1000.0, WITHIN_SECONDS, arrived=1200.0).no_later_than(500.0)
-    assert (record.since, record.arrived) == (500.0, 500.0)
+def test_the_clock_of_the_next_mgr_does_not_prolong_the_wait() -> None:
+    driver = a_driver()
+    give(driver, within=60.0)
+    driver.cluster.ahead -= 3600.0
+    driver.restart()
+    driver.run(70)
+    assert option(driver) is None and 'within 60 s' in ends(driver)[0]
 
 
 def test_only_new_osds_are_taken() -> None:
