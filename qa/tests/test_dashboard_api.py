@@ -316,7 +316,7 @@ def test_a_body_is_read_with_any_name_of_its_character_set(api: RestApi) -> None
 
 
 def test_the_body_does_not_override_the_path(api: RestApi) -> None:
-    for path, field in (('/mitigation/3/revert', 'rung'), ('/probe/1/cancel', 'run')):
+    for path, field in (('/mitigation/3/revert', 'mitigation'), ('/probe/1/cancel', 'run')):
         api.refused(Request('POST', path, {field: 5}), 400, 'in the path')
     api.refused(Request('POST', '/campaign/pause', {'self': 1}), 400, "'self'")
 
