@@ -83,14 +83,15 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     assert 'apply' not in admin.installer('--copy')
     assert rig.json('orch', 'ls', 'mgr', '--export')[0]['placement'] == spec[0]['placement']
 
-    rig.ceph('config', 'set', 'osd', 'osd_crush_initial_weight', '0')
-    admin.configure({**FAST_OPTIONS, 'auto_expand': 'false'})
+    # The second OSD must appear within that time after the first.
+    admin.configure({**FAST_OPTIONS, 'auto_expand': 'false', 'auto_expand_settle': '25'})
     admin.fill()
+    rig.ceph('perfguard', 'expand', '--await')
     for host in HOSTS[1:]:
         add_osd(rig, host, rig.devices(host)[1])
     lap('two OSDs created')
-    rig.ceph('perfguard', 'expand')
     admin.wait_moving()
+    assert 'osd_crush_initial_weight' not in rig.ceph('config', 'dump')
     rig.ceph('mgr', 'fail')
     lap('failover in the middle of the campaign')
     done = admin.wait_phase('DONE', seconds=180)
