@@ -318,10 +318,14 @@ class Shutdown:
         self._store.remove(SHUTDOWN)
         self.done = True
 
-    def reopen(self) -> None:
-        """For an order that begins something: raises Refused during the shutdown."""
+    def refuse(self) -> None:
+        """For an order that would begin something: raises Refused during the shutdown."""
         if self.ordered and not self.done:
             raise Refused(errno.EBUSY, CLOSING)
+
+    def reopen(self) -> None:
+        """For an order that begins something, once nothing else can refuse it; as `refuse`."""
+        self.refuse()
         self.ordered = self.done = False
 
     @property

@@ -49,7 +49,7 @@ class Jobs:
         self.shutdown = Shutdown(store)
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
-            self.shutdown.reopen, context.requests.finished_job))
+            self.shutdown.refuse, self.shutdown.reopen, context.requests.finished_job))
         self.watching = Watching(cluster, store, note)
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
         self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)

@@ -115,6 +115,7 @@ class CampaignOrders:
         else:
             command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
             refuse([*of_health(health), *risks], order.accept, command)
+        self.reopen()
         self._crush_orders.keep(prepared, seen)
         keep()
         self._note(Event('request', order.verb, why))
@@ -225,6 +226,7 @@ class CampaignOrders:
                 [*_acceptable(not_fit(seen)), *given], order.accept)}
         refuse([*of_health(not_fit(seen)), *given], order.accept, order.command)
         kept = found.still_there(seen.osdmap)
+        self.reopen()
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._campaigns.begin_after(seen, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was accepted.
@@ -288,7 +290,7 @@ class CampaignOrders:
     def _check_new(self, request: Request, seen: Observation) -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""
         self._campaigns.refuse_removing()
-        self.reopen()
+        self._context.refuse_closing()
         check(self._campaigns.current, request, self._campaigns.pins_held_back, (),
               unfit(seen.osdmap))
         refuse_bad_options(request, self._options(),

@@ -42,7 +42,8 @@ class CampaignContext:
     kept: Callable[[], bool]
     #: Whether this mgr owns the journal.
     may_write: Callable[[], bool]
-    #: Ends a completed shutdown; raises Refused during one.
+    #: Raises Refused during a shutdown; the second one also ends a completed one.
+    refuse_closing: Callable[[], None]
     reopen: Callable[[], None]
     #: The job of an earlier order that is equal, for the same CRUSH version, whose result was too
     #: late.

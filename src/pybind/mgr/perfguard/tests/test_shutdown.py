@@ -2,7 +2,7 @@
 """What is borrowed is listed, and a shutdown gives all of it back."""
 import errno
 from dataclasses import replace
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import pytest
 
@@ -198,6 +198,19 @@ def test_an_order_after_a_shutdown_is_taken() -> None:
     driver.ask('prepare')
     driver.run_to('PREPARED')
     assert not driver.loop.shutdown.ordered
+
+
+@pytest.mark.parametrize('verb, names', [
+    ('drain', ('osd.99',)), ('drain', ('osd.3',)), ('adopt', ())])
+def test_a_refused_order_leaves_a_shutdown_complete(verb: str, names: Tuple[str, ...]) -> None:
+    driver = Driver()
+    shut_down(driver)
+    to_safety(driver)
+    driver.cluster.trouble['degraded'] = 1
+    with pytest.raises(Refused):
+        driver.order(verb, *names)
+    driver.run(3)
+    assert driver.loop.shutdown.done and driver.phase == 'IDLE'
 
 
 def test_lost_state_names_what_may_be_left_with_its_command() -> None:
