@@ -268,7 +268,8 @@ RESUME_SECONDS = 30.0
 #: Reads that are slow for this time after the last PG moved there are slow for another reason. An
 #: OSD gets no release for at most this time while readings are inconclusive.
 UNTOUCHED_SECONDS = 180.0
-#: Time in which the OSD then gets releases regardless of its latency.
+#: Time in which the OSD then gets releases regardless of its latency, and in which the throttle
+#: takes no other latency of a pool for its new baseline.
 EXEMPT_SECONDS = 3600.0
 #: Minimum number of reads of an OSD in one reading. An OSD that hardly answers has few; of so few,
 #: only a latency of many times the limit is significant.

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The throttle: limits the PGs in flight by feedback on client latency.
+"""The throttle: limits the PGs in flight by feedback on client latency (`decide`).
 
-Additive increase while latency is well below its limit, multiplicative decrease above it (Chiu and
-Jain, 1989: the linear rule that is stable and fair), no change in between or if the evidence is
-thin. If latency exceeds its limit although at most one PG is in flight, all movement is halted
-until latency is within its limit again.
+Measured, per reading (5 s): the mean latency of each pool near the movement, reads and writes
+apart, without operations that wait for PGs that peer, and without OSDs that are slow on their own;
+if there are too few operations, the latency of the last minute.
+Against: the limit of the pool, plus what the load and chance explain (latency.py). The pressure is
+the ratio, for the worst pool.
+
+1. Up to COMFORT: the limit of PGs in flight grows by STEP_SHARE of the cap, if it is reached.
+   Up to 1: it stays.
+2. Above 1, or for a minute above it without the allowance for chance: half of the PGs in flight.
+3. Above 1 for HALT_READINGS with one PG in flight: all movement is halted.
+4. Up to 1 for HALT_READINGS of a halt: it ends, with one PG.
+5. Above 1 for NEW_BASELINE_READINGS of a halt in which nothing moves: movement is not the cause.
+   The halt ends, and the latency is the baseline of the pool until it falls; once an hour.
+6. Without evidence for BLIND_READINGS: a halt ends, and a limit below the first one is doubled.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
@@ -22,9 +32,10 @@ from . import copying
 from .draft import Draft, flight_osds
 from .fast_peering import PROPOSE_INTERVAL, epoch_of
 from .holds import NOREBALANCE
-from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
-                      judged_osds, minute_latencies, places_of, pool_latencies, slow_osds,
-                      slow_reads_after, slowed_by_movement, strain, without_slow)
+from .latency import (EXEMPT_SECONDS, SMALL_OPS, Path, PoolLatency, comparable_osds,
+                      explains_pool, judged, judged_osds, minute_latencies, places_of,
+                      pool_latencies, slow_osds, slow_reads_after, slowed_by_movement, strain,
+                      without_slow)
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -39,7 +50,8 @@ BYTES_PER_PG = 128 << 30
 #: each increase: the cap is reached in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
-#: Maximum increase at a time, as a share of the limit.
+#: Maximum increase at a time, as a share of the limit: if little of a large cluster moves, a step
+#: relative to its cap would be too large.
 STEP_MAX = 0.25
 #: Factor of the limit of PGs in flight when latency exceeds its limit.
 DECREASE = 0.5
@@ -52,22 +64,19 @@ HALT_READINGS = 3
 #: Time after the last evidence in which a reading with too few operations changes nothing; after
 #: it, the last minute is judged.
 MINUTE_SECONDS = 60.0
-#: Further readings without evidence until a halt ends or a lowered limit is raised (90 s).
+#: Further readings without evidence after which a halt ends or a lowered limit is doubled (90 s).
 BLIND_READINGS = 18
 #: Number of readings over the limit of latency while nothing can move (3 min) after which movement
 #: is not the cause.
 NEW_BASELINE_READINGS = 36
-#: Minimum time until a level is raised again, so that levels do not follow every rise of latency.
-#: Without an end of this time, a load that grows twice would halt a campaign forever.
-NEW_BASELINE_SECONDS = 3600.0
+#: Maximum multiple of the baseline to which the load raises a limit: beyond it, the cluster has a
+#: problem regardless of the cause, and movement is slowed.
+LOAD_BASELINES_MAX = 3.0
 #: Consecutive readings in which all pools together exceed their limits that count like one clear
 #: reading, even if chance may explain each of them (1 min).
 LASTING_READINGS = 12
 #: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
 SLOW_SHARE = 0.25
-#: Maximum multiple of the baseline to which the load raises a limit, even if the alarm factor is
-#: higher.
-LOAD_BASELINES_MAX = 3.0
 #: Seconds after the last arrival for which releases wait for the mons to trim OSDMaps. The mons
 #: trim every few seconds; what they keep is read once a minute.
 TRIM_SECONDS = 150.0
@@ -128,7 +137,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
     plain, readings = judged(pool_latencies(
-        clients, unsteady, stall_ms, path, _most_load(options))), 1
+        clients, unsteady, stall_ms, path, LOAD_BASELINES_MAX)), 1
     recent = bool(pace.judged) and clients.time - pace.judged < MINUTE_SECONDS
     if not plain and not recent:
         plain = judged(minute_latencies(clients, path))
@@ -137,33 +146,23 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return _because(pace, _thin(clients)) if recent else _guess(pace, clients, options)
     pace = _lower_levels(replace(pace, judged=clients.time), plain)
     seen = _all_levelled(plain, pace, options)
-    strained = strain(seen)
+    worst, without_chance = max(seen, key=lambda each: each.pressure), strain(seen)
     # Many consecutive readings prove what a single one cannot.
-    pace = replace(pace, above=pace.above + 1 if strained > 1.0 else 0)
-    worst = max(seen, key=lambda each: each.pressure)
-    # To resume after a halt, latency must be within its limit without allowing for chance.
-    pressure = max(worst.pressure, strained) if pace.halted else worst.pressure
-    if pace.halted and pressure > 1.0 and pace.over >= NEW_BASELINE_READINGS \
-            and nothing_moves and _may_rise(pace, seen, options):
-        return _with_new_baseline(pace, seen)
-    # A small PG may move between two readings: its OSDs show that.
-    used = max(in_flight, 1 if unsteady else 0)
-    if pressure > 1.0:
-        return _lower(pace, worst, used, nothing_moves, readings)
-    if pace.above >= LASTING_READINGS:
-        return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
-                       code=Code.LATENCY, why='%s: for %s' % (
-                           _latency(worst).text, plural(LASTING_READINGS, 'period')))
-    # A halt ends as soon as latency is within its limit, as no movement raises it.
-    if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
-        return _raise(pace, worst, in_flight, cap, readings)
+    above = pace.above + 1 if without_chance > 1.0 else 0
+    lasting = above >= LASTING_READINGS
+    pace = replace(pace, above=0 if lasting else above)
+    within = max(worst.pressure, without_chance)
+    if (within if pace.halted else worst.pressure) > 1.0 or lasting:
+        if pace.halted and pace.over >= NEW_BASELINE_READINGS and nothing_moves \
+                and _may_rise(pace, seen, options):
+            return _with_new_baseline(pace, seen)
+        # A small PG may move between two readings: its OSDs show that.
+        used = max(in_flight, 1 if unsteady else 0)
+        return _lower(pace, _latency(worst, lasting), used, nothing_moves, readings)
+    # No movement raises latency during a halt.
+    if within <= (1.0 if pace.halted else COMFORT):
+        return _raise(pace, _latency(worst), in_flight, cap, readings)
     return _because(replace(pace, over=0, under=0), _latency(worst))
-
-
-def _most_load(options: Options) -> float:
-    """Maximum multiple of the baseline to which the load may raise a limit: beyond it, the cluster
-    has a problem regardless of the cause, and movement is slowed."""
-    return min(options.latency_alarm_factor, LOAD_BASELINES_MAX)
 
 
 def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
@@ -206,11 +205,12 @@ def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
 def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool:
     """Whether latency over its limit may become the new baseline.
 
-    Limits of latency_limits_ms always hold, and a level that was raised recently is not raised
-    again.
+    Limits of latency_limits_ms always hold. A level is raised at most once in EXEMPT_SECONDS, so
+    that it does not follow every rise of latency; without an end of this time, a load that grows
+    twice would halt a campaign forever.
     """
     over = [each for each in seen if each.pressure > 1.0]
-    recent = pace.decided - pace.acquitted < NEW_BASELINE_SECONDS
+    recent = pace.decided - pace.acquitted < EXEMPT_SECONDS
     return not any(named_target(options, each.pool) is not None
                    or recent and _name(each) in pace.levels for each in over)
 
@@ -226,8 +226,7 @@ def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
                    'becomes the new baseline')
 
 
-def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool,
-           readings: int = 1) -> Pace:
+def _lower(pace: Pace, why: Reason, in_flight: int, nothing_moves: bool, readings: int) -> Pace:
     """`readings`: how many are judged together."""
     # During a halt, only readings count during which nothing could move.
     over = pace.over + readings if nothing_moves or not pace.halted else 0
@@ -235,39 +234,36 @@ def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool,
     # Only the used part of the limit was tried: the PGs in flight are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
     return _because(replace(pace, pgs=max(1.0, DECREASE * used), under=0, halted=halted,
-                            over=over if halted == pace.halted else 0), _latency(worst))
+                            over=over if halted == pace.halted else 0), why)
 
 
-def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float, readings: int) -> Pace:
+def _raise(pace: Pace, why: Reason, in_flight: int, cap: float, readings: int) -> Pace:
     under, pgs, halted = pace.under + readings, pace.pgs, pace.halted
     if halted:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
-        # If little of a large cluster moves, a step relative to its cap would be too large.
         pgs = min(cap, pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs)))
-    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _latency(worst))
+    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), why)
 
 
 def _guess(pace: Pace, clients: Clients, options: Options) -> Pace:
-    """Without evidence, the limit does not grow beyond its initial value. After a while, a halt
-    ends, and a limit that stop conditions have lowered is raised."""
-    lowered = pace.pgs < first(options)
-    under = pace.under + 1 if pace.halted or lowered else 0
-    if under < BLIND_READINGS:
-        return _because(replace(pace, over=0, under=under), _thin(clients))
-    pgs = pace.pgs if pace.halted or not lowered else min(first(options), pace.pgs / DECREASE)
-    return _because(replace(pace, over=0, under=0, pgs=pgs, halted=False), _thin(clients))
+    """Without evidence. Clients that send nothing may wait for what moves."""
+    under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
+    if under >= BLIND_READINGS:
+        pgs = pgs if halted else max(pgs, min(first(options), pgs / DECREASE))
+        under, halted = 0, False
+    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _thin(clients))
 
 
 def _because(pace: Pace, reason: Reason) -> Pace:
     return replace(pace, why=reason.text, code=reason.code)
 
 
-def _latency(worst: PoolLatency) -> Reason:
+def _latency(worst: PoolLatency, lasting: bool = False) -> Reason:
     text = '%s latency of %s is %s (limit %s)' % (
         worst.kind.rstrip('s'), worst.who, ms_text(worst.ms), ms_text(worst.target_ms))
-    if worst.pressure > 1.0:
-        return Reason(Code.LATENCY, text)
+    if worst.pressure > 1.0 or lasting:
+        return Reason(Code.LATENCY, text + (' for a minute' if lasting else ''))
     if worst.ms > worst.target_ms:
         text += ', within the variation of %s' % plural(int(worst.ops), 'operation')
     return Reason(Code.LATENCY_OK, text)

@@ -11,10 +11,10 @@ from perfguard.codec import decode, encode
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.latency import LEAST_OPS, pool_latencies
+from perfguard.rebalance.latency import EXEMPT_SECONDS, LEAST_OPS, pool_latencies
 from perfguard.rebalance.moves import Caps
-from perfguard.rebalance.throttle import (NEW_BASELINE_SECONDS, BLIND_READINGS, HALT_READINGS,
-                                          NEW_BASELINE_READINGS, caps, decide, limit, stopped)
+from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, NEW_BASELINE_READINGS,
+                                          caps, decide, limit, stopped)
 from perfguard.rebalance.types import Pace
 from perfguard.watch.peers import weighted_median
 
@@ -199,12 +199,12 @@ def test_a_baseline_from_a_peak_falls_with_the_load() -> None:
 
 
 def test_baselines_do_not_pile_up() -> None:
-    """A level rises at most once in NEW_BASELINE_SECONDS, however the load grows."""
+    """A level rises at most once an hour, however the load grows."""
     pace = still(Pace(pgs=1.0, halted=True), 2 * TARGET, NEW_BASELINE_READINGS + 1, 0.0)
     assert not pace.halted
     pace = still(replace(pace, halted=True), 9 * TARGET, 3 * NEW_BASELINE_READINGS, 100.0)
     assert pace.halted and pace.levels == {'reads of pool rbd': 2 * TARGET}
-    later = still(pace, 9 * TARGET, NEW_BASELINE_READINGS + 1, 100.0 + NEW_BASELINE_SECONDS)
+    later = still(pace, 9 * TARGET, NEW_BASELINE_READINGS + 1, 100.0 + EXEMPT_SECONDS)
     assert not later.halted and later.levels == {'reads of pool rbd': 9 * TARGET}
     assert decode(Pace, encode(later)) == later
 
