@@ -353,8 +353,9 @@ def test_the_operators_cap_holds_at_once() -> None:
 def test_each_cap_is_the_option_of_its_name() -> None:
     options = replace(DEFAULTS, max_pgs_in_flight=1, max_bytes_in_flight=2, max_backfills_source=3,
                       max_backfills_primary=4, max_backfills_target=5, max_backfills_host=6,
-                      max_backfills_domain=7)
-    assert caps(options) == Caps(pgs=1, bytes=2, source=3, primary=4, target=5, host=6, domain=7)
+                      max_backfills_domain=7, max_backfills_device=8)
+    assert caps(options) == Caps(pgs=1, bytes=2, source=3, primary=4, target=5, host=6, domain=7,
+                                 device=8)
 
 
 @pytest.mark.parametrize('pgs, most, expected', [
