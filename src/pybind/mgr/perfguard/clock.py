@@ -10,8 +10,8 @@ much until another mgr becomes active, and `status` reports that.
 import time
 from typing import Callable, List
 
-#: Seconds by which the wall clock is set from which `status` reports it.
-REPORTED_SECONDS = 60.0
+#: Minimum step of the wall clock that counts as setting it; minimum seconds that `status` reports.
+STEP_SECONDS, REPORTED_SECONDS = 1.0, 60.0
 
 
 class Clock:
@@ -19,14 +19,19 @@ class Clock:
                  steady: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._steady = wall, steady
         self._begin = wall() - steady()
+        self._set_by = 0.0
 
     def __call__(self) -> float:
         """Seconds since the epoch."""
         return self._begin + self._steady()
 
     def set_by(self) -> float:
-        """Seconds by which the wall clock was set since the clock began."""
-        return self._wall() - self()
+        """Seconds by which the wall clock was set since the clock began. It does not vary with
+        rounding: metrics that include it change when the clock is set, and only then."""
+        seconds = self._wall() - self()
+        if abs(seconds - self._set_by) >= STEP_SECONDS:
+            self._set_by = seconds
+        return self._set_by
 
     def remarks(self) -> List[str]:
         """Reasons for `status`."""

@@ -67,6 +67,8 @@ class Published:
     #: next one is late.
     turned: float = 0.0
     stale_after: float = 0.0
+    #: As in Observation.
+    clock_set: float = 0.0
 
 
 def foreseen(published: Published, request: Request, now: float) -> Published:

@@ -89,7 +89,7 @@ class Publishing:
                              turn_seconds, remarks),
             rebalanced=rebalanced, watched=watched, mitigated=mitigated,
             ledger=jobs.ledger(seen.osdmap), events=self.events.all(), turned=seen.now,
-            stale_after=stale_after)
+            stale_after=stale_after, clock_set=seen.clock_set)
         with self._lock:
             self.published = self._expected(published, seen.now)
         self._checks = checks

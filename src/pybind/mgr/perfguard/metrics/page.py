@@ -324,6 +324,12 @@ class Build(NamedTuple):
     daemon: str
 
 
+def _by_wall_clock(samples: Samples, clock_set: float) -> Samples:
+    """Prometheus compares points in time with its own clock. `clock_set`: as in Observation."""
+    return {name: [(key, value and value + clock_set) for key, value in rows]
+            if name.endswith('_timestamp_seconds') else rows for name, rows in samples.items()}
+
+
 class MetricsPage:
     """Rendered on request from the state that the loop published last, once per state: it needs no
     lock, and repeated scrapes are cheap. For one thread."""
@@ -347,7 +353,7 @@ class MetricsPage:
                       pool_samples(published.watched.pools), osd_samples(published.watched.osds),
                       suspect_samples(published.watched.laggy), self._probes.samples(probed)):
             samples.update(found)
-        return render(samples)
+        return render(_by_wall_clock(samples, published.clock_set))
 
     def _own(self, published: Published) -> Found:
         build, status = self._build(), published.status

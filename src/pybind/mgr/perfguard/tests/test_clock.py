@@ -41,6 +41,17 @@ def test_small_steps_are_not_reported() -> None:
     assert not clock.remarks()
 
 
+def test_rounding_does_not_set_the_clock() -> None:
+    wall = [1e9]
+    clock = Clock(lambda: wall[0], lambda: 50.0)
+    wall[0] += 600.0
+    assert clock.set_by() == 600.0
+    wall[0] += 1e-3
+    assert clock.set_by() == 600.0
+    wall[0] += 5.0
+    assert clock.set_by() == wall[0] - 1e9
+
+
 def releasing(**options: Any) -> Driver:
     driver = Driver(options=replace(OPTIONS, max_pgs_in_flight=1, **options))
     # No time is before the epoch.

@@ -125,6 +125,22 @@ def test_without_a_campaign() -> None:
     assert key('campaign_eta_seconds') not in found
 
 
+@pytest.mark.parametrize('seconds', [600.0, -3600.0])
+def test_times_follow_a_wall_clock_that_is_set(seconds: float) -> None:
+    """Prometheus compares them with its own clock."""
+    driver = Driver()
+    driver.to_releasing()
+    driver.cluster.ahead = seconds
+    driver.turn()
+    found = page(driver.loop.published, measured())
+    wall = driver.cluster.now - 1.0 + seconds
+    assert found[key('last_turn_timestamp_seconds')] == wall
+    for name in 'campaign_started', 'campaign_progress':
+        assert 0.0 <= wall - found[key(name + '_timestamp_seconds')] < 100.0
+    ended = key('probe_ended_timestamp_seconds', target='pool:rbd', profile='quick')
+    assert found[ended] == 300.0 + seconds
+
+
 def test_what_has_limited_the_campaign(moving: Published) -> None:
     found = page(with_status(moving, limit_shares={'LATENCY': 0.25, 'CAP_PGS': 0.75}))
     assert found[key('campaign_limited_ratio', reason='LATENCY')] == 0.25
