@@ -324,6 +324,8 @@ def balance_ordered(order: Order, seen: Observation, space: Mapping[int, Space],
     found = change.evened(future, seen, space)
     if not found.moved:
         _refuse_nothing(change, found, pools)
+    if change.by_bytes:
+        _refuse_harm(change, found)
     moves = moves_to(found.finals, future, seen)
     upmaps = {pgid for pgid in (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)
               if pool_of(pgid) in change.pools}
@@ -349,6 +351,16 @@ def _refuse_nothing(change: BalanceChange, found: Evened, pools: Sequence[Pool])
         'OSDs have %.1f to %.1f %% of their share of all these pools'
     raise Refused(errno.EALREADY, 'already balanced: every OSD has its share of each pool to '
                   'within %.2f PGs (%s); %s' % (worst, names, loads % (100 * least, 100 * most)))
+
+
+def _refuse_harm(change: BalanceChange, found: Evened) -> None:
+    """Raise Refused if the OSDs would not be filled more evenly, since some have more PGs than they
+    may differ from their share, although these are small."""
+    before, after = _ends(found, 0), _ends(found, 1)
+    if after[1] - after[0] >= before[1] - before[0]:
+        raise Refused(errno.EPERM, 'with numbers of PGs within %g of the shares, OSDs would be '
+                      '%.1f to %.1f %% full, and are %.1f to %.1f %% full now: raise --deviation'
+                      % (change.deviation, *(100 * share for share in (*after, *before))))
 
 
 def _ends(found: Evened, index: int) -> Tuple[float, float]:

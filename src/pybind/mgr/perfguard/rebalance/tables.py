@@ -286,8 +286,8 @@ def _evened(data: Optional[Json]) -> List[Tuple[str, str]]:
     """The end state of a balance."""
     if data is None:
         return []
-    loads = 'OSDs are full' if data['by'] == 'bytes' else 'OSDs have of their share of the PGs'
-    rows = [('further shards, beyond max-movement', str(
+    loads = 'fill of the OSDs' if data['by'] == 'bytes' else 'PGs of the OSDs, of their share'
+    rows = [('shards that --max-movement leaves out', str(
         data['wanted_shards'] - data['shards']))] if data['wanted_shards'] > data['shards'] else []
     rows += [(loads, '%.1f to %.1f %% (before %.1f to %.1f %%)' % tuple(
         100 * share for share in (*data['load_after'], *data['load_before']))),

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from perfguard.cluster.types import Balancing, pool_of
+from perfguard.cluster.types import Balancing, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
@@ -240,6 +240,42 @@ def test_osds_that_are_to_be_emptied_keep_their_pgs() -> None:
     assert counts(cluster)[3] == 0 and cluster.clean()
 
 
+class Filled(Watcher):
+    """Its OSDs are as full as their PGs make them."""
+
+    def osd_space(self) -> Dict[int, Space]:
+        osdmap = self.map_view().osdmap
+        totals = self.signals(osdmap).pool_bytes
+        sizes = {pgid: pg_shard_bytes(osdmap.pools[pool_of(pgid)], totals[pool_of(pgid)], pgid)
+                 for pgid in self.pg}
+        return {osd: row._replace(used_bytes=sum(
+            sizes[pgid] for pgid, pg in self.pg.items() if osd in pg.data))
+            for osd, row in super().osd_space().items()}
+
+
+def test_a_balance_by_bytes() -> None:
+    """Every second OSD has twice the size, and the same CRUSH weight; some PGs are not split."""
+    cluster = Filled(pgs=48)
+    cluster.sizes = {osd: 1 << (36 + osd % 2) for osd in cluster.toys}
+    driver = Driver(cluster)
+    shown = give(driver, by='bytes', deviation='20', accept=('BALANCER_UNDOES',))['balance']
+    driver.run_to('DONE')
+    fills = [row.used_bytes / row.total_bytes for row in cluster.osd_space().values()]
+    assert [min(fills), max(fills)] == pytest.approx(shown['load_after'])
+    assert max(fills) - min(fills) < 0.02
+    assert shown['load_before'][1] - shown['load_before'][0] > 0.1
+    for row in shown['pools']:
+        assert row['max_avail_after'] > row['max_avail_before']
+
+
+def test_numbers_of_pgs_do_not_make_the_fill_less_even() -> None:
+    """The OSDs with too many PGs are no fuller: here, what others store differs."""
+    cluster = Watcher(pgs=48)
+    with pytest.raises(Refused, match='3.1 to 3.1 % full now: raise --deviation') as refused:
+        give(Driver(cluster), 'rep', by='bytes')
+    assert refused.value.errno == errno.EPERM and cluster.sent == []
+
+
 def test_a_class_is_balanced_although_osds_of_another_one_are_emptier_and_fuller(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.upmap.evening.MOST_PARTNERS', 2)
@@ -256,14 +292,14 @@ def test_a_class_is_balanced_although_osds_of_another_one_are_emptier_and_fuller
 
 
 @pytest.mark.parametrize('deviation, balancer, text', [
-    (None, Balancing(deviation=1.0), ''), ('3', Balancing(deviation=5.0), ''),
+    (None, Balancing(deviation=5.0), ''), ('3', Balancing(deviation=5.0), ''),
     ('3', Balancing(deviation=1.0), 'upmap_max_deviation is 1'),
     ('3', Balancing(deviation=1.0, pools=frozenset({9})), '')])
 def test_by_bytes_the_balancer_would_undo(deviation: Optional[str], balancer: Balancing,
                                           text: str) -> None:
-    cluster = Watcher(pgs=48)
+    cluster = Filled(pgs=48)
     cluster.balancer = balancer
-    cluster.sizes = {osd: (1 << 40) - (osd % 3 << 37) for osd in cluster.toys}
+    cluster.sizes = {osd: 1 << (36 + osd % 2) for osd in cluster.toys}
     driver = Driver(cluster)
     shown = give(driver, 'rep', by='bytes', deviation=deviation, dry_run=True)
     risks = {row['code']: row['text'] for row in shown['risks']}
