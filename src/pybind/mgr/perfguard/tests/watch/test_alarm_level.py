@@ -5,7 +5,7 @@ from typing import Any, Callable, List
 
 import pytest
 
-from perfguard.watch.alarm_level import AlarmLevel
+from perfguard.watch.pools import AlarmLevel
 
 HOUR, DAY = 3600.0, 86400.0
 FACTOR = 3.0

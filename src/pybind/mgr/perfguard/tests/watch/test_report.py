@@ -14,7 +14,7 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, LatencyCounts, Objec
 from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
-from perfguard.watch.alarm_level import DAILY
+from perfguard.watch.pools import DAILY
 from perfguard.watch.report import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
