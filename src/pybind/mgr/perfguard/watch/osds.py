@@ -2,11 +2,11 @@
 """Operations of each OSD between its reports, and their history."""
 from operator import add, attrgetter
 from statistics import median
-from typing import (Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+from typing import (AbstractSet, Any, Callable, Collection, Dict, Iterator, List, Mapping,
+                    NamedTuple, Optional, Sequence, Set, Tuple)
 
-from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
-                             pool_of)
+from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts,
+                             PgWrites, Placement, pool_of)
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      are_amounts, flow_of, recent_total)
@@ -323,3 +323,42 @@ def _set_bases(pgs: Sequence[_Pg]) -> None:
 def quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[int(share * (len(ordered) - 1))]
+
+
+# ---- OSDs that share PGs with a slow replica: these may wait for it, others may not
+
+#: Number of PGs that are mapped per turn; one takes 20 us.
+PGS_PER_TURN = 1000
+
+
+class PgPartners:
+    """Maps PGs, a part of them per turn, as long as there are slow replicas."""
+
+    def __init__(self) -> None:
+        #: OSD -> the OSDs with which it shares a PG, from the last complete pass.
+        self.known: Mapping[int, AbstractSet[int]] = {}
+        self._epoch = 0
+        #: PGs that are left in this pass.
+        self._rest: Iterator[str] = iter(())
+        self._partners: Dict[int, Set[int]] = {}
+
+    def update(self, replicas: AbstractSet[int], osdmap: OsdMap,
+               placement: Callable[[str], Optional[Placement]]) -> None:
+        """`replicas`: the OSDs that are slow now."""
+        if not self._partners and replicas and not (
+                self._epoch == osdmap.epoch and replicas <= self.known.keys()):
+            self._epoch = osdmap.epoch
+            self._partners = {osd: set() for osd in replicas}
+            self._rest = ('%d.%x' % (pool.id, seed) for pool in osdmap.pools.values()
+                          for seed in range(pool.pg_num))
+        for _ in range(PGS_PER_TURN if self._partners else 0):
+            pgid = next(self._rest, None)
+            if pgid is None:
+                self.known, self._partners = self._partners, {}
+                break
+            placed = placement(pgid)
+            if placed is not None:
+                for osd in self._partners.keys() & placed.acting:
+                    self._partners[osd].update(placed.acting)
+        if not replicas:
+            self.known, self._partners = {}, {}

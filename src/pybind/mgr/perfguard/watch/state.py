@@ -14,8 +14,7 @@ from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
-from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
-from .partners import PgPartners
+from .osds import OsdNorms, OsdWatch, PgPartners, busy, replica_flows, steady, without_erasure
 from .pools import PoolSettings, PoolWatch, add_ops
 from .reads import SlowOsdReads
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,

@@ -3,7 +3,7 @@
 from typing import Dict, Optional
 
 from perfguard.cluster.types import OsdMap, OsdSet, Placement, Pool
-from perfguard.watch.partners import PGS_PER_TURN, PgPartners
+from perfguard.watch.osds import PGS_PER_TURN, PgPartners
 
 
 class Pgs:
