@@ -13,9 +13,9 @@ from ..holds import Ledger
 from ..mitigation.controller import Mitigating
 from ..mitigation.rescuing import Rescuing
 from ..options import Options
-from ..probe.archive import Archive
 from ..probe.controller import Probing
 from ..probe.osd_bench import capacities
+from ..probe.records import Archive
 from ..rebalance.campaigns import CampaignContext
 from ..rebalance.controller import RebalanceController
 from ..requests import Requests, Shutdown

@@ -19,13 +19,12 @@ from ..options import Options
 from ..store import Store
 from ..version import VERSION
 from ..watch.stop_conditions import NOTHING, Touched
-from .archive import Archive
 from .expectations import Layout, layout_of
 from .limits import AffectedClients, Loaded, limit_seconds
 from .osd_bench import BENCH, StoreRun
 from .plan import (DroppedSchedule, ImportedRun, NewSchedule, ProbeDraft, RunId, RunOrder, draft,
                    ignores_clients, order_of_words, reasons, words_of_order)
-from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING,
+from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, IMPORTED, PREPARING, Archive,
                       RunHistory, RunRecord, imported_record, record_from_json, record_to_json,
                       setting_of)
 from .report import ActiveProbe, Caches, Probed, unknown
@@ -78,7 +77,7 @@ class Probing:
        it (run.py).
     4. CLEANING. Objects, pool and user are removed, and options of the mons are restored. After a
        failover the next mgr continues here.
-    5. DONE, FAILED, CANCELLED or ABORTED. The record is kept (archive.py), the journal is removed,
+    5. DONE, FAILED, CANCELLED or ABORTED. The record is kept (records.py), the journal is removed,
        and the run is compared with its baseline.
     """
 

@@ -4,8 +4,7 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.archive import Archive
-from perfguard.probe.records import RunRecord, record_to_json
+from perfguard.probe.records import Archive, RunRecord, record_to_json
 from perfguard.store import Store
 
 from ..fakes.cluster import Crash, MemoryKv
