@@ -33,8 +33,8 @@ from ..rebalance.risks import Risk, accepted, of_health, refuse
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..rebalance.types import TINY_WEIGHT
 from ..tables import listed, pgs_are, plural
-from ..upmap.down_osds import NO_RAWS, Raws, lacking_osds
 from ..upmap.pins import INCOMPLETE, Unpinnable
+from ..upmap.semantics import NO_RAWS, Raws, lacking_osds
 from .plans import (CommandBatch, HeldBack, PinPlan, Script, batches, commands, entries_json,
                     held_back, listing, plan_pins, pool_up_of, reasons_json, script, stops)
 from .sources import BadInput, Dumps, LiveCluster, Maps, Source, Terminal, connected

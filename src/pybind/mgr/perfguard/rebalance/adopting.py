@@ -28,9 +28,9 @@ from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..upmap.balance import PlacedPg, balance
-from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, with_down_osds
 from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_reason
-from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, out_osds, raw_from_up,
+                               with_down_osds)
 from ..tables import are, plural
 from .moves import Move, move_between, plan, release_move
 from .pin_limit import too_many

@@ -10,7 +10,7 @@ from ..cluster.types import Document, pool_of
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
-from ..upmap.down_osds import NO_RAWS, PoolUp, Raws, lacking_osds
+from ..upmap.semantics import NO_RAWS, PoolUp, Raws, lacking_osds
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, Imported, adopted, imported, parsed
 from .campaign import Campaign

@@ -18,9 +18,8 @@ from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance, is_balanced, is_merging
-from ..upmap.down_osds import PoolUp
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
-from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..upmap.semantics import PoolUp, apply_entry, out_osds, raw_from_up
 from ..upmap.shares import PoolRoom, Room
 from .campaign import Basis, Campaign, Flights, GoalsMark, Pinning
 from .change import ChangeStage

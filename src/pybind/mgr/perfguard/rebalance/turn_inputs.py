@@ -10,7 +10,7 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..tables import plural
-from ..upmap.down_osds import PoolUp, lacking_osds, with_down_osds
+from ..upmap.semantics import PoolUp, lacking_osds, with_down_osds
 from . import copying, goals
 from .campaign import Basis, Campaign, GoalsMark
 from .campaign_store import PinStore, parts

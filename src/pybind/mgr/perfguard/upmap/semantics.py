@@ -4,9 +4,10 @@
 The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
 """
-from typing import Container, FrozenSet, List, Mapping, Optional
+from typing import AbstractSet, Callable, Container, FrozenSet, Iterable, List, Mapping, Optional
 
-from ..cluster.types import NO_OSD, Command, Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
+from ..cluster.types import (NO_OSD, Command, Items, Osd, OsdMap, OsdSet, Pair, Pool, UpmapEntry,
+                             seed_of)
 
 
 def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
@@ -159,3 +160,49 @@ def as_line(command: Command) -> str:
     """A command of this file as a shell command."""
     words = ['ceph', command['prefix'], command['pgid'], *map(str, command.get('id', ()))]
     return ' '.join(words)
+
+
+# ---- Up sets together with the OSDs that are down, which Ceph leaves out of them
+#
+# An OSD that is down and in keeps its place in CRUSH, and its PGs. A plan for up sets that lack it
+# would move PGs for the minutes of a restart.
+
+#: Pool -> up sets of its PGs.
+PoolUp = Callable[[int], Mapping[str, OsdSet]]
+#: Where CRUSH alone places PGs, as far as it is known; OSDs that are down are included.
+Raws = Mapping[str, OsdSet]
+NO_RAWS: Raws = {}
+
+
+def lacking_osds(osdmap: OsdMap, pool_up: PoolUp, pools: Iterable[int]) -> List[str]:
+    """PGs of these pools whose up sets are incomplete while OSDs are down."""
+    if not osdmap.absent:
+        return []
+    return [pgid for pool in pools for pgid, up in pool_up(pool).items()
+            if not osdmap.pools[pool].is_complete(up)]
+
+
+def with_down_osds(osdmap: OsdMap, pool_up: PoolUp, raws: Raws) -> PoolUp:
+    """`pool_up` with complete sets where they are known."""
+    absent, out = osdmap.absent, out_osds(osdmap.osds)
+    if not absent:
+        return pool_up
+
+    def whole_sets(pool_id: int) -> Mapping[str, OsdSet]:
+        pool = osdmap.pools[pool_id]
+        return {pgid: up if pool.is_complete(up) else
+                whole_set(pool, up, raws.get(pgid), osdmap.entry(pgid), absent, out)
+                for pgid, up in pool_up(pool_id).items()}
+
+    return whole_sets
+
+
+def whole_set(pool: Pool, up: OsdSet, raw: Optional[OsdSet], entry: UpmapEntry,
+              absent: AbstractSet[int], out: Container[int]) -> OsdSet:
+    """The set of a PG of which `up` lacks the OSDs that are down; `up` if that is not known."""
+    if raw is None and not vector_applies(entry, out):
+        return up
+    whole = apply_entry(raw or (), entry, out)
+    live = set(up) - {NO_OSD}
+    fits = pool.is_complete(whole) and live <= set(whole) <= live | absent
+    return whole if fits else up

@@ -13,8 +13,8 @@ from perfguard.offline.sources import Maps
 from perfguard.rebalance.holds import MOVEMENT_FLAGS
 from perfguard.rebalance.moves import Caps, Move
 from perfguard.rebalance.types import TINY_WEIGHT
-from perfguard.upmap.down_osds import NO_RAWS, Raws
 from perfguard.upmap.pins import INCOMPLETE
+from perfguard.upmap.semantics import NO_RAWS, Raws
 from perfguard.watch.stop_conditions import STOP_CHECKS
 
 from ..fakes.mon_model import Stored
