@@ -7,13 +7,13 @@ from typing import Any, Dict, List, Optional
 from ..cluster.types import Json
 from ..errors import Refused, code_of
 from ..rebalance import tables
-from ..rebalance.following import followed
 from ..rebalance.orders import Order
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.report import summary
 from ..rebalance.requests import Request
 from ..rebalance.risks import accepted as codes_of
 from ..rebalance.settings import assignment
+from ..rebalance.tables import followed
 from ..status import rebalance_json
 from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds

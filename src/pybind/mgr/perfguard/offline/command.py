@@ -22,10 +22,10 @@ from ..observation import Observation, Settings
 from ..options import DEFAULTS
 from ..rebalance.campaign_orders import not_fit
 from ..rebalance.change import Change
+from ..rebalance.epochs import too_many
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import (Order, OrderFacts, expansion, how_to_leave_empty, is_tiny,
                                 left_out_text, words)
-from ..rebalance.pin_limit import too_many
 from ..rebalance.prepared import Prepared, weighed
 from ..rebalance.releasing import BALANCER_ON
 from ..rebalance.requests import Request, check, unfit

@@ -22,8 +22,8 @@ from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_betwee
 from ..rebalance.releasing import foreign_flags
 from ..rebalance.types import Holds, PinRecord
 from ..tables import pgs
-from ..upmap.partial_pins import plan_partial_pin
-from ..upmap.pins import INCOMPLETE, Pin, Unpinnable, UnpinnableCode, skip_reason, stays
+from ..upmap.pins import (INCOMPLETE, Pin, Unpinnable, UnpinnableCode, plan_partial_pin,
+                          skip_reason, stays)
 from ..upmap.semantics import PoolUp, Raws, as_line, entry_commands, out_osds
 from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps

@@ -32,8 +32,8 @@ from ..upmap.pins import Pin, Unpinnable, broken_rule, lawful, plan_pin, skip_re
 from ..upmap.semantics import (NO_RAWS, PoolUp, Raws, apply_entry, out_osds, raw_from_up,
                                with_down_osds)
 from ..tables import are, plural
+from .epochs import too_many
 from .moves import Move, move_between, plan, release_move
-from .pin_limit import too_many
 from .pool_change import overfull
 from .risks import Risk
 from .types import TINY_WEIGHT, PinRecord

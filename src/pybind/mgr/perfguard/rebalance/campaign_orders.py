@@ -18,8 +18,8 @@ from .campaigns import CampaignContext, Campaigns
 from .change import ChangeStage
 from .changes import AnyChange
 from .crush_orders import CrushOrders
+from .epochs import too_many
 from .orders import Order
-from .pin_limit import too_many
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit

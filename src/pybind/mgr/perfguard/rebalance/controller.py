@@ -23,12 +23,12 @@ from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
 from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
+from .epochs import too_many
 from .executor import Outcome, execute
 from .forecast import Forecast
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import AWAIT, Order
 from .phases import judge
-from .pin_limit import too_many
 from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing

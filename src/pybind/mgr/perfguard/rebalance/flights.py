@@ -6,8 +6,7 @@ from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
-from ..upmap.partial_pins import plan_partial_pin
-from ..upmap.pins import INCOMPLETE, Pin, stays
+from ..upmap.pins import INCOMPLETE, Pin, plan_partial_pin, stays
 from .campaign import Campaign
 from .change import Led
 from .draft import Draft

@@ -14,7 +14,7 @@ from ..options import Options
 from .campaign import Campaign
 from .change import ChangeStage
 from .copying import OFF
-from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
+from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, fast_proposals
 from .types import (AUTOSCALE, NOREBALANCE_KEY, RELEASING_PHASES, Action, Holds, Phase,
                     SetAutoscale, SetBalancer, SetFlag, SetOption)
 

@@ -24,10 +24,10 @@ from .bridging import bridging, hides_raw, in_both
 from .campaign import Campaign, Rollback
 from .change import Change, ChangeStage, FirstMoves
 from .draft import Draft
+from .epochs import pin_limit
 from .holds import flags_settled, waiting_text
 from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
-from .pin_limit import pin_limit
 from .pinning import STUCK_PINS_SECONDS, audit, pin_remapped
 from .pool_change import upmaps_to_remove
 from .releasing import balancer_of_others

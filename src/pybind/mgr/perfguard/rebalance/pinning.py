@@ -9,15 +9,14 @@ from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
 from ..tables import listed, pgs, pgs_are, plural
-from ..upmap.partial_pins import plan_partial_pin
-from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful, skip_reason,
-                          stays, without)
+from ..upmap.pins import (DEGRADED, DROPPED_BY_MON, INCOMPLETE, Unpinnable, lawful,
+                          plan_partial_pin, skip_reason, stays, without)
 from ..upmap.semantics import raw_from_up
 from ..watch.stop_conditions import is_waived
 from .campaign import Campaign
 from .draft import Draft
+from .epochs import pin_limit, too_many
 from .holds import NOREBALANCE, gives_way
-from .pin_limit import pin_limit, too_many
 from .types import Phase, PinRecord, Sent, SetEntry
 
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.

@@ -20,7 +20,7 @@ from . import copying
 from .campaign import Campaign, Origin
 from .change import Details
 from .changes import AnyChange
-from .fast_peering import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast
+from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
 from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
 from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
@@ -28,7 +28,6 @@ from .joining import MAX_BURST_PINS
 from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
-from .pin_limit import pin_limit, too_many
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .risks import Risk, risks_json

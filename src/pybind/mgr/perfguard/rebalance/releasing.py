@@ -17,7 +17,7 @@ from .campaign import GoalsMark
 from .change import Led
 from .copying import in_force
 from .draft import Draft
-from .fast_peering import epoch_of, peering_text
+from .epochs import epoch_of, peering_text
 from .flights import note_ahead
 from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds

@@ -15,8 +15,8 @@ from ..watch.next_steps import limits_json
 from ..window import BadWindow, is_open, seconds_until_done
 from .campaign import Campaign, Origin
 from .copying import NAMES
+from .epochs import MIN_WAIT, PROPOSE_INTERVAL
 from .executor import commands_of
-from .fast_peering import MIN_WAIT, PROPOSE_INTERVAL
 from .holds import INITIAL_WEIGHT, MAX_SCRUBS, NOREBALANCE, option_text, set_option
 from .moves import Caps, MovePlan, OsdLoad, plan
 from .progress import Eta, path_seconds, remaining, shares

@@ -30,7 +30,7 @@ from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
 from .draft import Draft, flight_osds
-from .fast_peering import PROPOSE_INTERVAL, epoch_of
+from .epochs import PROPOSE_INTERVAL, epoch_of
 from .holds import NOREBALANCE
 from .latency import (EXEMPT_SECONDS, SMALL_OPS, Path, PoolLatency, comparable_osds,
                       explains_pool, judged, judged_osds, minute_latencies, places_of,

@@ -17,10 +17,10 @@ from .campaign_store import PinStore, parts
 from .campaigns import CampaignContext
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
+from .epochs import pin_limit
 from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
-from .pin_limit import pin_limit
 from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
 from .weights import WeightChange
 

@@ -25,7 +25,7 @@ PARTS: Mapping[str, FrozenSet[str]] = {
     'offline': frozenset({'rebalance', 'upmap', 'watch'})}
 #: Modules of jobs that may touch the store, beside controllers.
 STORES = frozenset({'mitigation.rescuing', 'probe.records', 'rebalance.campaign_store',
-                    'rebalance.campaigns', 'rebalance.crush_orders', 'rebalance.led_store',
+                    'rebalance.campaigns', 'rebalance.crush_orders',
                     'rebalance.plans', 'rebalance.replacing'})
 #: Modules of jobs that may start threads or processes, beside controllers.
 THREADS = frozenset({'probe.child'})

@@ -16,7 +16,7 @@ from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import command
 from perfguard.offline.plans import plan_pins
-from perfguard.rebalance import pin_limit
+from perfguard.rebalance import epochs
 from perfguard.upmap.pins import INCOMPLETE
 from perfguard.upmap.semantics import apply_entry, as_line, entry_commands
 
@@ -612,8 +612,8 @@ def test_a_drain_is_refused_if_crush_would_find_too_few_osds(change, monkeypatch
 
 
 def test_more_pins_than_the_mons_should_check_are_refused(change, files, monkeypatch, capsys):
-    monkeypatch.setattr(pin_limit, 'UPMAPS_SECONDS', 0.0)
-    monkeypatch.setattr(pin_limit, 'PINS_SECONDS', 0.0)
+    monkeypatch.setattr(epochs, 'UPMAPS_SECONDS', 0.0)
+    monkeypatch.setattr(epochs, 'PINS_SECONDS', 0.0)
     is_refused(change, '(limit 0 pins, max_pins): change fewer OSDs at a time', 'drain', 'osd.3')
     is_refused(change, '(limit 0 pins, max_pins): change fewer OSDs at a time', 'expand')
     dumps = ['--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump', files['crush']]

@@ -9,9 +9,8 @@ import pytest
 from perfguard.cluster.types import UpmapEntry
 from perfguard.codec import encode
 from perfguard.rebalance.campaign import Campaign
-from perfguard.rebalance.campaign_store import CampaignStore
+from perfguard.rebalance.campaign_store import MOST_LED, SMALL_LED, CampaignStore, LedStore
 from perfguard.rebalance.change import Led
-from perfguard.rebalance.led_store import MOST_LED, SMALL_LED, LedStore
 from perfguard.rebalance.types import Phase
 from perfguard.rebalance.weights import WeightChange
 from perfguard.store import Store

@@ -11,9 +11,9 @@ from perfguard.holds import Held, same_value
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.change import ChangeStage
-from perfguard.rebalance.fast_peering import PREPARED_SECONDS, epoch_of
-from perfguard.rebalance.fast_peering import peering_forecast as forecast
-from perfguard.rebalance.fast_peering import release_interval
+from perfguard.rebalance.epochs import PREPARED_SECONDS, epoch_of
+from perfguard.rebalance.epochs import peering_forecast as forecast
+from perfguard.rebalance.epochs import release_interval
 from perfguard.rebalance.holds import mon_options_settled as settled
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import wanted_mon_options as wanted

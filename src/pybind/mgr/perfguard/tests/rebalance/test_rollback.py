@@ -16,8 +16,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange
 from perfguard.requests import PendingOrder
-from perfguard.upmap.partial_pins import plan_partial_pin
-from perfguard.upmap.pins import Unpinnable
+from perfguard.upmap.pins import Unpinnable, plan_partial_pin
 
 from ..fakes.cluster import BALANCER, Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver

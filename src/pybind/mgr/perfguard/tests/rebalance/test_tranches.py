@@ -15,8 +15,7 @@ from perfguard.errors import Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import tables
 from perfguard.rebalance.change import Led
-from perfguard.rebalance.fast_peering import epoch_of, release_interval
-from perfguard.rebalance.pin_limit import pin_limit, too_many
+from perfguard.rebalance.epochs import epoch_of, pin_limit, release_interval, too_many
 from perfguard.rebalance.report import progress_share
 from perfguard.rebalance.risks import RISKS
 from perfguard.rebalance.weights import WeightChange

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, OsdSet, UpmapEntry
-from perfguard.upmap.partial_pins import plan_partial_pin
-from perfguard.upmap.pins import Pin, Unpinnable
+from perfguard.upmap.pins import Pin, Unpinnable, plan_partial_pin
 
 from ..fakes.mon_model import Stored, ToyMon, ToyOsd
 from .test_pins import MANY, commit, entry_of, osds_of, pool, remapped

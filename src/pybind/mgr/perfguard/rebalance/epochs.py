@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The interval of the mons' proposals during a campaign: PGs peer faster if the mons propose more
-often, and a CRUSH change reaches them along with its pins if the mons wait. Pure."""
+"""What OSDMap epochs cost, and what follows from it during a campaign. Pure.
+
+The interval of the mons' proposals: PGs peer faster if the mons propose more often, and a CRUSH
+change reaches them along with its pins if the mons wait. And how many PGs may be pinned.
+"""
 from typing import Dict, NamedTuple, Optional
 
 from ..cluster.types import Document, OsdMap
@@ -134,3 +137,35 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
     if seconds in FAST_WAITS:
         found[MIN_WAIT] = FAST_WAITS[seconds]
     return found
+
+
+# ---- How many PGs a campaign may keep pinned at a time
+#
+# The leading mon checks every upmap for each OSDMap epoch. If that takes longer than mon_lease (5
+# s), the mons elect another leader again and again.
+
+#: Seconds that checking all upmaps may take the mons in each epoch; if other upmaps alone take
+#: about as long, seconds that the pins may add.
+UPMAPS_SECONDS, PINS_SECONDS = 0.3, 0.05
+
+
+def pin_limit(options: Options, osdmap: OsdMap, own: int = 0) -> int:
+    """PGs that a campaign may keep pinned at a time. `own`: how many of the upmaps are its pins."""
+    if options.max_pins:
+        return options.max_pins
+    epoch = epoch_of(osdmap)
+    others = epoch._replace(upmaps=max(0, epoch.upmaps - own))
+    return int(max(PINS_SECONDS, UPMAPS_SECONDS - others.upmap_seconds)
+               / epoch._replace(upmaps=1).upmap_seconds)
+
+
+def too_many(pins: int, options: Options, osdmap: OsdMap, own: int = 0) -> str:
+    """Why a campaign must not keep so many PGs pinned; '' if it may."""
+    most = pin_limit(options, osdmap, own)
+    if pins <= most:
+        return ''
+    epoch = epoch_of(osdmap)
+    others = max(0, epoch.upmaps - own)
+    return '%d pins and %d other upmaps would take the mons about %.2g s in each OSDMap epoch ' \
+        '(limit %d pins, max_pins)' % (
+            pins, others, epoch._replace(upmaps=others + pins).upmap_seconds, most)
