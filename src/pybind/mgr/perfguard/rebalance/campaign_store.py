@@ -27,8 +27,10 @@ from .types import Pace, Phase, PinRecord, UnpinnablePgs
 CAMPAIGN = 'campaign'
 HISTORY = 'history'
 PINS_PREFIX = 'pins/'
-#: The key of the numbers of the documents of Campaign.led_ahead.
+#: The key of the numbers of the documents of Campaign.led_ahead, and their type.
 LED = 'led'
+Numbers = Tuple[int, ...]
+LedLists = Tuple[Numbers, Numbers, Numbers]
 Pins = Mapping[str, PinRecord]
 #: The key of a document that contains only goals, which is no PG.
 GOALS = 'goals'
@@ -71,14 +73,13 @@ class CampaignStore:
             self._load_no_campaign()
             return None, []
         try:
-            lists = decode(Sequence[Sequence[int]], document.pop(LED, ()))
+            lists = decode(LedLists, document.pop(LED, None))
             campaign = decode(Campaign, document)
         except (AttributeError, TypeError, Malformed) as error:
             self._store.refuse(CAMPAIGN)
             self._load_no_campaign()
             return None, ['the campaign (%s)' % error]
-        # Earlier versions have all in the campaign's own document.
-        mappings, errors = self._led.load(lists) if lists else (campaign.led_ahead, [])
+        mappings, errors = self._led.load(lists)
         campaign = campaign.with_ahead(mappings)
         try:
             self._unpinnable = decode(UnpinnablePgs, self._store.get(UNPINNABLE) or ())
@@ -441,7 +442,6 @@ class CampaignHistory:
 
 LED_PREFIX = 'led/'
 Ahead = Mapping[str, Led]
-Numbers = Tuple[int, ...]
 #: The number of PGs up to which a document is extended, and the maximum, which fits into one value.
 SMALL_LED = 100
 MOST_LED = 500

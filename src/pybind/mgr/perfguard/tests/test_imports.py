@@ -45,7 +45,7 @@ EDGES = frozenset({
     'probe.plan.order_of_words', 'probe.records', 'probe.run', 'probe.wire', 'probe.worker',
     'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',
     'rebalance.plans.WaitingOrder', 'rebalance.settings',
-    'status', 'why.answers'})
+    'status'})
 EDGE_ROOMS = ('controller', 'report', 'tables')
 CLOCKS = frozenset({'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'sleep',
                     'thread_time', 'process_time', 'now', 'today', 'utcnow'})

@@ -6,8 +6,9 @@ WHY_PATIENCE_SECONDS. Only one PG is queried at a time.
 """
 import errno
 import logging
+import re
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Tuple, TypeVar
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, TypeVar
 
 from ..cluster.ports import Commander
 from ..cluster.types import NO_OSD, Json, PgCounts, Placement
@@ -21,8 +22,8 @@ from ..rebalance.types import PinRecord
 from ..watch.controller import Watched
 from ..watch.report import OsdRow
 from . import pgs
-from .answers import PgAnswers, Reservations, option_of, reservations, state_of
 from .causes import OsdCase, Why, as_json, campaign_causes, gate, osd_causes
+from .pgs import PgAnswers, Queue, Reservations
 
 log = logging.getLogger(__name__)
 
@@ -212,3 +213,44 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
         return found
     draft = Draft.of(campaign, state.pins, state.moves, seen, state.options)
     return replace(found, gate=gate(draft, move))
+
+
+# ---- The answers of OSDs about a PG
+
+#: Shard of an erasure coded PG, as in "2.1fs0".
+_SHARD = re.compile(r's[0-9]+$')
+
+
+def state_of(pgid: str, query: Json) -> Optional[FrozenSet[str]]:
+    """The words of the state in the answer to "query"; None: it is another PG's.
+
+    Raises KeyError or TypeError for any other document.
+    """
+    if plain_pgid(query['info']['pgid']) != pgid:
+        return None
+    return frozenset(str(query['state']).split('+'))
+
+
+def reservations(dump: Json) -> Reservations:
+    """From "dump_recovery_reservations"; raises KeyError or TypeError as above."""
+    return Reservations(_queue(dump['local_reservations']), _queue(dump['remote_reservations']))
+
+
+def _queue(raw: Json) -> Queue:
+    waiting: List[str] = [_item(item) for queue in raw['queues'] for item in queue['items']]
+    return Queue(int(raw['max_allowed']), tuple(_item(item) for item in raw['in_progress']),
+                 tuple(waiting))
+
+
+def _item(raw: Json) -> str:
+    return plain_pgid(raw['item'])
+
+
+def plain_pgid(text: str) -> str:
+    """Without the shard."""
+    return _SHARD.sub('', text)
+
+
+def option_of(answer: Json, name: str) -> Dict[str, str]:
+    """From "config get"."""
+    return {name: str(answer[name])} if name in answer else {}

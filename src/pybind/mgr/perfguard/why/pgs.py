@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why a PG does not move. Pure: from the state of the loop and the answers of its OSDs."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.types import NO_OSD, Osd, Placement
@@ -9,7 +9,6 @@ from ..rebalance.campaign import Campaign
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.types import Flight, Phase, PinRecord
 from ..tables import listed, osds_text
-from .answers import PgAnswers, Queue
 from .causes import Cause, Gate, passed_on
 
 #: Flags that stop backfill; norebalance only that of PGs that are not degraded.
@@ -18,6 +17,33 @@ STOPPING_FLAGS = ('nobackfill', 'norebalance')
 _OF_ALL = frozenset({
     Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
     Code.OUTLOOK, Code.BACKFILL_TOOFULL})
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The local or the remote backfill reservations of one OSD."""
+    most: int
+    #: PGs that hold a reservation, and those that wait for one.
+    granted: Tuple[str, ...] = ()
+    waiting: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reservations:
+    local: Queue
+    remote: Queue
+
+
+@dataclass(frozen=True)
+class PgAnswers:
+    """The answers that arrived in time."""
+    #: Words of the PG's state; empty: the primary has not answered.
+    state: FrozenSet[str] = frozenset()
+    reservations: Mapping[int, Reservations] = field(default_factory=dict)
+    #: Options of the primary.
+    options: Mapping[str, str] = field(default_factory=dict)
+    #: OSDs that have not answered.
+    silent: Tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

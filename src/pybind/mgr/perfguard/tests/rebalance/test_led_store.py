@@ -81,16 +81,14 @@ def test_documents_of_an_ended_campaign_are_removed_over_several_turns() -> None
     assert reread.is_tidy
 
 
-def test_what_an_earlier_version_has_stored_is_kept() -> None:
+@pytest.mark.parametrize('lists', [None, [], [[1]], [[1], [], [], []], [1, 2, 3]])
+def test_a_campaign_without_a_list_for_each_change_is_set_aside(lists: Any) -> None:
     kv = MemoryKv()
-    campaign = with_ahead(campaign_of(1, Phase.PINNED, 1.7e9), {'1.1': led(1)})
-    Store(kv).put('campaign', encode(campaign))
-    stored = CampaignStore(Store(kv), lambda: 0.0)
-    assert stored.load() == (campaign, [])
-    stored.write_again()
-    stored.save(campaign)
-    assert CampaignStore(Store(kv), lambda: 0.0).load() == (campaign, [])
-    assert '4000' not in kv.data['campaign/head']
+    Store(kv).put('campaign', {'led': lists, **encode(campaign_of(1, Phase.PINNED, 1.7e9))})
+    store = Store(kv)
+    campaign, (lost,) = CampaignStore(store, lambda: 0.0).load()
+    assert campaign is None and lost.startswith('the campaign (')
+    assert 'campaign' in store.unreadable
 
 
 def test_a_document_that_cannot_be_read_loses_its_pgs_only() -> None:

@@ -11,9 +11,8 @@ from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.moves import Move, Obstacle
 from perfguard.rebalance.types import Flight, Phase, PinRecord, Sent
 from perfguard.upmap.pins import Unpinnable
-from perfguard.why.answers import PgAnswers, Queue, Reservations
 from perfguard.why.causes import Gate
-from perfguard.why.pgs import PgCase, causes
+from perfguard.why.pgs import PgAnswers, PgCase, Queue, Reservations, causes
 
 from ..fakes.campaigns import campaign_of
 
