@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List
 
 import pytest
 
-from perfguard.mitigation.rescuing import LOOK_SECONDS
+from perfguard.mitigation.rescuing import SPACE_LOOK_SECONDS
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import wait_reported
@@ -63,7 +63,7 @@ def tight_neighbours(cluster: Cluster) -> Iterator[None]:
                                  for row in cluster.mon('osd df')['nodes'] if row['id'] in TIGHT),
                      30, 'neighbours that are nearly full')
         # perfguard may have read what they hold just before.
-        time.sleep(LOOK_SECONDS + 2.0)
+        time.sleep(SPACE_LOOK_SECONDS + 2.0)
         yield
     finally:
         for osd in TIGHT:

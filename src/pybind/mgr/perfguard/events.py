@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 #: The events, and those since that document was last written. Only the latter is written often: the
 #: mgr keeps its last 10,000 debug messages in memory, and each write makes three of its size.
-DOCUMENT, RECENT = 'events', 'events_recent'
+EVENTS_DOCUMENT, RECENT_DOCUMENT = 'events', 'events_recent'
 #: Events that are kept.
 MOST_EVENTS = 500
-#: Events in RECENT at most.
+#: Events in RECENT_DOCUMENT at most.
 MOST_RECENT = 30
 #: Seconds between two writes of the log; a crash loses at most the events of this time.
 SAVE_SECONDS = 10.0
@@ -40,14 +40,14 @@ class EventLog:
         self._events: List[Json] = []
         self._last_id = 0
         self._saved_id = 0
-        #: Of the last event in DOCUMENT.
+        #: Of the last event in EVENTS_DOCUMENT.
         self._joined_id = 0
         self._saved_at = 0.0
 
     def load(self) -> None:
-        self._events = self._store.get_entries(DOCUMENT)
+        self._events = self._store.get_entries(EVENTS_DOCUMENT)
         self._joined_id = max((event['id'] for event in self._events), default=0)
-        self._events += self._recent(self._store.get_entries(RECENT))
+        self._events += self._recent(self._store.get_entries(RECENT_DOCUMENT))
         self._last_id = max((event['id'] for event in self._events), default=0)
         self._saved_id = self._last_id
 
@@ -74,9 +74,9 @@ class EventLog:
         recent = self._recent(self._events)
         if len(recent) > MOST_RECENT:
             # Events in both documents count once, if the mgr fails between the two writes.
-            self._store.put(DOCUMENT, self._events)
+            self._store.put(EVENTS_DOCUMENT, self._events)
             self._joined_id, recent = self._last_id, []
-        self._store.put(RECENT, recent)
+        self._store.put(RECENT_DOCUMENT, recent)
         self._saved_id = self._last_id
 
     def _recent(self, events: List[Json]) -> List[Json]:

@@ -24,7 +24,7 @@ from .version import VERSION
 log = logging.getLogger(__name__)
 
 #: Interval of reading the options: standby modules are not notified of changes.
-LOOK_SECONDS = 5.0
+STANDBY_LOOK_SECONDS = 5.0
 
 
 class Module(Commands, MgrModule):
@@ -114,9 +114,9 @@ class Module(Commands, MgrModule):
 # ---- "ceph mgr self-test module perfguard": it changes nothing
 
 #: Handlers whose only argument is the format.
-READS = ('status', 'advise', 'advise_expect', 'held', 'events', 'osds', 'pools', 'laggy',
-         'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
-         'probe_ls')
+READ_HANDLERS = ('status', 'advise', 'advise_expect', 'held', 'events', 'osds', 'pools', 'laggy',
+                 'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
+                 'probe_ls')
 
 
 class SelfTestFailed(PerfguardError):
@@ -132,7 +132,7 @@ def run_self_test(commands: Any, published: Published, metrics: Callable[[], byt
     if age > published.stale_after:
         raise SelfTestFailed('the loop completed its last iteration %d s ago (limit %d s)'
                              % (age, published.stale_after))
-    for name in READS:
+    for name in READ_HANDLERS:
         for format_ in tables.FORMATS:
             _answered(name, format_, getattr(commands, name)(format=format_))
     if b'ceph_perfguard_info' not in metrics():
@@ -164,7 +164,7 @@ class StandbyModule(MgrStandbyModule):
                     endpoint.tend()
                 except Exception:
                     log.exception('could not update the metrics server')
-                self._stop.wait(LOOK_SECONDS)
+                self._stop.wait(STANDBY_LOOK_SECONDS)
         finally:
             endpoint.close()
 

@@ -14,7 +14,7 @@ from .settings import GIB, number, value_of
 
 #: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. 100 to 200
 #: are recommended; less than half or more than twice that is a finding.
-FEWEST_PGS, MOST_PGS = 50, 400
+FEWEST_PGS_PER_OSD, MOST_PGS_PER_OSD = 50, 400
 #: With less data, the number of PGs does not matter yet.
 LEAST_BYTES_PER_OSD = 10 * GIB
 #: mon_min_osdmap_epochs: the number of epochs that a clean cluster keeps.
@@ -24,7 +24,7 @@ MOST_EPOCHS = 10 * KEPT_EPOCHS
 SMALL_IO = frozenset({'rbd', 'cephfs'})
 COMPRESSED = ('aggressive', 'force')
 #: Releases by age; releases that follow in the alphabet are newer.
-UPMAPS, UPMAP_PRIMARIES, EC_OPTIMIZATIONS = 'luminous', 'reef', 'tentacle'
+UPMAPS, UPMAP_PRIMARIES, EC_RELEASE = 'luminous', 'reef', 'tentacle'
 #: Share of its space from which an OSD has to search for free extents.
 NEARLY_FULL = 0.8
 #: Share of what a pool stores that clones share, from which its growth matters.
@@ -56,7 +56,7 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
         classes.setdefault(osd.device_class, []).append(osd.pgs or 0)
     for name, counts in sorted(classes.items()):
         average = mean(counts)
-        if not FEWEST_PGS <= average <= MOST_PGS:
+        if not FEWEST_PGS_PER_OSD <= average <= MOST_PGS_PER_OSD:
             return Seen('OSDs of device class %s have %d PGs on average (recommended: 100 to 200)'
                         % (name or 'none', average), 'ceph osd pool autoscale-status; '
                         'ceph perfguard pg_num <pool> <power of two>')
@@ -65,7 +65,7 @@ def pgs_per_osd(facts: Facts) -> Optional[Seen]:
 
 def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
     """Before partial reads and writes; from then on see erasure_reads."""
-    if facts.inventory.require_osd_release >= EC_OPTIMIZATIONS:
+    if facts.inventory.require_osd_release >= EC_RELEASE:
         return None
     found = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO]
@@ -75,7 +75,7 @@ def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
 
 
 def erasure_reads(facts: Facts) -> Optional[Seen]:
-    if facts.inventory.require_osd_release < EC_OPTIMIZATIONS:
+    if facts.inventory.require_osd_release < EC_RELEASE:
         return None
     found = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO

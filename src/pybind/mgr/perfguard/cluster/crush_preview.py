@@ -30,14 +30,14 @@ TOOL_SECONDS = 180.0
 TOOL_LOOK_SECONDS = 0.1
 #: Maximum output of a tool for a CRUSH map, and for each PG (three sets of OSDs).
 DUMP_BYTES = 64 << 20
-PG_BYTES = 1024
+PG_OUTPUT_BYTES = 1024
 #: Maximum address space of a tool. crushtool compiles the map of 10,000 OSDs with 220 MiB on
 #: Pacific, and that of 50,000 with 400, of which the libraries are 180.
 TOOL_BYTES = 1 << 30
 #: Maximum size of a CRUSH map that is given: for any cluster, and for each OSD. With 10,000 OSDs
 #: the text has about 200 bytes for each, the compiled form 50 for each tree. The output of
 #: crushtool, and the CrushRules made of it, are about ten times as large.
-MAP_BYTES, OSD_BYTES = 1 << 20, 1 << 10
+MAP_BYTES, MAP_OSD_BYTES = 1 << 20, 1 << 10
 #: An id of a bucket or an OSD in the text of a map for which crushtool would fill much memory.
 _LARGE_ID = re.compile(rb'\b(?:device|id|bucket_id)\s+-?0*[1-9][0-9]{6}')
 #: CRUSH weights in one call: an argument has at most 128 KiB.
@@ -84,8 +84,8 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     path.write_bytes(source(osdmap.epoch))
 
     def mapping(option: str) -> Path:
-        return tools.run(OSDMAPTOOL, str(path), option, str(crush_path),
-                         '--test-map-pgs-dump-all', most=DUMP_BYTES + PG_BYTES * osdmap.pg_count)
+        return tools.run(OSDMAPTOOL, str(path), option, str(crush_path), '--test-map-pgs-dump-all',
+                         most=DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count)
 
     now = later = mapping('--export-crush')
     if crush_map is not None:
@@ -116,7 +116,7 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     """
     crush_path, encoded = tools.path('crush'), source(osdmap.epoch)
     pgp_num = pg_nums(encoded, numbers.pool).pgp_num
-    most = DUMP_BYTES + PG_BYTES * (osdmap.pg_count + numbers.pg_num)
+    most = DUMP_BYTES + PG_OUTPUT_BYTES * (osdmap.pg_count + numbers.pg_num)
 
     def mapping(name: str, numbers: PoolPgs) -> Path:
         path = tools.path(name)
@@ -166,7 +166,7 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
     read give maps as well, and crushtool must not take the memory of the host for them.
     Raises ToolFailed if it is none of these, or too large.
     """
-    data, most = crush_map, MAP_BYTES + OSD_BYTES * ids
+    data, most = crush_map, MAP_BYTES + MAP_OSD_BYTES * ids
     # Base64 is less than twice as long. The end is stripped first: a search that may divide a run
     # of blanks takes quadratic time, in which no other thread of ceph-mgr runs.
     if len(data) <= 2 * most and re.fullmatch(rb'[A-Za-z0-9+/\s]+={0,2}', data.rstrip()):

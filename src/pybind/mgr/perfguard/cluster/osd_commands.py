@@ -241,7 +241,7 @@ PING_TOPIC = 'pings'
 PING_COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
 #: Number of OSDs that are asked at the same time, and the interval, which is shorter while PGs are
 #: laggy.
-ASKED = 4
+ASKED_OSDS = 4
 ROUND_SECONDS = 60.0
 URGENT_SECONDS = 10.0
 #: Maximum age of a ping time.
@@ -272,7 +272,7 @@ class PingTimes:
 
     def _next(self, osds: Sequence[int]) -> List[int]:
         waiting = sorted(osds, key=lambda osd: (osd <= self._last, osd))
-        chosen = waiting[:max(0, ASKED - len(self._asking.asked(PING_TOPIC)))]
+        chosen = waiting[:max(0, ASKED_OSDS - len(self._asking.asked(PING_TOPIC)))]
         if chosen:
             self._last = chosen[-1]
         return chosen

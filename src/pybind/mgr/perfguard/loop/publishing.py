@@ -6,7 +6,7 @@ from typing import List, Optional
 
 from ..errors import HealthChecks
 from ..events import Event, EventLog, Lines
-from ..mitigation.ladder import KIND as MITIGATION
+from ..mitigation.ladder import MITIGATION
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.campaign import Campaign
@@ -14,13 +14,13 @@ from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
 from ..status import (Published, failing, foreseen, health_checks, progress_message,
                       status as status_of)
-from ..watch.report import KINDS
+from ..watch.report import EVENT_KINDS
 from .jobs import Jobs, LoopContext
 
 log = logging.getLogger(__name__)
 
 #: Kinds of events that are written to the cluster log as well.
-LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
+LOGGED = frozenset({'phase', MITIGATION, *EVENT_KINDS.values()})
 
 
 class Publishing:
@@ -43,7 +43,7 @@ class Publishing:
     def note(self, event: Event) -> None:
         now = self._clock()
         self.events.note(event, now)
-        if event.kind == MITIGATION or event.kind in KINDS.values():
+        if event.kind == MITIGATION or event.kind in EVENT_KINDS.values():
             # Rare events, which matter most to operators.
             self.events.save_soon()
         if event.kind in LOGGED:

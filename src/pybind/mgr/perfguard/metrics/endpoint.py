@@ -157,7 +157,7 @@ class Server(socketserver.ThreadingTCPServer):
 # ---- The endpoint
 
 #: Time until a server that could not start, or has failed, is started again.
-RETRY_SECONDS = 5.0
+LISTEN_RETRY_SECONDS = 5.0
 
 
 class Place(NamedTuple):
@@ -208,7 +208,7 @@ class Endpoint:
     def _due(self) -> bool:
         serving = self._thread is not None and self._thread.is_alive()
         return (self._place.port != 0 and not serving
-                and self._clock() - self._tried >= RETRY_SECONDS)
+                and self._clock() - self._tried >= LISTEN_RETRY_SECONDS)
 
     def _start(self, place: Place) -> None:
         self._tried = self._clock()

@@ -26,7 +26,7 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
                     Put, Revert, Rung, SettingKind, StepStage, active)
 
 #: The document in the store.
-DOCUMENT = 'mitigation'
+MITIGATION_DOCUMENT = 'mitigation'
 #: Interval of reading the configuration database while options are borrowed.
 CONFIG_SECONDS = 5.0
 #: Time to wait for answers of OSDs and PGs.
@@ -114,7 +114,7 @@ class Mitigating:
         """Load the state of an earlier mgr from the store. More than once where another mgr may
         have been active for a while."""
         self._checked = {}
-        state, errors = self._store.load(DOCUMENT, MitigationState, MitigationState())
+        state, errors = self._store.load(MITIGATION_DOCUMENT, MitigationState, MitigationState())
         state = no_later_than(MitigationState, state, now)
         # This mgr does not know how long there has been evidence, or none.
         self._state = replace(_gist(state), degraded=state.degraded)
@@ -254,7 +254,7 @@ class Mitigating:
         if _gist(state) != self._saved:
             if not self._may_write():
                 return False
-            self._store.put(DOCUMENT, encode(state))
+            self._store.put(MITIGATION_DOCUMENT, encode(state))
             self._saved = _gist(state)
         self._state = state
         return True
@@ -296,7 +296,7 @@ class Mitigating:
             return
         note = 'not in force on all OSDs, because their ceph.conf has precedence: ' + ', '.join(
             other)
-        self._note(Event(ladder.KIND, '%s: %s' % (step.rung.value, note)))
+        self._note(Event(ladder.MITIGATION, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
             replace(each, note='; '.join(text for text in (each.note, note) if text))
             if each.id == step.id else each for each in self._state.steps)))

@@ -145,7 +145,7 @@ _OF_OSD = frozenset({'host', 'host_network', 'network', 'cpu', 'full', 'drive', 
 
 #: Share of the reads of an OSD that do not depend on the primary, and least number of reads.
 FUTILE_SHARE = 0.5
-LEAST_READS = 20
+LEAST_OSD_READS = 20
 
 
 def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -> Dict[int, str]:
@@ -156,7 +156,7 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
     found = {osd: '%.0f%% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
         'of erasure-coded pools, which need it in any case' if row.erasure > row.replica else
         'of PGs that it does not lead'))
-        for osd, row in reads.items() if sum(row) >= LEAST_READS
+        for osd, row in reads.items() if sum(row) >= LEAST_OSD_READS
         and row.erasure + row.replica > FUTILE_SHARE * sum(row)}
     for osd, codes in causes.items():
         if _OF_OSD.isdisjoint(codes):
@@ -170,7 +170,7 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
 #: pools of services such as .mgr have hardly any.
 MIXED_SHARE = 0.1
 #: Rate of a pool without operations: too low to matter beside another pool.
-IDLE_RATE = 1e-9
+LEAST_RATE = 1e-9
 
 
 def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
@@ -186,7 +186,7 @@ def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
     for number, pool in seen.osdmap.pools.items() if slow else ():
         if not pool.erasure:
             clients = seen.clients.pools.get(number)
-            rate = max(clients.rate if clients is not None else 0.0, IDLE_RATE)
+            rate = max(clients.rate if clients is not None else 0.0, LEAST_RATE)
             rate_by_rule[pool.crush_rule] = rate_by_rule.get(pool.crush_rule, 0.0) + rate
     #: Operations per second of each OSD, and those of rules with several classes.
     rate_by_osd: Dict[int, float] = {}

@@ -51,7 +51,7 @@ AFFINITY_REST_INTERVALS = 20
 MOST_RETURNED = 2
 RETURNED_SECONDS = 86400.0
 NOREBALANCE = 'norebalance'
-KIND = 'mitigation'
+MITIGATION = 'mitigation'
 #: Rungs against the effects of data movement.
 MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 
@@ -178,7 +178,7 @@ class _Draft:
         self.event('%s: not changed' % step_name(step), limit)
 
     def event(self, what: str, why: str = '') -> None:
-        self.events.append(Event(KIND, what, why))
+        self.events.append(Event(MITIGATION, what, why))
 
     def stepped(self) -> None:
         self.state = replace(self.state, stepped=self.now)

@@ -17,7 +17,7 @@ from ..upmap.semantics import out_osds
 from ..upmap.shares import DRAIN_WEIGHT, Room
 
 #: PGs whose states are requested at a time, and PGs that are rescued at a time.
-ASKED, AT_ONCE = 16, 4
+QUERIED_PGS, AT_ONCE = 16, 4
 #: Degraded PGs that are looked up at a time: ceph-mgr is asked for each.
 LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
@@ -84,7 +84,7 @@ def stuck(facts: RescueFacts, last: str = '',
         if full:
             acting = facts.seen.osdmap.pg_temp[pgid]
             found.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
-        if len(found) == ASKED:
+        if len(found) == QUERIED_PGS:
             break
     return found, last
 

@@ -15,15 +15,15 @@ from ..store import Store
 from ..tables import pgs, pgs_are
 from ..upmap.shares import Room
 from ..upmap.semantics import Command, as_line, entry_commands
-from .ladder import KIND, READBACK_SECONDS
+from .ladder import MITIGATION, READBACK_SECONDS
 from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, after, left_of, may_return, ours,
                      plan_rescues, questions, room_of, stuck)
 
 #: The document in the store.
-DOCUMENT = 'rescues'
+RESCUES_DOCUMENT = 'rescues'
 #: Seconds between two readings of the OSDs' space, which is costly on large clusters, and until a
 #: command is sent again that the OSDMap does not show.
-LOOK_SECONDS, AGAIN_SECONDS = 10.0, 5.0
+SPACE_LOOK_SECONDS, RESEND_SECONDS = 10.0, 5.0
 #: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
 CALM_SECONDS = 15.0
 #: Seconds after which an upmap is tried again that the mons did not accept, since they may have had
@@ -31,7 +31,7 @@ CALM_SECONDS = 15.0
 REFUSED_SECONDS, MOST_REFUSED_SECONDS = 600.0, 86400.0
 #: Seconds for which an upmap that was given up may still appear: commands to mons that do not
 #: answer are sent again once these have a quorum.
-LATE_SECONDS = 86400.0
+LATE_RESCUE_SECONDS = 86400.0
 #: Seconds that PGs have to answer before the next ones are asked.
 ANSWER_SECONDS = 10.0
 
@@ -80,7 +80,7 @@ class Rescuing:
         """Returns what cannot be read."""
         self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
         self._failures = {}
-        self._rescues, errors = self._store.load(DOCUMENT, Dict[str, Rescue], {})
+        self._rescues, errors = self._store.load(RESCUES_DOCUMENT, Dict[str, Rescue], {})
         self._rescues = no_later_than(Dict[str, Rescue], self._rescues, now)
         # The mgr before may have sent their commands.
         self._pending = set(self._rescues)
@@ -130,13 +130,13 @@ class Rescuing:
     def _hand_over(self) -> None:
         """They stay as ordinary upmaps: without them the PGs would go to OSDs that are too full."""
         if self.held:
-            self._note(Event(KIND, 'the upmaps of %s remain' % pgs(len(self.held)),
+            self._note(Event(MITIGATION, 'the upmaps of %s remain' % pgs(len(self.held)),
                              'perfguard is shutting down, and removing them would send the PGs to '
                              'OSDs that were too full'))
         self._put({})
 
     def _looked(self, now: float) -> Mapping[int, Space]:
-        if now - self._read >= LOOK_SECONDS:
+        if now - self._read >= SPACE_LOOK_SECONDS:
             self._space, self._read = self._cluster.osd_space(), now
         return self._space
 
@@ -144,9 +144,9 @@ class Rescuing:
         if rescues == self._rescues:
             return
         if rescues:
-            self._store.put(DOCUMENT, encode(rescues, Dict[str, Rescue]))
+            self._store.put(RESCUES_DOCUMENT, encode(rescues, Dict[str, Rescue]))
         else:
-            self._store.remove(DOCUMENT)
+            self._store.remove(RESCUES_DOCUMENT)
         self._rescues = rescues
         self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
         self._pending &= rescues.keys()
@@ -166,7 +166,7 @@ class Rescuing:
                 # One at a time.
                 may_remove, self._calm = False, None
                 followed = replace(followed, returning=True)
-                self._note(Event(KIND, 'the upmap of PG %s is being removed' % pgid,
+                self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
                                  '%s room again' % _osds(rescue.full, 'has', 'have')))
                 self._sent.pop(pgid, None)
             found[pgid] = followed
@@ -196,7 +196,7 @@ class Rescuing:
         if rescue.seen:
             rescue = left_of(rescue, entry)
         if not ours(rescue, osdmap, pgid):
-            self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
+            self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'a campaign has replaced it' if pgid in self._pinned else
                              'it was changed outside perfguard'))
             return None
@@ -206,7 +206,7 @@ class Rescuing:
         if now - rescue.since > READBACK_SECONDS:
             pause = 2 * self._refused.get(pgid, (0.0, REFUSED_SECONDS / 2))[1]
             self._refused[pgid] = now, min(pause, MOST_REFUSED_SECONDS)
-            self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
+            self._note(Event(MITIGATION, 'the upmap of PG %s is given up' % pgid,
                              'the mons did not accept it within %d s' % READBACK_SECONDS))
             return replace(rescue, lapsed=True) if pgid in self._pending else None
         return rescue
@@ -216,11 +216,11 @@ class Rescuing:
         entry, now = facts.seen.osdmap.entry(pgid), facts.seen.now
         if entry in rescue.possible:
             self._refused.pop(pgid, None)
-            self._note(Event(KIND, 'the upmap of PG %s is in force after all' % pgid,
+            self._note(Event(MITIGATION, 'the upmap of PG %s is in force after all' % pgid,
                              'the mons accepted it late'))
             return replace(rescue, entry=entry, seen=True, lapsed=False)
         waits = entry == rescue.before or pgid in facts.pinned
-        return rescue if waits and now - rescue.since <= LATE_SECONDS else None
+        return rescue if waits and now - rescue.since <= LATE_RESCUE_SECONDS else None
 
     # ---- new upmaps
 
@@ -253,7 +253,7 @@ class Rescuing:
         if waiting and not found and not moving:
             self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
         for pgid, rescue in found.items():
-            self._note(Event(KIND, 'PG %s is mapped to %s' % (pgid, _osds(rescue.taken_by)),
+            self._note(Event(MITIGATION, 'PG %s is mapped to %s' % (pgid, _osds(rescue.taken_by)),
                              'it is degraded and waits for %s too full'
                              % _osds(rescue.full, 'which is', 'which are')))
         return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in found.items()}
@@ -275,7 +275,7 @@ class Rescuing:
             if rescue.lapsed or pgid in self._pinned:
                 continue
             if present != wanted and not (
-                    last is not None and seen.now - last < AGAIN_SECONDS):
+                    last is not None and seen.now - last < RESEND_SECONDS):
                 commands += entry_commands(pgid, present, wanted)
                 due.append(pgid)
         if not commands or not self._kept():

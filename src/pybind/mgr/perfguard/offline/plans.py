@@ -29,7 +29,7 @@ from ..watch.stop_conditions import STOP_CHECKS, peering, stop_conditions
 from .sources import Maps
 
 
-DEGRADED = Unpinnable('the PG is degraded and must recover first', UnpinnableCode.DEGRADED)
+DEGRADED_PG = Unpinnable('the PG is degraded and must recover first', UnpinnableCode.DEGRADED)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
             entries[pgid] = pin.entry
         left = pin.reason if isinstance(pin, Unpinnable) else pin.left
         if left:
-            unpinnable[pgid] = DEGRADED if 'degraded' in state else Unpinnable(left)
+            unpinnable[pgid] = DEGRADED_PG if 'degraded' in state else Unpinnable(left)
     return PinPlan(entries, unpinnable)
 
 
@@ -152,7 +152,7 @@ def stops(maps: Maps, rows: Sequence[PgSets]) -> List[Reason]:
 def _why_not(row: PgSets, pool: Pool) -> str:
     """Why a pin must wait; '': it may be released."""
     if 'degraded' in row.state or 'undersized' in row.state or NO_OSD in row.acting:
-        return DEGRADED.reason
+        return DEGRADED_PG.reason
     if row.up != row.acting:
         return INCOMPLETE.reason if stays(pool, row.up, row.acting) else 'the PG is moving already'
     return ''

@@ -191,7 +191,7 @@ _WITH_EFFECT = ('osd_pool_default_crush_rule',)
 _SECTIONS = ('global', 'osd', 'client')
 #: Maximum number of options recorded, and of differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
-ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
+ENGINE, RELEASE, POOL_PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
 #: Of the operator's pool.
 REDUNDANCY = 'redundancy'
 #: Its CPU and network are those of the client.
@@ -201,7 +201,7 @@ CLIENT, ACTIVE_MGR = 'client', 'the active mgr'
 #: Maximum number of drive models recorded.
 MOST_DRIVES = 20
 #: Present if the options were read: then a missing option is not set.
-READ = 'options'
+OPTIONS_READ = 'options'
 
 
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
@@ -216,12 +216,12 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
     if host:
         found[MGR_HOST] = host
     if pg_num:
-        found[PGS] = str(pg_num)
+        found[POOL_PGS] = str(pg_num)
     known = sorted(set(drives) - {''})
     if known:
         found[DRIVES] = listed(known, MOST_DRIVES)
     if entries is not None:
-        found[READ] = 'read'
+        found[OPTIONS_READ] = 'read'
     options = sorted((OPTION + '/'.join(filter(None, (each.section, each.mask, each.name))),
                       each.value) for each in entries or () if _counts(each))
     found.update(options[:MOST_OPTIONS])
@@ -240,7 +240,7 @@ def _affects_speed(option: str) -> bool:
 def differences(a: RunRecord, b: RunRecord) -> List[str]:
     """As texts; empty: comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
-    both = READ in ours and READ in theirs
+    both = OPTIONS_READ in ours and OPTIONS_READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both and key.startswith(OPTION)]
     found = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))

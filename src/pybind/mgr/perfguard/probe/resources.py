@@ -29,7 +29,7 @@ ALLOWED = 'true'
 #: one in e^8 is not), and the limits of pg_num: a pool with more than about 1,000 PGs splits for
 #: minutes.
 PROBE_PGS_PER_OSD = 8
-LEAST_PGS, MOST_PGS = 32, 1024
+LEAST_PROBE_PGS, MOST_PROBE_PGS = 32, 1024
 #: Maximum mark of a pool, in bytes: too small to matter to the autoscaler.
 MOST_MARK = 1 << 20
 
@@ -123,7 +123,7 @@ def own_pool(run: int) -> str:
 
 def pg_num_for(osds: int) -> int:
     """A power of two."""
-    wanted = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PGS), MOST_PGS)
+    wanted = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PROBE_PGS), MOST_PROBE_PGS)
     return 1 << (wanted - 1).bit_length()
 
 
@@ -433,7 +433,7 @@ def pool_named(view: View, name: str) -> Optional[Pool]:
 
 #: Seconds between two passes. After a sweep without progress the pause doubles, up to the maximum.
 PAUSE_SECONDS = 5.0
-MOST_PAUSE_SECONDS = 300.0
+MOST_SWEEP_PAUSE_SECONDS = 300.0
 #: If another mgr may have left a worker, two passes that find nothing must be further apart than
 #: that worker needs to notice that its mgr is gone.
 ORPHAN_SECONDS = 12.0
@@ -474,7 +474,7 @@ class Sweeps:
 
     def failed(self, now: float) -> None:
         """A sweep could not begin, or returned no result."""
-        self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_SWEEP_PAUSE_SECONDS)
         self._next_at = now + self._pause
 
     def ended(self, part: Part, now: float) -> None:

@@ -42,7 +42,7 @@ CANCEL_SECONDS = 20.0
 #: worker of an mgr that hangs or was replaced must not load the cluster until its limit.
 ALIVE_SECONDS, SILENCE_SECONDS, SILENCE_INTERVALS = 30.0, 120.0, 4.0
 #: Pause after an attempt that the mons refuse: it doubles from the minimum to the maximum.
-LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
+LEAST_REFUSED_PAUSE_SECONDS, MOST_REFUSED_PAUSE_SECONDS = 1.0, 60.0
 #: Number of OSDs that are loaded at a time, up to which their PGs are looked up one by one.
 FEW_OSDS = 3
 #: Seconds to wait for the counters of the OSDs.
@@ -213,7 +213,7 @@ class ProbeRun:
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """With growing pauses while something prevents the clean-up."""
-        pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        pause = min(max(2 * self._pause, LEAST_REFUSED_PAUSE_SECONDS), MOST_REFUSED_PAUSE_SECONDS)
         # First, in case the attempt raises.
         self._manager.met_problem, self._again_at = False, now + pause
         self._manager.now = now

@@ -205,7 +205,7 @@ def holm(p_values: Sequence[float], level: float) -> List[bool]:
 # ---- The measurements of a run by comparable key: job, direction, OSD and part
 
 READ, WRITE = 'read', 'write'
-P99 = '99.000000'
+P99_KEY = '99.000000'
 
 Done = Iterable[Tuple[JobStep, StepResult]]
 
@@ -300,7 +300,7 @@ def _mean_ns(parts: Sequence[Direction]) -> float:
 
 
 def _p99_ns(parts: Sequence[Direction]) -> float:
-    found = [latency.percentile.get(P99, latency.max) for _, latency in _latencies(parts)]
+    found = [latency.percentile.get(P99_KEY, latency.max) for _, latency in _latencies(parts)]
     return float(max(1, *found)) if found else 0.0
 
 

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 #: Number of the last batches of upmaps whose median counts, so that one election of the mons does
 #: not.
-COMMITS = 3
+MEASURED_COMMITS = 3
 #: Upmaps that the OSDMap does not show are sent again after this multiple of the mons' answering
 #: time, if that is longer than readback_timeout.
 READBACK_COMMITS = 4.0
@@ -90,7 +90,7 @@ class RebalanceController:
         #: The last time of unanswered commands.
         self.answered = self._context.clock()
         #: Seconds until the mons answered the last batches of upmaps.
-        self._commit_seconds: Deque[float] = deque(maxlen=COMMITS)
+        self._commit_seconds: Deque[float] = deque(maxlen=MEASURED_COMMITS)
 
     # ---- life
 

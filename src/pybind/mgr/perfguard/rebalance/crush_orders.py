@@ -42,7 +42,7 @@ DRAINED = 'drained'
 ADDED = 'added'
 CRUSH_MAP = 'crushmap'
 #: CRUSH as it was before the campaign: {"version", "map"}.
-BEFORE = 'crushbefore'
+CRUSH_BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
@@ -220,7 +220,7 @@ class CrushOrders:
 
     def remember(self, seen: Observation) -> str:
         """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
-        self._store.remove(BEFORE)
+        self._store.remove(CRUSH_BEFORE)
         try:
             crush_map, version = self._cluster.crush_map()
         except OSError as error:
@@ -228,13 +228,13 @@ class CrushOrders:
         if version != seen.crush_version:
             return 'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
                 version, seen.crush_version)
-        self._store.put(BEFORE, {'version': version,
-                                 'map': base64.b64encode(crush_map).decode()})
+        self._store.put(CRUSH_BEFORE, {'version': version,
+                                       'map': base64.b64encode(crush_map).decode()})
         return ''
 
     def forget_before(self) -> None:
         """CRUSH changed before the campaign began: the earlier map is unknown."""
-        self._store.remove(BEFORE)
+        self._store.remove(CRUSH_BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                        seen: Observation, options: Options,
@@ -289,7 +289,7 @@ class CrushOrders:
         return found
 
     def _before(self, seen: Observation) -> bytes:
-        stored = self._store.get(BEFORE)
+        stored = self._store.get(CRUSH_BEFORE)
         if not isinstance(stored, dict) or 'map' not in stored:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known')
         if stored['version'] == seen.crush_version:
@@ -336,7 +336,7 @@ class CrushOrders:
     def ended(self) -> None:
         """The campaign has ended."""
         self._store.remove(CRUSH_MAP)
-        self._store.remove(BEFORE)
+        self._store.remove(CRUSH_BEFORE)
         self._store.remove(CRUSH_BASE)
 
     def load(self) -> None:

@@ -35,14 +35,14 @@ REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'osds --drained'
 EMPTIED = 'wait until the campaign has emptied it'
 #: The document in the store: OSD -> its record.
 REPLACEMENTS_DOCUMENT = 'replacements'
-KIND = 'replace'
+REPLACE_KIND = 'replace'
 #: The uuid of an OSD that was destroyed.
 NO_UUID = '00000000-0000-0000-0000-000000000000'
 #: A new device whose size differs by less than this share receives the weight of the old one.
 SAME_SIZE = 0.01
 #: Seconds between two readings of the PGs that OSDs store, which is costly on large clusters; the
 #: second, while all replacements wait for operators.
-LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
+BUSY_LOOK_SECONDS, IDLE_LOOK_SECONDS = 10.0, 120.0
 
 
 class ReplacePhase(str, enum.Enum):
@@ -337,7 +337,7 @@ class Replacing:
         for osd in osds:
             self._phases.pop(osd, None)
             self._serving.pop(osd, None)
-            self._note(Event(KIND, 'the replacement of osd.%d has ended' % osd, why))
+            self._note(Event(REPLACE_KIND, 'the replacement of osd.%d has ended' % osd, why))
 
     def cancel_all(self, why: str) -> None:
         """Fill no more devices."""
@@ -483,7 +483,7 @@ class Replacing:
     def _looked(self, seen: Observation) -> OrderFacts:
         """The facts, with the PGs that OSDs store, which are read at intervals."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
-        wait = IDLE_SECONDS if idle else LOOK_SECONDS
+        wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS
         if self._space is not None and seen.now - self._read < wait:
             return self._crush_orders.facts(seen, self._space)
         facts = self._crush_orders.facts(seen)
@@ -495,7 +495,7 @@ class Replacing:
                  for osd, phase in phases.items()}
         for osd, phase in sorted(phases.items()):
             if self._phases.get(osd, phase) is not phase:
-                self._note(Event(KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
+                self._note(Event(REPLACE_KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
         self._phases = phases
         self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
                              for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR
@@ -524,7 +524,7 @@ class Replacing:
         waited = seen.now - self._fill.since
         if self._waits_for_host(ready, facts, phases) and waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
-        elif waited >= max(LOOK_SECONDS, 2 * seen.stats_period):
+        elif waited >= max(BUSY_LOOK_SECONDS, 2 * seen.stats_period):
             # By now the report is that of the new device.
             self._begin_fill(ready, seen, fill)
 

@@ -11,7 +11,7 @@ from .report import CampaignStatus
 from .types import Phase
 
 #: Number of limits in `campaign status`; those with a smaller share of the time are "other".
-MOST_SHARES, LEAST_SHARE = 4, 0.01
+MOST_SHARES, LEAST_LIMIT_SHARE = 4, 0.01
 
 
 def rebalance_status(data: Json) -> str:
@@ -52,9 +52,9 @@ def rebalance_status(data: Json) -> str:
 def _shares_text(shares: Mapping[str, float]) -> str:
     """As in "LATENCY 61 %, CAP_PGS 30 %, other 9 %"; "why campaign" has them all, in words."""
     ordered = sorted(shares, key=lambda code: (-shares[code], code))[:MOST_SHARES]
-    parts = [(code, shares[code]) for code in ordered if shares[code] >= LEAST_SHARE]
+    parts = [(code, shares[code]) for code in ordered if shares[code] >= LEAST_LIMIT_SHARE]
     rest = sum(shares.values()) - sum(share for _, share in parts)
-    if rest >= LEAST_SHARE:
+    if rest >= LEAST_LIMIT_SHARE:
         parts.append(('other', rest))
     return ', '.join('%s %.0f %%' % (code, 100.0 * share) for code, share in parts)
 

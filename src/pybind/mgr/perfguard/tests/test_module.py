@@ -87,7 +87,7 @@ def test_everything_is_closed_whatever_fails(failing: str) -> None:
 def test_a_standby_continues_after_a_failed_turn(monkeypatch: pytest.MonkeyPatch,
                                                  caplog: pytest.LogCaptureFixture) -> None:
     standby = importlib.import_module('perfguard.module')
-    monkeypatch.setattr(standby, 'LOOK_SECONDS', 0)
+    monkeypatch.setattr(standby, 'STANDBY_LOOK_SECONDS', 0)
     calls: List[str] = []
     module = standby.StandbyModule()
 
@@ -120,7 +120,8 @@ class Commands:
     """All answer well, but those that a test makes fail."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__') or name not in shell().READS:  # pytest looks for some of these
+        # pytest looks for some of these.
+        if name.startswith('__') or name not in shell().READ_HANDLERS:
             raise AttributeError(name)
         return lambda format: (0, json.dumps({'a': 1}), '')
 

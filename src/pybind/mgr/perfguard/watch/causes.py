@@ -20,7 +20,7 @@ HOT_LOAD = 1.5
 #: Minimum share of the operations of a client or object that is reported.
 HEAVY_SHARE = 0.5
 #: Minimum number of operations for such shares.
-LEAST_OPS = 50.0
+CAUSE_OPS = 50.0
 
 #: Minimum of bytes per second in SST files that indicates a compaction, and their minimum ratio to
 #: the WAL, since flushes alone write less than that receives, and to the median of the peers.
@@ -166,7 +166,7 @@ def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
     if found:
         return found
     total = sum(pools.values())
-    if total >= LEAST_OPS:
+    if total >= CAUSE_OPS:
         pool, ops = pools.most_common(1)[0]
         name = seen.pool_names.get(pool, str(pool))
         return [LikelyCause('pool', '%s; %.0f%% are of pool %s' % (text, 100 * ops / total, name),
@@ -185,7 +185,7 @@ def _hot_object(seen: OsdEvidence, total: int) -> Iterator[LikelyCause]:
         if row.osd == seen.osd:
             objects[row.pool, row.name] += row.ops
     for (pool, name), ops in objects.most_common(1):
-        if total >= LEAST_OPS and ops >= HEAVY_SHARE * total:
+        if total >= CAUSE_OPS and ops >= HEAVY_SHARE * total:
             # The two counts do not begin at the same instant.
             share, of = min(1.0, ops / total), seen.pool_names.get(pool, str(pool))
             part = '%.0f%% are on' % (100 * share)
@@ -245,7 +245,7 @@ def heavy_clients(rows: Iterable[ClientLoad]) -> Tuple[ClientShare, ...]:
     for row in rows:
         ops[row.client, row.address] += row.ops
     total = sum(ops.values())
-    if total < LEAST_OPS or len(ops) < 2:
+    if total < CAUSE_OPS or len(ops) < 2:
         return ()
     (client, address), most = ops.most_common(1)[0]
     share = most / total

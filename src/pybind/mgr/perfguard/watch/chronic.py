@@ -48,7 +48,7 @@ GAP_SECONDS = 60.0
 CLEAR_SECONDS = 86400.0
 CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
 #: Time without operations after which an OSD is forgotten.
-FORGET_SECONDS = 14 * 86400.0
+FORGET_CHRONIC_SECONDS = 14 * 86400.0
 #: Minimum evidence of peers whose share counts.
 PEERS_SECONDS = 1800.0
 #: Maximum share of the OSDs of a class that are slow in the same interval, or chronically. If more
@@ -129,7 +129,7 @@ class _Count:
         a finding was cleared for the latter reason."""
         well = (now - self.last >= scale * CLEAR_SECONDS
                 and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
-        longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_SECONDS
+        longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_CHRONIC_SECONDS
         unseen = now - self.seen >= scale * longest
         raised = bool(self.raised)
         if (self.episodes and well) or unseen:

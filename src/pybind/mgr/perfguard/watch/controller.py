@@ -24,11 +24,11 @@ from .stop_conditions import NOTHING, Touched
 log = logging.getLogger(__name__)
 
 #: Documents in the store: raised alarms, and the baseline of each pool.
-DOCUMENT = 'watch'
+WATCH_DOCUMENT = 'watch'
 BASELINES = 'baseline/'
 #: The counts of chronically slow OSDs. They change all the time, so they are written at this
 #: interval; a new mgr misses little.
-CHRONIC = 'chronic'
+CHRONIC_DOCUMENT = 'chronic'
 CHRONIC_SECONDS = 900.0
 #: How latency varies while nothing moves: of each OSD against the others, and from one operation to
 #: the next. Written at this interval, and a first time soon: a new mgr cannot learn it while a
@@ -94,7 +94,7 @@ class Watching:
         self._watch = WatchState(threading.Lock())
         self._announcer = report.Announcer()
         self._saved: object = None
-        #: Chronically slow OSDs when CHRONIC was written, and when that was.
+        #: Chronically slow OSDs when CHRONIC_DOCUMENT was written, and when that was.
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
         #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.
         self._usual: Tuple[Set[str], float] = (set(), 0.0)
@@ -127,13 +127,13 @@ class Watching:
         self._usual = (_subjects(self._usual_document()), now)
         self._watch.pools.load_provisional(self._store.get(PROVISIONAL), pool_settings(options))
         self._provisional = (self._watch.pools.provisional_to_json(), now)
-        document = self._store.get(DOCUMENT)
+        document = self._store.get(WATCH_DOCUMENT)
         try:
             self._watch.load(document, now)
-            self._watch.load_chronic(self._store.get(CHRONIC), now)
+            self._watch.load_chronic(self._store.get(CHRONIC_DOCUMENT), now)
             self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._note(Event('store', 'cannot read %s: %r' % (DOCUMENT, error)))
+            self._note(Event('store', 'cannot read %s: %r' % (WATCH_DOCUMENT, error)))
         self._saved = _gist(document or self._document())
         self._chronic = (set(self._watch.slow.chronic.standing), now)
 
@@ -199,7 +199,7 @@ class Watching:
     def _save(self, pools: Set[int]) -> None:
         document = self._document()
         if _gist(document) != self._saved:
-            self._store.put(DOCUMENT, document)
+            self._store.put(WATCH_DOCUMENT, document)
             self._saved = _gist(document)
         # An OSDMap without pools may be the initial, empty one.
         for pool_id in self._stored - pools if pools else ():
@@ -218,8 +218,8 @@ class Watching:
             return
         self._chronic = (set(standing), now)
         document = self._watch.chronic_to_json()
-        if document != (self._store.get(CHRONIC) or {}):
-            self._store.put(CHRONIC, document)
+        if document != (self._store.get(CHRONIC_DOCUMENT) or {}):
+            self._store.put(CHRONIC_DOCUMENT, document)
 
     def _usual_document(self) -> Json:
         return {'osds': self._watch.norms.to_json(),

@@ -12,7 +12,7 @@ from ..cluster.types import OsdSet, PgCounts, UnreadablePg
 
 #: Maximum numbers of suspects and PGs that are kept.
 MOST_SUSPECTS = 5
-MOST_PGS = 200
+MOST_LAGGY_PGS = 200
 #: Heartbeats of an OSD are slow from this time, and this multiple of the median, on.
 SLOW_PING_MS = 10.0
 SLOW_PING_FACTOR = 5.0
@@ -94,7 +94,7 @@ class LaggyPgs:
     def all(self) -> Tuple[LaggyPg, ...]:
         """The PG that has waited longest first."""
         pgs = [pg for named in self._by_primary.values() for pg in named.values()]
-        return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_PGS])
+        return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_LAGGY_PGS])
 
 
 def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
@@ -139,7 +139,7 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
 
 def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
     """Whether lease renewals of one primary were lost: it and its peers respond."""
-    if slow_ping or len(seen.pgs) < max(2.0, KNOWN_SHARE * min(seen.total, MOST_PGS)):
+    if slow_ping or len(seen.pgs) < max(2.0, KNOWN_SHARE * min(seen.total, MOST_LAGGY_PGS)):
         return False
     if any(other in seen.silent for pg in seen.pgs for other in pg.acting):
         return False

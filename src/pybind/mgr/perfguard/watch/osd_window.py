@@ -21,7 +21,7 @@ BLOCK_OPS = 8
 MIN_BLOCKS = 3
 #: The same for each of several slots in a row that must all be slow: an OSD that is very slow
 #: serves few operations.
-LEAST_OPS = 3
+SLOT_OPS = 3
 #: Number of the last means whose median is the current latency.
 RECENT = 3
 #: Upper bounds of a valid flow: operations per second, milliseconds.
@@ -102,7 +102,7 @@ class OsdWindow:
         least, covered = math.inf, 0.0
         for length, ops, spent in zip(*(reversed(self._columns[column])
                                         for column in (_SECONDS, number, number + 1))):
-            if ops < LEAST_OPS:
+            if ops < SLOT_OPS:
                 return None
             least = min(least, spent / ops)
             covered += length

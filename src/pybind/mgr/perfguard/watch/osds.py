@@ -52,7 +52,7 @@ def flow(ops: Ops, seconds: float) -> Flow:
 
 
 #: Further columns of an OSD's history.
-COMMITS, COMMIT_NS = range(4, 6)
+STORE_COMMITS, COMMIT_NS = range(4, 6)
 #: Maximum number of points of all OSDs: with more than 1,000 OSDs, each keeps less than an hour.
 ALL_POINTS = 1000 * DETAILED_POINTS
 #: Maximum share of reads of erasure-coded pools, which wait for other OSDs. Above it, reads are no
@@ -110,7 +110,7 @@ class OsdWatch:
         for _, seconds, sums in recent_total(history.detailed, now, period):
             return OsdFlows(flow_of(seconds, sums[READS], sums[READ_NS]),
                             flow_of(seconds, sums[WRITES], sums[WRITE_NS]),
-                            flow_of(seconds, sums[COMMITS], sums[COMMIT_NS]))
+                            flow_of(seconds, sums[STORE_COMMITS], sums[COMMIT_NS]))
         return NO_FLOWS
 
     def history(self, osd: int) -> Optional[History]:
@@ -157,7 +157,7 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
 # ---- Norm of the reads of each OSD
 
 #: Minimum number of reads for the norm of an OSD.
-LEAST_READS = 500.0
+LEAST_PEER_READS = 500.0
 
 
 class OsdNorms:
@@ -218,10 +218,10 @@ class OsdNorms:
             if osd in self._peers:
                 total = together.setdefault(self._peers[osd], [0.0, 0.0, 0.0])
                 total[:] = map(add, total, sums)
-        best = {osd: sums if sums[2] >= LEAST_READS or osd not in self._peers
+        best = {osd: sums if sums[2] >= LEAST_PEER_READS or osd not in self._peers
                 else together[self._peers[osd]] for osd, sums in self._sums.items()}
         return {osd: actual / usual for osd, (actual, usual, reads) in best.items()
-                if reads >= LEAST_READS and actual > 0.0}
+                if reads >= LEAST_PEER_READS and actual > 0.0}
 
 
 # ---- Slow replicas, from the latency of writes by PG
@@ -235,7 +235,7 @@ class OsdNorms:
 QUANTILE = 0.3
 #: Minimum number of writes of a PG, and of PGs of an OSD, that are evidence.
 LEAST_WRITES = 3
-LEAST_PGS = 4
+LEAST_REPLICA_PGS = 4
 #: Maximum number of replicas that are slow at the same time; more indicate another cause.
 MOST_SLOW = 8
 #: Share of the base latency up to which the latency added by a replica is noise.
@@ -267,7 +267,8 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
         for osd in pg.replicas:
             if osd != NO_OSD:
                 of_replica.setdefault(osd, []).append(pg)
-    of_replica = {osd: found for osd, found in of_replica.items() if len(found) >= LEAST_PGS}
+    of_replica = {osd: writes for osd, writes in of_replica.items()
+                  if len(writes) >= LEAST_REPLICA_PGS}
     added = _peel(pgs, of_replica)
     flows: Dict[int, Flow] = {}
     for osd, found in of_replica.items():
@@ -315,7 +316,7 @@ def _set_bases(pgs: Sequence[_Pg]) -> None:
         pools.setdefault(pg.group[0], []).append(pg.ms)
     of_pool = {pool: quantile(values, QUANTILE) for pool, values in pools.items()}
     of_group = {group: quantile(values, QUANTILE) for group, values in groups.items()
-                if len(values) >= LEAST_PGS}
+                if len(values) >= LEAST_REPLICA_PGS}
     for pg in pgs:
         pg.base = of_group.get(pg.group, of_pool[pg.group[0]])
 

@@ -21,7 +21,7 @@ BASELINE_POINTS = 1008
 STORED_POINTS = 144
 STORED_POINTS_OF_KIND = 36
 #: Minimum number of operations of the time that counts as one value of a baseline.
-LEAST_OPS = 100
+BASELINE_OPS = 100
 #: The baseline is the latency that is not exceeded in this share of the time. A batch that makes
 #: the pool slow for some hours does not raise it, however many operations it has.
 BASELINE_SHARE = 0.25
@@ -36,7 +36,7 @@ LEAST_LOWERING_OPS = 1000
 LEAST_OPS_NOW = 30
 #: Time without operations after which an alarm is cleared.
 FORGET_SECONDS = 600.0
-KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
+OP_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ class _Pool:
         self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
         #: The points of the last minute.
         self.recent: List[HistoryPoint] = []
-        self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
-        self.spreads = {kind: OpSpread() for kind, _, _ in KINDS}
-        self.levels = {kind: AlarmLevel() for kind, _, _ in KINDS}
+        self.alarms = {kind: Alarm() for kind, _, _ in OP_KINDS}
+        self.spreads = {kind: OpSpread() for kind, _, _ in OP_KINDS}
+        self.levels = {kind: AlarmLevel() for kind, _, _ in OP_KINDS}
         #: By kind, the latency in ms above which the alarm is raised at this hour; and whether
         #: latency is above the limit of other hours, and accepted at this one.
         self.alarm_ms: Dict[str, float] = {}
-        self.accepted = {kind: False for kind, _, _ in KINDS}
-        self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
+        self.accepted = {kind: False for kind, _, _ in OP_KINDS}
+        self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in OP_KINDS}
         #: Quiet readings of operations without a baseline, and the provisional baseline.
         self._first: Deque[HistoryPoint] = deque(maxlen=PROVISIONAL_READINGS)
         self.provisional: Dict[str, float] = {}
@@ -113,14 +113,14 @@ class _Pool:
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
         """Add a quiet reading. Returns whether a point of the baseline is complete."""
-        for kind, number, total in KINDS:
+        for kind, number, total in OP_KINDS:
             self.spreads[kind].add(sums[number], sums[total])
-        missing = [each for each in KINDS if self.baselines[each[0]] is None and sums[each[1]]]
+        missing = [each for each in OP_KINDS if self.baselines[each[0]] is None and sums[each[1]]]
         if missing:
             self._first.append(HistoryPoint(now, seconds, tuple(sums)))
         for kind, number, total in missing:
             found = [point for point in self._first if point.sums[number]]
-            ms = _median_ms(found, number, total, LEAST_OPS)
+            ms = _median_ms(found, number, total, BASELINE_OPS)
             # The provisional baseline of an earlier mgr serves until then.
             if ms is not None and sum(point.seconds for point in found) >= PROVISIONAL_SECONDS:
                 self.provisional[kind] = ms
@@ -147,16 +147,16 @@ class _Pool:
         if None not in self.baselines.values() or not self._moving.add(now, seconds, sums):
             return
         point, = self._moving.points()
-        for kind, number, total in KINDS:
+        for kind, number, total in OP_KINDS:
             ms = _median_ms([point], number, total, LEAST_LOWERING_OPS)
             if ms is not None:
                 self._lowest[kind] = min(ms, self._lowest.get(kind, ms))
 
     def learn(self) -> None:
         points = self.quiet.points()
-        self.baselines = {kind: _low_ms(points, number, total) for kind, number, total in KINDS}
+        self.baselines = {kind: _low_ms(points, number, total) for kind, number, total in OP_KINDS}
         self._first = deque((point for point in self._first if any(
-            self.baselines[kind] is None and point.sums[number] for kind, number, _ in KINDS)),
+            self.baselines[kind] is None and point.sums[number] for kind, number, _ in OP_KINDS)),
             PROVISIONAL_READINGS)
 
     def take_limit(self, now: float, kind: str, usual_ms: float, settings: PoolSettings) -> float:
@@ -219,7 +219,7 @@ class PoolWatch:
         """Returns whether what must be stored has changed."""
         changed = False
         probed = now - pool.probed < WINDOW_SECONDS
-        for kind, number, total in KINDS:
+        for kind, number, total in OP_KINDS:
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
             # While a probe loads the pool, an alarm stays as it is. Without a baseline, as after a
             # failover with an unreadable document, an alarm ends: it would prevent a new baseline.
@@ -351,7 +351,7 @@ def _kinds_from_json(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
 def _to_store(rows: List[List[float]]) -> List[List[float]]:
     """The rows of a Series that are stored. Operations of one kind may be rare."""
     kept = set(range(len(rows))[-STORED_POINTS:])
-    for _, column, _ in KINDS:
+    for _, column, _ in OP_KINDS:
         # The first two values of a row are its end and its length.
         kept.update([index for index, row in enumerate(rows)
                      if row[2 + column]][-STORED_POINTS_OF_KIND:])
@@ -391,7 +391,7 @@ def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optio
             seconds += point.seconds
             ops += point.sums[number]
             spent_ns += point.sums[total_ns]
-        if ops >= LEAST_OPS:
+        if ops >= BASELINE_OPS:
             values.append((spent_ns / ops / 1e6, seconds))
             seconds = ops = spent_ns = 0.0
     return weighted_quantile(values, BASELINE_SHARE) if values else None

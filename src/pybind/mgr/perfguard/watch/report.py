@@ -13,7 +13,7 @@ from ..options import Options
 from ..tables import are, osds_text, pgs_are
 from .causes import ClientShare, LikelyCause
 from .laggy import LaggyPg, Suspect
-from .osds import COMMIT_NS, COMMITS, NO_FLOWS
+from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
 from .slow_parts import whole_hosts
@@ -251,7 +251,7 @@ def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
 #: Columns of an export; throughput in operations per second, latency in milliseconds.
 EXPORTED = ('time', 'drive', 'host', 'class', 'model', 'kind', 'throughput', 'latency')
 _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
-                   ('commits', COMMITS, COMMIT_NS))
+                   ('commits', STORE_COMMITS, COMMIT_NS))
 
 
 def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
@@ -277,7 +277,7 @@ def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryP
 LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'
 CHRONIC = 'PERFGUARD_OSD_CHRONIC'
-LATENCY = 'PERFGUARD_LATENCY'
+LATENCY_CHECK = 'PERFGUARD_LATENCY'
 #: Maximum numbers of suspects and PGs in the text of a health check.
 SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
@@ -285,7 +285,7 @@ PGS_IN_TEXT = 20
 #: that check would be raised and cleared with every episode.
 LASTING_SECONDS = 1800.0
 #: Kinds of events by health check; the cluster log contains them as well.
-KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY: 'latency'}
+EVENT_KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY_CHECK: 'latency'}
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
@@ -300,7 +300,7 @@ def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
         checks[CHRONIC] = warning(_chronic_summary(watch), _chronic_lines(watch))
     late = _late_pools(watch, context)
     if late:
-        checks[LATENCY] = warning(
+        checks[LATENCY_CHECK] = warning(
             '%s slower than %s' % (are(len(late), 'pool'), 'its baseline' if len(late) == 1 else
                                    'their baselines'),
             ['; '.join(lines) for lines in late.values()])
@@ -456,7 +456,7 @@ class Announcer:
     def load(self, rows: Any) -> None:
         """Load what an earlier mgr has reported: the rows of `to_json`."""
         for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, list) and len(row) == 3 and row[0] in KINDS \
+            if isinstance(row, list) and len(row) == 3 and row[0] in EVENT_KINDS \
                     and isinstance(row[1], str) and isinstance(row[2], (int, float)):
                 self._reported[row[0], row[1]] = _Problem(row[0], row[1], float(row[2]), '')
 
@@ -478,9 +478,9 @@ class Announcer:
         ended = {key: each for key, each in self._reported.items() if key not in now}
         self._reported = {
             **{key: each for key, each in self._reported.items() if key in now}, **begun}
-        return [Event(KINDS[each.check], _begin(each, watch, context), each.why)
+        return [Event(EVENT_KINDS[each.check], _begin(each, watch, context), each.why)
                 for each in begun.values()] + \
-            [Event(KINDS[each.check], *_end(each, watch, context))
+            [Event(EVENT_KINDS[each.check], *_end(each, watch, context))
              for each in ended.values()]
 
 
@@ -501,7 +501,7 @@ def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> L
               for osd, each in watch.slow.chronic.standing.items()]
     for pool_id, kind, since in watch.pools.slow():
         if pool_id in pool_names:
-            found.append(_Problem(LATENCY, _latency_subject(kind, pool_names[pool_id]), since,
+            found.append(_Problem(LATENCY_CHECK, _latency_subject(kind, pool_names[pool_id]), since,
                                   _late_text(watch.pools.latency(pool_id), kind)))
     return found
 
@@ -525,7 +525,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     gone = _gone(problem, context)
     if gone:
         return '%s %s no longer watched' % (
-            problem.subject, 'are' if problem.check == LATENCY else 'is'), \
+            problem.subject, 'are' if problem.check == LATENCY_CHECK else 'is'), \
             '%s: %s' % (after, gone)
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
@@ -533,7 +533,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
     pools = context.osdmap.pools
     accepted = {_latency_subject(kind, pools[pool_id].name): limit_ms
                 for pool_id, kind, limit_ms in watch.pools.accepted() if pool_id in pools}
-    if problem.check == LATENCY and problem.subject in accepted:
+    if problem.check == LATENCY_CHECK and problem.subject in accepted:
         return ('the latency of %s is accepted at this hour' % problem.subject,
                 '%s: it recurs; the limit is %.1f ms' % (after, accepted[problem.subject]))
     return _better(problem), after
@@ -541,7 +541,7 @@ def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[s
 
 def _gone(problem: _Problem, context: WatchContext) -> str:
     """Why the subject of a problem cannot be watched; '': it can."""
-    if problem.check == LATENCY:
+    if problem.check == LATENCY_CHECK:
         name = problem.subject.partition(' of pool ')[2]
         known = any(pool.name == name for pool in context.osdmap.pools.values())
         return '' if known else 'pool %s no longer exists' % name

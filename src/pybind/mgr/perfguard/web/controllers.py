@@ -20,8 +20,8 @@ from dashboard.exceptions import DashboardException
 from dashboard.security import Permission, Scope
 from dashboard.services.auth import JwtManager
 
-from .routes import (CREATE, DELETE, OVERVIEW_FIELDS, READ, ROUTES, UPDATE, BadField, Field, Route,
-                     arguments, http_status, largest_body, refuse_twice)
+from .routes import (CREATE, DELETE, MAY_READ, OVERVIEW_FIELDS, ROUTES, UPDATE, BadField, Field,
+                     Route, arguments, http_status, largest_body, refuse_twice)
 
 COMPONENT = 'perfguard'
 PAGE = Path(__file__).parent / 'page'
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parent / 'page'
 SECURITY_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
                    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
                    "frame-ancestors 'self'")
-_PERMISSIONS = {READ: ReadPermission, CREATE: CreatePermission, UPDATE: UpdatePermission,
+_PERMISSIONS = {MAY_READ: ReadPermission, CREATE: CreatePermission, UPDATE: UpdatePermission,
                 DELETE: DeletePermission}
 
 
@@ -123,7 +123,7 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _command(route: Route) -> Callable[..., Any]:
     def answer(self: Any, given: Dict[str, Any]) -> Any:
-        if route.permission != READ:
+        if route.permission != MAY_READ:
             # The dashboard's own entries in the audit log lack the user.
             mgr.cluster_log('audit', mgr.ClusterLogPrio.INFO, 'perfguard: %s %r by %r' % (
                 route.method, cherrypy.request.path_info, JwtManager.get_username()))
@@ -144,7 +144,7 @@ def _overview(self: Any, given: Dict[str, Any]) -> Any:
 def _api() -> type:
     methods: Dict[str, Any] = {route.handler: _command(route) for route in ROUTES}
     methods['overview'] = _method(
-        Route('GET', '/overview', 'overview', "Show the data of perfguard's page", READ,
+        Route('GET', '/overview', 'overview', "Show the data of perfguard's page", MAY_READ,
               OVERVIEW_FIELDS), _overview)
     return type('Perfguard', (BaseController,), {
         '__doc__': 'REST API of the module perfguard.', **methods,

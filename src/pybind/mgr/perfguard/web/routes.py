@@ -9,7 +9,7 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, T
 
 from ..errors import PerfguardError
 
-READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
+MAY_READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
 #: Maximum size of a body, which is read before the dashboard checks the user; and the maximum with
 #: a file: the text of a CRUSH map with 10,000 OSDs has 2 MB, 20,000 exported mappings have 1 MB.
 LARGEST_BODY = 64 << 10
@@ -173,7 +173,7 @@ _JOBS = (Field('interference', BOOLEAN, 'Measure OSDs alone, together, and alone
 
 
 def _get(path: str, handler: str, about: str, *fields: Field) -> Route:
-    return Route('GET', path, handler, about, READ, fields)
+    return Route('GET', path, handler, about, MAY_READ, fields)
 
 
 def _post(path: str, handler: str, about: str, *fields: Field,
@@ -271,7 +271,7 @@ ROUTES: Tuple[Route, ...] = (
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
           Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, balance, '
-                'crushmap, adopt, import or rollback'), *_CHANGE, *_AWAIT, permission=READ),
+                'crushmap, adopt, import or rollback'), *_CHANGE, *_AWAIT, permission=MAY_READ),
 
     _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
     _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,
@@ -284,7 +284,7 @@ ROUTES: Tuple[Route, ...] = (
           Field('accept', WORDS_KIND, 'Codes of accepted states of the cluster')),
 
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,
-          *_JOBS, permission=READ),
+          *_JOBS, permission=MAY_READ),
 
     _get('/probe', 'probe_ls', 'List probes, baselines and schedules'),
     _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO, *_JOBS, _DRY_RUN,

@@ -36,7 +36,7 @@ WHY_PATIENCE_SECONDS = 8.0
 #: it, within two report periods. They count operations by client for COUNTED_SECONDS, so that the
 #: command finds them when it is repeated.
 LOADS_SECONDS = 5.0
-COUNTED_SECONDS, AGAIN_SECONDS = 120.0, 10.0
+COUNTED_SECONDS, REPEAT_SECONDS = 120.0, 10.0
 #: Codes of a load whose clients are not known yet.
 UNKNOWN_LOADS = frozenset({'load'})
 #: Options of the primary that slow down its backfills.
@@ -187,7 +187,7 @@ def _to_repeat(row: OsdRow) -> OsdRow:
     """A load whose clients are not known yet: say how to learn them."""
     return row._replace(load=tuple(
         cause._replace(text='%s; its clients are being counted: repeat the command in %.0f s'
-                       % (cause.text, AGAIN_SECONDS)) if cause.code in UNKNOWN_LOADS else cause
+                       % (cause.text, REPEAT_SECONDS)) if cause.code in UNKNOWN_LOADS else cause
         for cause in row.load))
 
 

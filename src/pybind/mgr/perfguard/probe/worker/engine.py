@@ -181,7 +181,7 @@ class Offsets:
 #: Errors after which a stream gives up.
 ERRORS_MAX = 100
 
-NAME = 'python'
+PYTHON_ENGINE = 'python'
 
 
 class Timing(NamedTuple):
@@ -412,6 +412,6 @@ class Streams:
 def python_streams(ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
                    seed: int) -> Streams:
     seeds = random.Random(seed)
-    return Streams(NAME, [
+    return Streams(PYTHON_ENGINE, [
         PythonStream(ioctx, step.job, stream, payload, timing, seeds.getrandbits(32))
         for stream in step.streams])

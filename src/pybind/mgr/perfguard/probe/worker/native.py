@@ -15,7 +15,7 @@ from .engine import BUCKETS, ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
 from .objects import Payload
 from .protocol import Failed, words
 
-NAME = 'native'
+NATIVE_ENGINE = 'native'
 #: As in core.c.
 CORE_VERSION = 2
 RBD_LIBRARY = 'librbd.so.1'
@@ -206,6 +206,6 @@ class _NativeStream:
 def native_streams(core: Core, step: JobStep, payload: Payload, timing: Timing,
                    seed: int) -> Streams:
     seeds = random.Random(seed)
-    return Streams(NAME, [
+    return Streams(NATIVE_ENGINE, [
         _NativeStream(core, step.job, stream, payload, timing, seeds.getrandbits(63))
         for stream in step.streams])

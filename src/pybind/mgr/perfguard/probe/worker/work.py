@@ -16,8 +16,8 @@ from ..placement import all_names, named
 from ..types import RBD, BadJob, JobStep, StepResult
 from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 from .connection import Connection
-from .engine import NAME as PYTHON, Streams, Timing, python_streams
-from .native import NAME as NATIVE, Core, native_streams
+from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
+from .native import NATIVE_ENGINE, Core, native_streams
 from .objects import (OBJECTS_LOOK_SECONDS, SLICES, Cleaned, Image, Listing, Payload, Swept,
                       prefill, remove, sweep_names, sweep_slices)
 from .protocol import Cancelled, Failed, Input, Output, finish
@@ -105,7 +105,7 @@ class Stepping:
                 progress(number, self._streams.second(number))
                 number += 1
         self._streams.stop()
-        busy = between(before, used(), self._streams.engine == PYTHON)
+        busy = between(before, used(), self._streams.engine == PYTHON_ENGINE)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())
@@ -152,7 +152,7 @@ CLEANING_SECONDS_MAX = 10.0
 #: Maximum time to remove the objects.
 CLEANING_SECONDS = 10.0
 #: Additional time for the second pass.
-AGAIN_SECONDS = 0.5
+SECOND_PASS_SECONDS = 0.5
 
 
 class Work:
@@ -202,7 +202,7 @@ class Work:
         return calling.result()
 
     def _ready(self) -> None:
-        self._output.say('ready', engine=NATIVE if self._core is not None else PYTHON,
+        self._output.say('ready', engine=NATIVE_ENGINE if self._core is not None else PYTHON_ENGINE,
                          python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
@@ -242,7 +242,7 @@ class Work:
             time.sleep(OBJECTS_LOOK_SECONDS)
         if self._open_operations():
             return cleaned._replace(left=self._open_operations())
-        later = remove(ioctx, names, until + AGAIN_SECONDS)
+        later = remove(ioctx, names, until + SECOND_PASS_SECONDS)
         return Cleaned(cleaned.removed + later.removed, later.left)
 
     def _open_operations(self) -> int:
@@ -325,12 +325,12 @@ def _on_image(request: WorkerRequest) -> bool:
 
 def _core(request: WorkerRequest) -> Optional[Core]:
     """None: use the Python engine. Raises Failed if the native engine is required but missing."""
-    if request.engine == PYTHON:
+    if request.engine == PYTHON_ENGINE:
         return None
     try:
         return Core(request, _on_image(request))
     except Failed:
-        if request.engine == NATIVE:
+        if request.engine == NATIVE_ENGINE:
             raise
         return None
 

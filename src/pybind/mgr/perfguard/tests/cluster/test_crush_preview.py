@@ -176,7 +176,7 @@ def hang(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def flood(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(crush_preview, 'DUMP_BYTES', 8)
-    monkeypatch.setattr(crush_preview, 'PG_BYTES', 0)
+    monkeypatch.setattr(crush_preview, 'PG_OUTPUT_BYTES', 0)
     tools.hangs = True
     return 'printed more than'
 

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, cast
 import pytest
 
 from perfguard.metrics import endpoint as module
-from perfguard.metrics.endpoint import (CONNECTIONS, REQUEST_BYTES, RETRY_SECONDS, TOTAL_SECONDS,
-                                        Endpoint, Place, Server, place_of)
+from perfguard.metrics.endpoint import (CONNECTIONS, LISTEN_RETRY_SECONDS, REQUEST_BYTES,
+                                        TOTAL_SECONDS, Endpoint, Place, Server, place_of)
 
 LOOPBACK = '127.0.0.1'
 
@@ -109,7 +109,7 @@ def test_off_by_default_and_switched_at_run_time(bench: Bench) -> None:
     port = bench.place.port
     bench.place = Place(LOOPBACK, 0)
     bench.endpoint.tend()
-    bench.now += RETRY_SECONDS
+    bench.now += LISTEN_RETRY_SECONDS
     bench.endpoint.tend()
     assert own_threads() == threads
     bench.place = Place(LOOPBACK, port)
@@ -133,13 +133,13 @@ def test_a_port_in_use_is_reported_and_tried_again(bench: Bench) -> None:
         remark, = bench.endpoint.remarks()
         assert '\n' not in remark and 'in use' in remark
         assert '127.0.0.1:%d' % bench.place.port in remark
-        bench.now += RETRY_SECONDS
+        bench.now += LISTEN_RETRY_SECONDS
         bench.endpoint.tend()
         assert bench.endpoint.remarks() == [remark]
-    bench.now += RETRY_SECONDS / 2
+    bench.now += LISTEN_RETRY_SECONDS / 2
     bench.endpoint.tend()
     assert not bench.served()
-    bench.now += RETRY_SECONDS / 2
+    bench.now += LISTEN_RETRY_SECONDS / 2
     bench.endpoint.tend()
     assert bench.served() and bench.endpoint.remarks() == []
 
@@ -193,10 +193,10 @@ def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
         bench.endpoint.tend()
         thread = serving(bench)
         thread.join()
-    bench.now += RETRY_SECONDS / 2
+    bench.now += LISTEN_RETRY_SECONDS / 2
     bench.endpoint.tend()
     assert serving(bench) is thread
-    bench.now += RETRY_SECONDS / 2
+    bench.now += LISTEN_RETRY_SECONDS / 2
     bench.endpoint.tend()
     assert bench.served() and bench.endpoint.remarks() == []
     bench.endpoint.close()
@@ -210,11 +210,11 @@ def test_a_server_without_a_thread_is_tried_again(bench: Bench,
         fail_to_start(scarce, 'perfguard-metrics'.__eq__)
         bench.endpoint.tend()
         assert "can't start new thread" in bench.endpoint.remarks()[0]
-        bench.now += RETRY_SECONDS
+        bench.now += LISTEN_RETRY_SECONDS
         bench.endpoint.tend()
         assert len(bench.endpoint.remarks()) == 1
     wait(lambda: own_threads() == threads)
-    bench.now += RETRY_SECONDS
+    bench.now += LISTEN_RETRY_SECONDS
     bench.endpoint.tend()
     assert bench.served() and bench.endpoint.remarks() == []
 

@@ -396,7 +396,7 @@ def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None
     seen, _ = driver.loop._observing.observe()
     facts = RescueFacts(seen, driver.cluster.osd_space())
     every = [each.pgid for each in stuck(facts)[0]]
-    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 4)
+    monkeypatch.setattr('perfguard.mitigation.rescue.QUERIED_PGS', 4)
     first, last = stuck(facts)
     then, _ = stuck(facts, last)
     assert [each.pgid for each in first] == every[:4]
@@ -404,7 +404,7 @@ def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_pgs_that_answer_a_turn_later_are_rescued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 2)
+    monkeypatch.setattr('perfguard.mitigation.rescue.QUERIED_PGS', 2)
     driver = hurt()
     answer, asked = driver.cluster.inquire, dict[Any, str]()
 
@@ -419,7 +419,7 @@ def test_pgs_that_answer_a_turn_later_are_rescued(monkeypatch: pytest.MonkeyPatc
 
 
 def test_pgs_that_never_answer_keep_no_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 2)
+    monkeypatch.setattr('perfguard.mitigation.rescue.QUERIED_PGS', 2)
     driver = hurt()
     answer, silent = driver.cluster.inquire, sorted(driver.cluster.toofull())[:2]
     setattr(driver.cluster, 'inquire', lambda questions: {

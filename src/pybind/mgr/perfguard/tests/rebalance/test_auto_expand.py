@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import OsdMap, Signals
 from perfguard.rebalance.auto_expand import LastClean, last_clean_from_json
-from perfguard.rebalance.crush_orders import BEFORE
+from perfguard.rebalance.crush_orders import CRUSH_BEFORE
 from perfguard.rebalance.risks import RISKS
 from perfguard.store import Store
 
@@ -230,14 +230,14 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.run(5)
-    pins, before = dict(driver.loop.rebalance.pins), Store(driver.kv).get(BEFORE)
+    pins, before = dict(driver.loop.rebalance.pins), Store(driver.kv).get(CRUSH_BEFORE)
     raw = cluster.pg['1.1'].mon.raw
     cluster.tunables = {'choose_total_tries': 100}
     cluster.set_raw('1.1', [*raw[:2], next(osd for osd in range(8) if osd not in raw)])
     driver.run(40)
     assert driver.phase == 'ABORTED' and dict(driver.loop.rebalance.pins) == pins
     assert [moved.pgid for moved in cluster.moved] == ['1.1']
-    assert before is not None and Store(driver.kv).get(BEFORE) == before
+    assert before is not None and Store(driver.kv).get(CRUSH_BEFORE) == before
     declined = [event for event in driver.loop.published.events
                 if (event['kind'], event['what']) == ('refused', 'auto_expand')]
     assert len(declined) == 1 and 'campaign 1' in declined[0]['why']

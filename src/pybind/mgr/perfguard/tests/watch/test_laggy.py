@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import OsdSet, PgCounts, UnreadablePg
-from perfguard.watch.laggy import (LaggyPg, LaggyPgs, LaggySignals, MOST_PGS, MOST_SUSPECTS,
+from perfguard.watch.laggy import (MOST_LAGGY_PGS, MOST_SUSPECTS, LaggyPg, LaggyPgs, LaggySignals,
                                    suspects)
 
 NAN = float('nan')
@@ -195,5 +195,5 @@ def test_not_more_pgs_than_anybody_reads() -> None:
     pgs.update(1000.0, {osd: [UnreadablePg('1.%x' % (100 * osd + number), float(number), 1)
                               for number in range(90)] for osd in range(5)},
                lambda pgid: (int(pgid[2:], 16) // 100, 7), LAGGY)
-    assert len(pgs.all()) == MOST_PGS
+    assert len(pgs.all()) == MOST_LAGGY_PGS
     assert pgs.all()[0].since == 911.0

@@ -15,7 +15,8 @@ from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
 from perfguard.watch.pools import DAILY
-from perfguard.watch.report import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
+from perfguard.watch.report import (CHRONIC, EVENT_KINDS, LAGGY, LATENCY_CHECK, SLOW, Announcer,
+                                    health_checks)
 from perfguard.watch.state import WatchContext, WatchState
 from perfguard.watch.stop_conditions import NOTHING, Touched
 from perfguard.watch.types import Chronic
@@ -147,7 +148,7 @@ def test_health_checks_name_no_client_and_no_object(monkeypatch: pytest.MonkeyPa
     cluster.slow = {**dict.fromkeys(cluster.places, 8.0), 7: 60.0}
     cluster.run(300)
     told = '%s %s' % (cluster.checks, cluster.told)
-    assert 'one client sends 90% of the operations' in cluster.detail(LATENCY)
+    assert 'one client sends 90% of the operations' in cluster.detail(LATENCY_CHECK)
     assert '90% are on one object of pool rbd' in cluster.detail(SLOW)
     assert not [name for name in (CLIENT, ADDRESS, OBJECT) if name in told]
     context = cluster.context()
@@ -375,11 +376,11 @@ def test_a_latency_that_recurs_ends_as_accepted() -> None:
     cluster.run(600)
     cluster.slow = dict.fromkeys(cluster.places, 8.0)
     cluster.run(300)
-    assert LATENCY in cluster.checks
+    assert LATENCY_CHECK in cluster.checks
     for level in cluster.watch.pools._pools[1].levels.values():
         level._accepted[DAILY] = dict.fromkeys(range(24), 9.0)
     cluster.run(90)
-    assert LATENCY not in cluster.checks
+    assert LATENCY_CHECK not in cluster.checks
     assert cluster.told[-1] == ('latency',
                                 'the latency of writes of pool rbd is accepted at this hour')
 
@@ -462,9 +463,9 @@ def test_a_pool_that_is_slower_than_its_baseline() -> None:
     cluster.slow = {osd: 10.0 for osd in cluster.places}
     cluster.signals = Signals(PGS, pool_counts={1: PgCounts(total=64, degraded=3, backfilling=2)})
     cluster.run(180)
-    assert list(cluster.checks) == [LATENCY]
-    assert cluster.checks[LATENCY]['summary'] == '1 pool is slower than its baseline'
-    detail = cluster.detail(LATENCY)
+    assert list(cluster.checks) == [LATENCY_CHECK]
+    assert cluster.checks[LATENCY_CHECK]['summary'] == '1 pool is slower than its baseline'
+    detail = cluster.detail(LATENCY_CHECK)
     assert detail.startswith('pool rbd: reads take 5.') and '(baseline 0.5 ms) for 1' in detail
     assert 'writes take 10.' in detail or 'writes take 9.' in detail
     assert sorted(cluster.told) == [('latency', 'reads of pool rbd are slower than their baseline'),
@@ -509,7 +510,7 @@ def test_a_slow_osd_that_is_removed_or_down_has_not_recovered() -> None:
 @pytest.mark.parametrize('subject', ['osd.x', 'osd.', 'osd.-1', 'x', ''])
 def test_a_problem_of_nothing_that_an_earlier_mgr_has_stored_ends(subject: str) -> None:
     cluster = Osds()
-    cluster.announcer.load([[check, subject, 1.0] for check in (SLOW, CHRONIC, LATENCY)])
+    cluster.announcer.load([[check, subject, 1.0] for check in (SLOW, CHRONIC, LATENCY_CHECK)])
     cluster.run(5)
     assert len(cluster.told) == 3
     cluster.run(5)
@@ -525,9 +526,9 @@ def test_a_slow_pool_without_operations_has_no_latency() -> None:
     cluster.run(180)
     cluster.hang = list(cluster.places)
     cluster.run(65)
-    assert cluster.detail(LATENCY).startswith(
+    assert cluster.detail(LATENCY_CHECK).startswith(
         'pool rbd: reads were slow (baseline 0.5 ms; none completed in the last minute) for 2')
-    assert '0.0 ms' not in cluster.detail(LATENCY)
+    assert '0.0 ms' not in cluster.detail(LATENCY_CHECK)
 
 
 @pytest.mark.parametrize('noisy', [
@@ -594,7 +595,7 @@ def test_history() -> None:
 def test_health_checks_keep_ceph_s_limit() -> None:
     check = warning('many', ['line %d' % number for number in range(500)])
     assert check['count'] == 500 and len(check['detail']) == DETAIL_LINES
-    assert set(KINDS) == {LAGGY, SLOW, CHRONIC, LATENCY}
+    assert set(EVENT_KINDS) == {LAGGY, SLOW, CHRONIC, LATENCY_CHECK}
 
 
 # ---- bad input

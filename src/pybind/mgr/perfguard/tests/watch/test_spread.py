@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace
 from perfguard.options import DEFAULTS
-from perfguard.watch.osds import LEAST_READS, OsdNorms
+from perfguard.watch.osds import LEAST_PEER_READS, OsdNorms
 from perfguard.watch.pools import (FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread,
                                    PoolSettings, PoolWatch, target_ms)
 
@@ -89,7 +89,7 @@ def test_norm_of_an_osd() -> None:
                       ClientOps(1, 2, Ops(10 ** 6, 1), Ops()),
                       ClientOps(3, 3, Ops(10 ** 8, 100), Ops())], {1: 1.0, 2: 1.0})
     assert norms.norms() == pytest.approx({0: 1.0, 1: 2.0})
-    assert 50 < LEAST_READS, 'osd.2 has had too few reads'
+    assert 50 < LEAST_PEER_READS, 'osd.2 has had too few reads'
     norms.forget_others({0: None})
     assert list(norms.norms()) == [0]
 

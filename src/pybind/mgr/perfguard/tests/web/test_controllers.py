@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
-from perfguard.web.routes import DELETE, READ, ROUTES, UPDATE
+from perfguard.web.routes import DELETE, MAY_READ, ROUTES, UPDATE
 
 
 class HTTPError(Exception):
@@ -95,7 +95,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Any:
         'dashboard.exceptions': {'DashboardException': Failure},
         'dashboard.security': {
             'Scope': types.SimpleNamespace(MANAGER='manager'),
-            'Permission': types.SimpleNamespace(READ='read', CREATE='create', UPDATE='update',
+            'Permission': types.SimpleNamespace(MAY_READ='read', CREATE='create', UPDATE='update',
                                                 DELETE='delete')},
         'dashboard.services': {},
         'dashboard.services.auth': {
@@ -191,7 +191,7 @@ def test_the_overview_says_who_looks_and_what_they_may(web: Any, may: Any) -> No
     assert found['may'] == {name: name in may for name in ('create', UPDATE, DELETE)}
     (_, method, given), = web.mgr.asked
     assert method == 'dashboard_overview' and given['since'] == 12.5
-    assert web.controllers.Perfguard.overview.permission == READ
+    assert web.controllers.Perfguard.overview.permission == MAY_READ
 
 
 # ---- bodies

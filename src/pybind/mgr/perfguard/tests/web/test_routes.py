@@ -9,8 +9,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, OVERVIEW_FIELDS, READ, ROUTES,
-                                  BadField, Route, arguments, http_status, largest_body,
+from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, MAY_READ, OVERVIEW_FIELDS,
+                                  ROUTES, BadField, Route, arguments, http_status, largest_body,
                                   refuse_twice)
 
 from ..fakes.mgr_module import COMMANDS
@@ -49,7 +49,7 @@ def test_fields_are_the_parameters_of_the_command(
     in_path = set(re.findall(r'\{(\w+)\}', each.path))
     assert in_path <= {field.name for field in each.fields if field.required}
     preview = each.path.startswith('/preview')
-    assert (each.permission == READ) == (each.method == 'GET' or preview)
+    assert (each.permission == MAY_READ) == (each.method == 'GET' or preview)
     assert preview == each.handler.startswith('preview')
 
 
