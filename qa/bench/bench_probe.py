@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, Stream
-from perfguard.probe.wire import WorkerRequest, request_to_json, step_result_from_json
+from perfguard.probe.wire import WorkerRequest, request_to_json, step_result
 from qa.cluster import Cluster
 from qa.lib.pgids import pgid_of
 from qa.lib.probe_worker import Worker, probe_key
@@ -96,7 +96,7 @@ def worker_iops(cluster: Cluster, request: WorkerRequest) -> float:
     """Of a request with one step of one stream."""
     with Worker(cluster, request_to_json(request)) as worker:
         lines = worker.lines()
-    result = step_result_from_json(next(line for line in lines if line['type'] == 'result'))
+    result = step_result(next(line for line in lines if line['type'] == 'result')['result'])
     assert result.engine == request.engine and not result.cut_short, lines
     stream = result.streams[0]
     assert not stream.errors and not stream.corrupt, lines

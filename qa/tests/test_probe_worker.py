@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 import pytest
 
 from perfguard.probe.types import NAMESPACE, PROBE_PREFIX, Job, JobStep, StepResult, Stream
-from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result_from_json
+from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result
 from perfguard.probe.worker.objects import SLICES
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
@@ -91,7 +91,7 @@ def a_request(place: Place, *jobs: Job, **fields: Any) -> Json:
 
 
 def results(lines: List[Json]) -> List[StepResult]:
-    return [step_result_from_json(line) for line in lines if line['type'] == 'result']
+    return [step_result(line['result']) for line in lines if line['type'] == 'result']
 
 
 def only(lines: List[Json], kind: str) -> Json:

@@ -24,7 +24,7 @@ from .limits import Budget, budget_of, limit_seconds, over_quota
 from .placement import naming_of, run_prefix
 from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord, imported_to_json
 from .types import NAMESPACE, PROBE_PREFIX, RBD, BadJob, Job, JobStep, StepResult, Target
-from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
+from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result
 from .worker import argv as worker_argv
 from .worker.protocol import Failed
 
@@ -103,7 +103,7 @@ class Measuring:
             say('measurement %d of %d (%s), %s' % (
                 line['index'] + 1, len(self.steps), step.job.name, line['state']))
         elif kind == 'result':
-            self.results.append(step_result_from_json(dict(line)))
+            self.results.append(step_result(line['result']))
         elif kind == 'cleaned':
             self.left = int(line['left'])
             self.cursor, self.total = int(line.get('cursor', 0)), int(line.get('total', 0))

@@ -3,17 +3,19 @@
 records of imported runs."""
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import (AbstractSet, Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import ConfigEntry, Json
+from ..codec import decode, encode
 from ..store import Store
 from ..tables import listed
 from .fio_json import job_options
 from .jobs import MAX_JOBS, MAX_REPEAT, job_of, plan_steps
 from .types import (BadJob, Counted, Direction, Job, JobStep, Second, StepResult, Stream,
                     StreamResult, Target)
-from .wire import step_result_from_json, step_result_to_json
+from .wire import step_result
 
 PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
 #: Aborted: a stop condition ended the run.
@@ -102,37 +104,35 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
 
 # ---- JSON
 
+@dataclass(frozen=True)
+class _StoredStep:
+    json_row: ClassVar[bool] = True
+    #: The number of its job in the list of jobs, which many steps share.
+    job: int
+    repetition: int
+    part: str
+    #: The name and the OSD of each stream.
+    streams: Tuple[Tuple[str, Optional[int]], ...]
+
+
 def record_to_json(record: RunRecord) -> Json:
-    """Steps refer to jobs by number: {"jobs": [...], "steps": [{"job": 0, ...}], ...}."""
-    jobs = list(dict.fromkeys(step.job for step in record.steps))
+    jobs = {step.job: None for step in record.steps}
     numbers = {job: number for number, job in enumerate(jobs)}
-    plain: Json = {each.name: getattr(record, each.name) for each in fields(record)}
-    plain.update(
-        target=asdict(record.target), setting=dict(record.setting),
-        jobs=[asdict(job) for job in jobs],
-        steps=[{'job': numbers[step.job], 'repetition': step.repetition, 'part': step.part,
-                'streams': [[stream.name, stream.osd] for stream in step.streams]}
-               for step in record.steps],
-        results=[step_result_to_json(result) for result in record.results])
-    return plain
+    steps = tuple(_StoredStep(numbers[step.job], step.repetition, step.part, tuple(
+        (stream.name, stream.osd) for stream in step.streams)) for step in record.steps)
+    return {**encode(replace(record, steps=())), 'jobs': encode(tuple(jobs), Tuple[Job, ...]),
+            'steps': encode(steps, Tuple[_StoredStep, ...])}
 
 
 def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
-    """Raises ValueError, TypeError or LookupError if the data is invalid."""
-    jobs = [Job(**job) for job in raw['jobs']]
-    target = raw['target']
-    steps = tuple(JobStep(jobs[step['job']],
-                          tuple(Stream(str(name), (), osd) for name, osd in step['streams']),
-                          int(step['repetition']), str(step['part'])) for step in raw['steps'])
-    return RunRecord(
-        int(raw['id']), str(raw['state']), str(raw['profile']),
-        Target(str(target['kind']), str(target['pool']), tuple(map(int, target['osds'])),
-               int(target['replicas']), tuple(map(int, target['hosts']))),
-        float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
-        steps, tuple(map(step_result_from_json, raw['results'])),
-        tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])),
-        tuple(Counted(*map(int, row)) for row in raw['counted']),
-        {str(key): str(value) for key, value in raw['setting'].items()})
+    """Raises Malformed, TypeError or LookupError if the data is invalid."""
+    jobs = decode(Tuple[Job, ...], raw['jobs'])
+    steps = tuple(
+        JobStep(jobs[step.job], tuple(Stream(name, (), osd) for name, osd in step.streams),
+                step.repetition, step.part)
+        for step in decode(Tuple[_StoredStep, ...], raw['steps']))
+    rest = {name: part for name, part in raw.items() if name not in ('jobs', 'steps')}
+    return replace(decode(RunRecord, rest), steps=steps)
 
 
 # ---- Which runs are kept
@@ -277,7 +277,7 @@ def imported_to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Jso
             'state': record.state,
             'created': record.created, 'started': record.started, 'ended': record.ended,
             'messages': list(record.messages), 'jobs': [job_options(job) for job in jobs],
-            'results': [step_result_to_json(result) for result in record.results]}
+            'results': [asdict(result) for result in record.results]}
 
 
 def imported_record(text: str) -> RunRecord:
@@ -307,7 +307,7 @@ def _imported(found: Mapping[str, Any]) -> RunRecord:
             len(found['jobs']), repeat, MAX_JOBS, MAX_REPEAT))
     target = Target('pool', _text(found['pool']))
     steps = plan_steps([_imported_job(options) for options in found['jobs']], target, repeat)
-    results = tuple(map(_imported_result, found['results']))
+    results = tuple(map(step_result, found['results']))
     _check_streams(results, [len(step.streams) for step in steps])
     if found['state'] not in ENDED_STATES:
         raise ValueError('state is %.20r' % (found['state'],))
@@ -323,14 +323,6 @@ def _imported_job(options: Mapping[str, Any]) -> Job:
         raise TypeError('options of a job must be strings')
     return job_of(_text(options['name']), {
         word: value for word, value in options.items() if word not in _EXTRA})
-
-
-def _imported_result(given: Json) -> StepResult:
-    """The conversion and its reverse must give the same: a text is not accepted as a number."""
-    result = step_result_from_json(given)
-    if step_result_to_json(result) != given:
-        raise TypeError('results with other types or keys')
-    return result
 
 
 def _check_streams(results: Sequence[StepResult], streams: Sequence[int]) -> None:

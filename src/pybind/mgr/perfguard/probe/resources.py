@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Command, ConfigEntry, Document, Json, Pool
+from ..codec import decode, encode
 from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Owner, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
@@ -75,19 +76,14 @@ class RunResources:
 
 def resources_to_json(resources: RunResources) -> Json:
     naming = None if resources.naming is None else naming_to_json(resources.naming)
-    return {**vars(resources), 'allowed': dict(resources.allowed), 'naming': naming}
+    return {**encode(replace(resources, naming=None)), 'naming': naming}
 
 
 def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
-    """Raises KeyError, TypeError, ValueError or zlib.error if the data is invalid."""
+    """Raises LookupError, TypeError, ValueError or zlib.error if the data is invalid."""
     naming = raw['naming']
-    return RunResources(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
-                        bool(raw['user']), {str(key): None if value is None else str(value)
-                                            for key, value in raw['allowed'].items()},
-                        float(raw['worker_ends']), int(raw['pool_id']),
-                        None if naming is None else naming_from_json(naming),
-                        int(raw['cursor']), bool(raw['abandoned']), bool(raw['image']),
-                        int(raw['mark']))
+    resources: RunResources = decode(RunResources, {**raw, 'naming': None})
+    return replace(resources, naming=None if naming is None else naming_from_json(naming))
 
 
 def leftover_check(resources: RunResources, why: str) -> HealthChecks:

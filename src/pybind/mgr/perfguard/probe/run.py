@@ -23,7 +23,7 @@ from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResources, Sweeps,
                         leftovers, pool_named)
 from .types import BadJob, Counted, JobStep, StepResult
-from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
+from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result
 from .worker import argv
 from .worker.protocol import ALIVE
 
@@ -372,7 +372,7 @@ class ProbeRun:
         return index
 
     def _take_result(self, index: int, line: Mapping[str, Any]) -> None:
-        result = step_result_from_json(dict(line))
+        result = step_result(line['result'])
         if len(result.streams) != len(self.steps[index].streams):
             raise ValueError('%d streams' % len(result.streams))
         self.results[index] = result

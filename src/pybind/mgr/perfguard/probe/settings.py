@@ -13,6 +13,7 @@ from typing import (Any, Callable, Deque, Dict, FrozenSet, Iterable, Iterator, L
 
 from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import Document, Json
+from ..codec import decode, encode
 from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
@@ -79,13 +80,6 @@ def _number(word: str, text: str, low: int, high: int) -> int:
 
 def schedule_to_json(schedule: Schedule) -> Json:
     return {'name': schedule.name, **dict(schedule.times), 'probe': dict(schedule.words)}
-
-
-def schedule_from_json(raw: Mapping[str, Any]) -> Schedule:
-    """Raises BadJob, ValueError, TypeError or LookupError if the data is invalid."""
-    times = {word: str(raw[word]) for word in TIME_WORDS}
-    probe = {str(word): str(text) for word, text in raw['probe'].items()}
-    return schedule_of(str(raw['name']), {**probe, **times})
 
 
 def due(schedules: Iterable[Schedule], last_started: Mapping[str, float], now: float,
@@ -170,39 +164,32 @@ def baseline_key(record: RunRecord) -> BaselineKey:
                        record.target.key)
 
 
+@dataclass(frozen=True)
 class Baselines:
     """The baseline of each combination of jobs and target; only `with_run` replaces one."""
-
-    def __init__(self, runs: Optional[Mapping[BaselineKey, int]] = None) -> None:
-        self._runs = dict(runs or {})
+    #: By the id of the run.
+    keys: Mapping[int, BaselineKey] = field(default_factory=dict)
 
     def with_run(self, record: RunRecord) -> 'Baselines':
         """With this run as the baseline of its key; BadJob if the run has no results."""
         if not record.ended_well or not record.results:
             raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
-        return Baselines({**self._runs, baseline_key(record): record.id})
+        key = baseline_key(record)
+        return Baselines({**{run: other for run, other in self.keys.items() if other != key},
+                          record.id: key})
 
     def without(self, run_id: int) -> 'Baselines':
-        return Baselines({key: each for key, each in self._runs.items() if each != run_id})
+        return Baselines({run: key for run, key in self.keys.items() if run != run_id})
 
     def of(self, record: RunRecord) -> Optional[int]:
         """The id of the run that this one is compared with."""
-        return self._runs.get(baseline_key(record))
+        key = baseline_key(record)
+        return next((run for run, other in self.keys.items() if other == key), None)
 
     @property
     def ids(self) -> FrozenSet[int]:
-        return frozenset(self._runs.values())
-
-    def to_json(self) -> List[Json]:
-        return [{'id': run_id, 'target': key.target, 'jobs': [list(job) for job in key.jobs]}
-                for key, run_id in self._runs.items()]
-
-
-def baselines_from_json(raw: Sequence[Mapping[str, Any]]) -> Baselines:
-    """Raises ValueError, TypeError or LookupError if the data is invalid."""
-    return Baselines({BaselineKey(tuple(JobWords(*job) for job in each['jobs']),
-                                  str(each['target'])): int(each['id']) for each in raw})
+        return frozenset(self.keys)
 
 
 class Regression(NamedTuple):
@@ -221,22 +208,6 @@ class ProbeSettings:
     regressions: Tuple[Regression, ...] = ()
     #: When each schedule last began a probe. The records do not suffice: they may be removed.
     begun: Mapping[str, float] = field(default_factory=dict)
-
-
-def settings_to_json(settings: ProbeSettings) -> Json:
-    return {'schedules': [schedule_to_json(each) for each in settings.schedules],
-            'baselines': settings.baselines.to_json(),
-            'regressions': [list(each) for each in settings.regressions],
-            'begun': dict(settings.begun)}
-
-
-def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
-    """Raises BadJob, KeyError, TypeError or ValueError if the data is invalid."""
-    return ProbeSettings(
-        tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
-        tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
-              for base, run, target, lines in raw['regressions']),
-        {str(name): float(when) for name, when in raw['begun'].items()})
 
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
@@ -290,9 +261,9 @@ class StoredSettings:
         self._comparing: Optional[Tuple[int, int, ToolJob[Optional[Regression]]]] = None
 
     def load(self, stored: Optional[Mapping[str, Any]]) -> None:
-        """Raises what settings_from_json raises."""
+        """Raises Malformed."""
         if stored is not None:
-            self.now = settings_from_json(stored)
+            self.now = decode(ProbeSettings, stored)
 
     def check(self) -> None:
         """Raises Refused if a change cannot be stored."""
@@ -304,7 +275,7 @@ class StoredSettings:
     def _set(self, **changes: Any) -> None:
         self.now = replace(self.now, **changes)
         if not self.unreadable:
-            self._put(settings_to_json(self.now))
+            self._put(encode(self.now))
 
     # ---- Schedules
 

@@ -88,7 +88,8 @@ class JobStep:
     part: str = ''
 
 
-class Quantiles(NamedTuple):
+@dataclass(frozen=True)
+class Quantiles:
     """Latencies in ns of one direction of one stream; zeros without operations."""
     min: int
     max: int

@@ -2,13 +2,13 @@
 """The messages between the mgr and the worker, and their JSON."""
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
 from ..cluster.types import Json
+from ..codec import decode
 from ..version import VERSION
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
-from .types import (NAMESPACE, BadJob, Direction, Job, JobStep, Quantiles, Second, StepResult,
-                    Stream, StreamResult)
+from .types import NAMESPACE, BadJob, Job, JobStep, StepResult, Stream
 
 _T = TypeVar('_T')
 
@@ -119,61 +119,23 @@ def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
     return JobStep(job, streams, data['repetition'], data['part'])
 
 
-def step_result_to_json(result: StepResult) -> Json:
-    return {**vars(result), 'streams': [
-        {**vars(stream), 'read': _direction_to_json(stream.read),
-         'write': _direction_to_json(stream.write)} for stream in result.streams]}
+#: Exclusive upper bound of all numbers of a result.
+VALUE_BOUND = 1 << 63
 
 
-def step_result_from_json(data: Json) -> StepResult:
-    """The other fields of the worker's line ("type", "index") are ignored. AttributeError,
-    LookupError, TypeError or ValueError where it is no result."""
-    return StepResult(tuple(_stream_from_json(stream) for stream in data['streams']),
-                      _measure(data['cpu_user']), _measure(data['cpu_system']),
-                      _measure(data['cpu_share']), bool(data['client_limited']),
-                      str(data['engine']), str(data['cut_short']))
+def step_result(raw: Any) -> StepResult:
+    """The result of a worker, or of an imported run, from its JSON. Malformed if it is none;
+    ValueError for a number that nothing can have."""
+    result: StepResult = decode(StepResult, raw)
+    _check_numbers(raw)
+    return result
 
 
-def _stream_from_json(data: Json) -> StreamResult:
-    return StreamResult(str(data['name']), _direction_from_json(data['read']),
-                        _direction_from_json(data['write']), _count(data['errors']),
-                        _count(data['corrupt']), _count(data['unfinished']),
-                        str(data['first_error']))
-
-
-def _direction_to_json(direction: Direction) -> Json:
-    latency = direction.latency
-    return {**vars(direction),
-            'latency': {**latency._asdict(), 'percentile': dict(latency.percentile)}
-            if latency is not None else None,
-            'seconds': [list(second) for second in direction.seconds]}
-
-
-def _direction_from_json(data: Json) -> Direction:
-    return Direction(_count(data['ios']), _count(data['bytes']), _count(data['runtime_ns']),
-                     _quantiles_from_json(data['latency']), _seconds(data['seconds']))
-
-
-def _quantiles_from_json(data: Optional[Json]) -> Optional[Quantiles]:
-    if data is None:
-        return None
-    return Quantiles(_count(data['min']), _count(data['max']), _measure(data['mean']),
-                     _measure(data['stddev']),
-                     {str(key): _count(value) for key, value in data['percentile'].items()})
-
-
-def _seconds(rows: Sequence[Sequence[float]]) -> Tuple[Second, ...]:
-    return tuple(Second(_measure(row[0]), _count(row[1]), _count(row[2]), _count(row[3]))
-                 for row in rows)
-
-
-def _count(value: float) -> int:
-    _measure(value)
-    return int(value)
-
-
-def _measure(value: float) -> float:
-    """TypeError or ValueError for what was not measured."""
-    if not 0 <= value < 1 << 63:
-        raise ValueError('%r is no measure' % value)
-    return float(value)
+def _check_numbers(raw: Any) -> None:
+    if isinstance(raw, dict):
+        raw = list(raw.values())
+    if isinstance(raw, list):
+        for part in raw:
+            _check_numbers(part)
+    elif isinstance(raw, (int, float)) and not 0 <= raw < VALUE_BOUND:
+        raise ValueError('%r is no measure' % raw)

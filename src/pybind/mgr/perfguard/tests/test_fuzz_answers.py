@@ -229,8 +229,9 @@ def test_a_worker(order: RunOrder) -> None:
     results = [number for number, line in enumerate(usual) if line['type'] == 'result']
     found = [(number, with_value(usual[number], place, value)) for number in results
              for place, value in (
-                 (('index',), INFINITE), (('streams', 0, 'read', 'ios'), 1e299),
-                 (('streams', 0, 'read', 'ios'), -1), (('cpu_share',), INFINITE))]
+                 (('index',), INFINITE), (('result', 'streams', 0, 'read', 'ios'), 1e299),
+                 (('result', 'streams', 0, 'read', 'ios'), -1),
+                 (('result', 'cpu_share'), INFINITE))]
     fuzz(st.integers(0, len(usual) - 1).flatmap(
         lambda number: st.tuples(st.just(number), spoiled(usual[number]))), found, try_)
 

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
+from ...codec import encode
 from ..placement import all_names, named
 from ..types import RBD, BadJob, JobStep, StepResult
-from ..wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
+from ..wire import SWEEP, WorkerRequest, request_from_json
 from .connection import Connection
 from .engine import PYTHON_ENGINE, Streams, Timing, python_streams
 from .native import NATIVE_ENGINE, Core, native_streams
@@ -299,7 +300,7 @@ class Work:
         stepping = Stepping(streams, timing, self._stop_at, self._input)
         result = stepping.run(lambda: self._output.say('step', index=index, state='run'),
                               lambda number, row: self._progress(index, number, row))
-        self._output.say('result', index=index, **step_result_to_json(result))
+        self._output.say('result', index=index, result=encode(result))
         if self._input.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:

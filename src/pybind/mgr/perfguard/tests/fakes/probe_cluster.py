@@ -7,12 +7,13 @@ from typing import (Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Op
                     Set, Tuple)
 
 from perfguard.cluster.types import ConfigEntry, Json, OsdMap, PgCounts, Placement, Pool, Signals
+from perfguard.codec import encode
 from perfguard.options import Options
 from perfguard.probe import run as proberun
 from perfguard.probe.placement import all_names, named
 from perfguard.probe.types import NAMESPACE
 from perfguard.probe.worker.protocol import ALIVE
-from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
+from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json
 
 from . import probe_runs
 from .cluster import FakeCluster, FakeView
@@ -247,7 +248,7 @@ class FakeWorker:
             if self.cancelled:
                 break
             found = probe_runs.result(step.job, [100] * len(step.streams))
-            yield [{'type': 'result', 'index': index, **step_result_to_json(found)}]
+            yield [{'type': 'result', 'index': index, 'result': encode(found)}]
         self.status = 0
         left = behaviour == 'leaves'
         if not left:

@@ -45,7 +45,7 @@ def with_mean(done: Tuple[JobStep, StepResult], mean_ns: float) -> Tuple[JobStep
     one, result = done
     read = result.streams[0].read
     assert read.latency is not None
-    read = replace(read, latency=read.latency._replace(mean=mean_ns), seconds=())
+    read = replace(read, latency=replace(read.latency, mean=mean_ns), seconds=())
     return one, replace(result, streams=(replace(result.streams[0], read=read),))
 
 

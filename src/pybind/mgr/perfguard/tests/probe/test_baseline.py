@@ -6,8 +6,9 @@ from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.probe.settings import (REGRESSION_CHECK, Baselines, Regression, baselines_from_json,
-                                      health_check, regression)
+from perfguard.codec import decode, encode
+from perfguard.probe.settings import (REGRESSION_CHECK, Baselines, Regression, health_check,
+                                      regression)
 from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target
 
@@ -108,8 +109,5 @@ def test_what_cannot_be_a_baseline() -> None:
 
 def test_json() -> None:
     base = measured(1, 1000, 800)
-    raw = json.loads(json.dumps(Baselines().with_run(base).to_json()))
-    assert baselines_from_json(raw).of(measured(2, 500, 400)) == 1
-    # As stored before jobs had an ioengine.
-    before = [{**each, 'jobs': [job[:-1] for job in each['jobs']]} for each in raw]
-    assert baselines_from_json(before).of(measured(2, 500, 400)) == 1
+    raw = json.loads(json.dumps(encode(Baselines().with_run(base))))
+    assert decode(Baselines, raw).of(measured(2, 500, 400)) == 1

@@ -183,7 +183,8 @@ def test_the_command_prints_what_the_mgr_imports(argv: List[str], monkeypatch: A
                                                  capsys: Any) -> None:
     results = measured()['results']
     monkeypatch.setattr(FakeChild, 'lines_', [
-        *({'type': 'result', 'index': index, **result} for index, result in enumerate(results)),
+        *({'type': 'result', 'index': index, 'result': result}
+          for index, result in enumerate(results)),
         {'type': 'cleaned', 'removed': 4, 'left': 0}])
     words = [text for word, value in WORDS.items() for text in ('--' + word, value)]
     assert client.main([*argv, *words, '--repeat', str(REPEAT)]) == 0

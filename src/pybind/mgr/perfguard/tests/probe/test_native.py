@@ -324,7 +324,8 @@ def test_compiler_and_flags_of_the_environment_count(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('engine, missing, made', [
-    (work.PYTHON, False, False), (work.NATIVE, False, True), ('', False, True), ('', True, False)])
+    (work.PYTHON_ENGINE, False, False), (work.NATIVE_ENGINE, False, True), ('', False, True),
+    ('', True, False)])
 def test_which_engine_is_used(monkeypatch, engine, missing, made):
     def core(request, on_image):
         if missing:
@@ -341,6 +342,6 @@ def test_a_native_engine_that_is_required_and_missing(monkeypatch):
         raise Failed(errno.ENOENT, 'no native engine')
 
     monkeypatch.setattr(work, 'Core', core)
-    asked: Any = types.SimpleNamespace(engine=work.NATIVE, steps=())
+    asked: Any = types.SimpleNamespace(engine=work.NATIVE_ENGINE, steps=())
     with pytest.raises(Failed, match='no native engine'):
         work._core(asked)

@@ -26,8 +26,9 @@ def large(osds: int, seconds: int) -> RunRecord:
         for job in JOBS:
             for one, result in noisy(random.Random(osd), job, 4321.0, 3, 0.05, osd, seconds):
                 stream = result.streams[0]
-                both = {name: replace(each, latency=each.latency and each.latency._replace(
-                    percentile=ALL_PERCENTILES, mean=1234567.123456, stddev=345678.123456))
+                both = {name: replace(each, latency=each.latency and replace(
+                    each.latency, percentile=ALL_PERCENTILES, mean=1234567.123456,
+                    stddev=345678.123456))
                     for name, each in (('read', stream.read), ('write', stream.write))}
                 done.append((one, replace(result, streams=(replace(stream, **both),),
                                           cpu_user=1.234567, cpu_system=0.456789)))

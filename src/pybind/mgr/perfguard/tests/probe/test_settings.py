@@ -2,10 +2,8 @@
 """What operators set up of probes survives a failover."""
 import json
 
-import pytest
-
-from perfguard.probe.settings import (Baselines, ProbeSettings, Regression, schedule_of,
-                                      settings_from_json, settings_to_json)
+from perfguard.codec import decode, encode
+from perfguard.probe.settings import Baselines, ProbeSettings, Regression, schedule_of
 
 from ..fakes.probe_records import LATENCY, run, step
 
@@ -16,9 +14,6 @@ def test_settings_both_ways() -> None:
     settings = ProbeSettings((night,), Baselines().with_run(base),
                              (Regression(3, 5, 'pool:rbd', ('latency read: slower',)),),
                              {'night': 1234.5})
-    raw = json.loads(json.dumps(settings_to_json(settings)))
-    found = settings_from_json(raw)
+    found = decode(ProbeSettings, json.loads(json.dumps(encode(settings))))
     assert found.schedules == (night,) and found.begun == {'night': 1234.5}
     assert found.regressions == settings.regressions and found.baselines.of(base) == 3
-    with pytest.raises(LookupError):
-        settings_from_json({})

@@ -5,11 +5,11 @@ from typing import Any, Dict
 
 import pytest
 
+from perfguard.codec import encode
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.types import Target
-from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
-                                  step_result_from_json, step_result_to_json)
+from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
 
 from ..fakes.probe_runs import repeated
 
@@ -31,7 +31,7 @@ def test_a_request_for_five_hundred_osds_fits_into_a_pipe() -> None:
 
 def result() -> Dict[str, Any]:
     job, = parse_jobs(None, {'rw': 'randread', 'bs': '4k', 'size': '1m'}, None)
-    sent: Dict[str, Any] = json.loads(json.dumps(step_result_to_json(repeated(job, [100])[1][0])))
+    sent: Dict[str, Any] = json.loads(json.dumps(encode(repeated(job, [100])[1][0])))
     return sent
 
 
@@ -40,14 +40,15 @@ def result() -> Dict[str, Any]:
     {'cpu_share': None}])
 def test_results_that_make_no_sense(wrong: Dict[str, Any]) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        step_result_from_json({**result(), **wrong})
+        step_result({**result(), **wrong})
 
 
 @pytest.mark.parametrize('wrong', [
-    {'ios': 'many'}, {'bytes': None}, {'latency': 3}, {'latency': {}}, {'seconds': [1]},
-    {'seconds': [['a', 1, 1, 1]]}, {'seconds': [[1.0]]}])
+    {'ios': 'many'}, {'ios': -1}, {'ios': 1 << 63}, {'ios': 1.5}, {'bytes': None}, {'latency': 3},
+    {'latency': {}}, {'seconds': [1]}, {'seconds': [['a', 1, 1, 1]]}, {'seconds': [[1.0]]},
+    {'seconds': [[-1.0, 1, 1, 1]]}])
 def test_directions_that_make_no_sense(wrong: Dict[str, Any]) -> None:
     sent = result()
     sent['streams'][0]['read'].update(wrong)
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        step_result_from_json(sent)
+        step_result(sent)

@@ -12,12 +12,12 @@ from typing import Any, Deque, Dict, List
 
 import pytest
 
+from perfguard.codec import encode
 from perfguard.probe import worker
 from perfguard.probe.jobs import plan_steps
 from perfguard.probe.placement import all_names, named, naming_from_json, naming_of, naming_to_json
 from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Target
-from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
-                                  step_result_from_json, step_result_to_json)
+from perfguard.probe.wire import WorkerRequest, request_from_json, request_to_json, step_result
 from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import ERRORS_MAX, Offsets, Timing, python_streams
 from perfguard.probe.worker.objects import (SLICES, Batch, Cleaned, Payload, Swept, prefill, remove,
@@ -493,8 +493,7 @@ def test_results_go_and_come():
     streams.stop()
     result = StepResult(tuple(streams.results()), 0.5, 0.25, 0.7, True, 'python', 'why not')
     assert result.streams[0].read.ios > 0 and result.streams[0].write.latency is not None
-    sent = json.dumps({'type': 'result', 'index': 0, **step_result_to_json(result)})
-    assert step_result_from_json(json.loads(sent)) == result
+    assert step_result(json.loads(json.dumps(encode(result)))) == result
 
 
 def test_the_mgr_starts_it_without_rados():
