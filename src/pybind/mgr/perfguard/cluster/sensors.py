@@ -6,8 +6,8 @@ import logging
 import math
 import re
 import zlib
-from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import (AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple, TypeVar)
 
 from mgr_module import MgrModule
 
@@ -22,6 +22,8 @@ from .types import (LONGEST_OP_SECONDS, PROBE_NAMESPACE, ClientLoad, ClientOps, 
                     Readings, Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
+
+Parsed = TypeVar('Parsed')
 
 #: Intervals of readings without a problem; drives are rarely replaced.
 PLACES_SECONDS = 600.0
@@ -398,83 +400,68 @@ class Loads(NamedTuple):
     objects: Tuple[ObjectLoad, ...] = ()
 
 
+class _Query:
+    """A query, which counts while it is wanted."""
+
+    def __init__(self, mgr: MgrModule) -> None:
+        self._mgr = mgr
+        self._description: Optional[Dict[str, Any]] = None
+        self._id: Optional[int] = None
+
+    def rows(self, description: Optional[Dict[str, Any]]) -> Optional[List[Dict[str, Any]]]:
+        """The operations since the last call; None if the query is not wanted, or has just replaced
+        another one: the last reading of that one has other operations."""
+        if description != self._description:
+            replaced = self._id
+            self._id = None if description is None else self._mgr.add_osd_perf_query(description)
+            self._description = description
+            if replaced is not None:
+                self._mgr.remove_osd_perf_query(replaced)
+            return None
+        if self._id is None:
+            return None
+        rows: List[Dict[str, Any]] = (self._mgr.get_osd_perf_counters(self._id) or {}).get(
+            'counters', [])
+        return rows
+
+
+def _parsed(rows: Optional[Sequence[Mapping[str, Any]]],
+            parse: Callable[[Mapping[str, Any]], Optional[Parsed]]) -> Iterator[Parsed]:
+    """Rows as values, without those that `parse` cannot read or has no value for."""
+    for row in rows or ():
+        try:
+            value = parse(row)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            log.debug('cannot read a row of a performance query: %r in %r', error, row)
+        else:
+            if value is not None:
+                yield value
+
+
 class PerfQueries:
     """The queries, which exist from the first reading until `close`."""
 
     def __init__(self, mgr: MgrModule) -> None:
-        self._mgr = mgr
-        self._client_query: Optional[int] = None
-        self._without_probes = False
-        self._pg_query: Optional[int] = None
-        #: Of client reads by PG, and its OSDs.
-        self._read_query: Optional[int] = None
-        self._read_osds: Tuple[int, ...] = ()
-        #: By client and by object.
-        self._load_queries: Optional[Tuple[int, int]] = None
-        #: Limit of PGs per OSD in the query by PG.
+        self._clients, self._writes, self._reads = _Query(mgr), _Query(mgr), _Query(mgr)
+        self._by_client, self._by_object = _Query(mgr), _Query(mgr)
+        #: Limit of PGs per OSD in the query of writes by PG, and when it was last read.
         self._pgs_per_osd = 0
         self._pgs_read_at = 0.0
         self._parts = _Parts()
 
     def close(self) -> None:
-        self.loads(False)
-        self.pg_reads((), lambda pgid: None)
-        for query in (self._client_query, self._pg_query):
-            if query is not None:
-                self._mgr.remove_osd_perf_query(query)
-        self._client_query = self._pg_query = None
+        for query in (self._clients, self._writes, self._reads, self._by_client, self._by_object):
+            query.rows(None)
 
     def clients(self, without_probes: bool = False) -> Tuple[ClientOps, ...]:
-        """Nothing when the query has just been replaced: the last reading of the other one contains
-        operations of probes, or lacks those of clients."""
-        if self._client_query is None or without_probes != self._without_probes:
-            replaced, self._without_probes = self._client_query, without_probes
-            self._client_query = self._mgr.add_osd_perf_query(
-                CLIENT_QUERY_WITHOUT_PROBES if without_probes else CLIENT_QUERY)
-            if replaced is not None:
-                self._mgr.remove_osd_perf_query(replaced)
-            return ()
-        found: List[ClientOps] = []
-        for row in self._rows(self._client_query):
-            try:
-                (pool,), (osd,) = row['k'][:2]
-                read, write = row['c']
-                found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
-            except (LookupError, TypeError, ValueError) as error:
-                log.debug('cannot read client operations: %r in %r', error, row)
-        return tuple(found)
+        rows = self._clients.rows(CLIENT_QUERY_WITHOUT_PROBES if without_probes else CLIENT_QUERY)
+        return tuple(_parsed(rows, _client_ops))
 
     def loads(self, wanted: bool) -> Loads:
         """Operations by client and by object, only while `wanted`."""
-        if not wanted:
-            for query in self._load_queries or ():
-                self._mgr.remove_osd_perf_query(query)
-            self._load_queries = None
-            return Loads()
-        if self._load_queries is None:
-            self._load_queries = (self._mgr.add_osd_perf_query(LOAD_QUERY),
-                                  self._mgr.add_osd_perf_query(OBJECT_QUERY))
-            return Loads()
-        clients, objects = self._load_queries
-        by_client, by_object = self._keyed_ops(clients, 4), self._keyed_ops(objects, 3)
-        return Loads(
-            tuple(ClientLoad(client, address, int(pool), int(osd), ops)
-                  for (client, address, pool, osd), ops in by_client),
-            tuple(ObjectLoad(name, int(pool), int(osd), ops)
-                  for (name, pool, osd), ops in by_object))
-
-    def _keyed_ops(self, query: int, parts: int) -> List[Tuple[List[str], int]]:
-        """(key, operations); the last two of the parts of a key are a pool and an OSD."""
-        found: List[Tuple[List[str], int]] = []
-        for row in self._rows(query):
-            try:
-                key = [part for part, in row['k']]
-                if len(key) != parts or not (key[-2] + key[-1]).isdecimal():
-                    raise ValueError('not a key of %d parts' % parts)
-                found.append((key, int(row['c'][0][0])))
-            except (LookupError, TypeError, ValueError) as error:
-                log.debug('cannot read operations by client or object: %r in %r', error, row)
-        return found
+        clients = self._by_client.rows(LOAD_QUERY if wanted else None)
+        objects = self._by_object.rows(OBJECT_QUERY if wanted else None)
+        return Loads(tuple(_parsed(clients, _client_load)), tuple(_parsed(objects, _object_load)))
 
     def pg_writes(self, now: float, osds: int, period: float,
                   placement: Callable[[str], Optional[Placement]]
@@ -494,19 +481,14 @@ class PerfQueries:
             5,000 OSDs   2 %  91 %  120 s
         """
         wanted = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_READ_PGS // max(1, osds)))
-        if self._pg_query is not None and not 0.5 <= wanted / self._pgs_per_osd <= 2.0:
-            self._mgr.remove_osd_perf_query(self._pg_query)
-            self._pg_query = None
-        if self._pg_query is None:
-            self._parts = _Parts()
-            self._pg_query = self._mgr.add_osd_perf_query(_pg_query(wanted))
-            self._pgs_per_osd, self._pgs_read_at = wanted, now
+        if not wanted / 2 <= self._pgs_per_osd <= 2 * wanted:
+            self._pgs_per_osd, self._parts = wanted, _Parts()
+        elif now - self._pgs_read_at < PG_PERIODS * period:
             return 0.0, None
-        seconds = now - self._pgs_read_at
-        if seconds < PG_PERIODS * period:
-            return 0.0, None
-        self._pgs_read_at = now
-        self._parts.add(seconds, self._rows(self._pg_query), placement)
+        seconds, self._pgs_read_at = now - self._pgs_read_at, now
+        rows = self._writes.rows(_pg_query(self._pgs_per_osd))
+        if rows is not None:
+            self._parts.add(seconds, rows, placement)
         if not self._parts.complete:
             return 0.0, None
         parts, self._parts = self._parts, _Parts()
@@ -515,29 +497,36 @@ class PerfQueries:
     def pg_reads(self, osds: Tuple[int, ...], placement: Callable[[str], Optional[Placement]]
                  ) -> Optional[Mapping[int, Tuple[PgReads, ...]]]:
         """By OSD, also of those without reads; None when the query has just been replaced."""
-        if osds != self._read_osds:
-            if self._read_query is not None:
-                self._mgr.remove_osd_perf_query(self._read_query)
-            self._read_query = self._mgr.add_osd_perf_query(_read_query(osds)) if osds else None
-            self._read_osds = osds
+        rows = self._reads.rows(_read_query(osds) if osds else None)
+        if rows is None:
             return None
-        if self._read_query is None:
-            return None
-        found: Dict[int, List[PgReads]] = {osd: [] for osd in osds}
-        for row in self._rows(self._read_query):
-            try:
-                (osd,), (pgid,) = row['k']
-                placed, reads = placement(pgid), int(row['c'][0][0])
-                if placed is not None and reads > 0:
-                    found[int(osd)].append(PgReads(pgid, placed.acting, reads))
-            except (LookupError, TypeError, ValueError) as error:
-                log.debug('cannot read reads by PG: %r in %r', error, row)
-        return {osd: tuple(rows) for osd, rows in found.items()}
 
-    def _rows(self, query: int) -> List[Dict[str, Any]]:
-        rows: List[Dict[str, Any]] = (self._mgr.get_osd_perf_counters(query) or {}).get(
-            'counters', [])
-        return rows
+        def read(row: Mapping[str, Any]) -> Optional[Tuple[int, PgReads]]:
+            (osd,), (pgid,) = row['k']
+            placed, reads = placement(pgid), int(row['c'][0][0])
+            return None if placed is None or reads <= 0 or int(osd) not in osds else (
+                int(osd), PgReads(pgid, placed.acting, reads))
+
+        by_osd: Dict[int, List[PgReads]] = {osd: [] for osd in osds}
+        for osd, reads in _parsed(rows, read):
+            by_osd[osd].append(reads)
+        return {osd: tuple(of_osd) for osd, of_osd in by_osd.items()}
+
+
+def _client_ops(row: Mapping[str, Any]) -> ClientOps:
+    (pool,), (osd,) = row['k'][:2]
+    read, write = row['c']
+    return ClientOps(int(pool), int(osd), Ops(*read), Ops(*write))
+
+
+def _client_load(row: Mapping[str, Any]) -> ClientLoad:
+    (client,), (address,), (pool,), (osd,) = row['k']
+    return ClientLoad(client, address, int(pool), int(osd), int(row['c'][0][0]))
+
+
+def _object_load(row: Mapping[str, Any]) -> ObjectLoad:
+    (name,), (pool,), (osd,) = row['k']
+    return ObjectLoad(name, int(pool), int(osd), int(row['c'][0][0]))
 
 
 class _Parts:
@@ -559,15 +548,15 @@ class _Parts:
         """The first reading decides how many parts there are; a PG is always in the same one."""
         if not self.read:
             self._parts = -(-len(rows) // MOST_PGS_PER_READING) or 1
-        for row in rows:
-            try:
-                pgid = row['k'][0][0]
-                if zlib.crc32(pgid.encode()) % self._parts == self.read:
-                    placed = placement(pgid)
-                    if placed is not None:
-                        self.found.append(PgWrites(pgid, placed.acting, Ops(*row['c'][0])))
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                log.debug('cannot read writes by PG: %r in %r', error, row)
+
+        def writes(row: Mapping[str, Any]) -> Optional[PgWrites]:
+            pgid = row['k'][0][0]
+            if zlib.crc32(pgid.encode()) % self._parts != self.read:
+                return None
+            placed = placement(pgid)
+            return None if placed is None else PgWrites(pgid, placed.acting, Ops(*row['c'][0]))
+
+        self.found += _parsed(rows, writes)
         self.seconds += seconds
         self.read += 1
 
