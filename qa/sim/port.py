@@ -72,7 +72,7 @@ class SimView:
                      for pgid, up in found.items()}
         return found
 
-    def leads(self, pool_id: int) -> Mapping[str, int]:
+    def primaries(self, pool_id: int) -> Mapping[str, int]:
         begin, end = self.cluster.span(pool_id)
         return {self.cluster.names[pg]: self.cluster.model.acting(pg)[0]
                 for pg in range(begin, end)}

@@ -75,7 +75,7 @@ class MapView:
                 tuple(self._handle.pg_to_up_acting_osds(pool_id, seed)['up'])
                 for seed in range(pg_num)}
 
-    def leads(self, pool_id: int) -> Mapping[str, int]:
+    def primaries(self, pool_id: int) -> Mapping[str, int]:
         """Primaries of all PGs of a pool that have one; takes 20 us per PG; thread-safe."""
         found: Dict[str, int] = {}
         for seed in range(self.osdmap.pools[pool_id].pg_num):

@@ -125,7 +125,7 @@ class Answering:
                  options: Options) -> Optional[Document]:
         rebalance = self._jobs.rebalance
         return self._jobs.explaining.carry_out(pending.order, LoopState(
-            seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
+            seen, options, rebalance.campaign, rebalance.pins, rebalance.release_moves.moves,
             rebalance.shown_reasons(seen), self._jobs.watching.watched))
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,

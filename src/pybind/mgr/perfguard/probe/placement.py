@@ -91,14 +91,14 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
     return {osd: tuple(names) for osd, names in found.items()}
 
 
-def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
+def led_by(pool_id: int, pg_num: int, primaries: Mapping[str, int],
            osds: Collection[int]) -> Dict[int, List[int]]:
     """OSD -> the PGs of the pool whose primary it is, as numbers; BadJob if there are none.
 
-    `leads`: PG -> its primary.
+    `primaries`: PG -> its primary.
     """
     led: Dict[int, List[int]] = {osd: [] for osd in osds}
-    for pgid, osd in leads.items():
+    for pgid, osd in primaries.items():
         pool, _, pg = pgid.partition('.')
         if osd in led and int(pool) == pool_id and int(pg, 16) < pg_num:
             led[osd].append(int(pg, 16))
@@ -194,7 +194,7 @@ class Naming:
     pool_id: int = -1
     pg_num: int = 0
     #: OSD -> the PGs whose primary it is; empty: objects may have any primary.
-    leads: Tuple[Tuple[int, Tuple[int, ...]], ...] = ()
+    led: Tuple[Tuple[int, Tuple[int, ...]], ...] = ()
 
 
 def run_prefix(run_id: int) -> str:
@@ -211,15 +211,15 @@ def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
 
 
 def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
-              leads: Optional[Mapping[str, int]], pool_id: int, pg_num: int) -> Naming:
-    """`leads`: PG -> its primary; required if the target is OSDs.
+              primaries: Optional[Mapping[str, int]], pool_id: int, pg_num: int) -> Naming:
+    """`primaries`: PG -> its primary; required if the target is OSDs.
 
     BadJob if an OSD is the primary of no PG, or of too few to find names for it.
     """
     wanted = objects_wanted(target.jobs(jobs))
-    if leads is None:
+    if primaries is None:
         return Naming(run_id, tuple(wanted.items()))
-    led = led_by(pool_id, pg_num, leads, target.osds)
+    led = led_by(pool_id, pg_num, primaries, target.osds)
     for osd, pgs in led.items():
         for count in wanted.values():
             if TRIES_MARGIN * count * pg_num > MAX_TRIES * len(pgs):
@@ -231,7 +231,7 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
 def names_of(naming: Naming) -> Names:
     """Takes about 4 us of one core for each name that is tried: not to be called in the mgr."""
     found: Dict[Tuple[Optional[int], int], Tuple[str, ...]] = {}
-    led = {osd: list(pgs) for osd, pgs in naming.leads}
+    led = {osd: list(pgs) for osd, pgs in naming.led}
     for size, count in naming.wanted:
         prefix = '%s%d-' % (run_prefix(naming.run), size)
         if not led:
@@ -270,19 +270,19 @@ def _named(step: JobStep, names: Names) -> JobStep:
 
 def naming_to_json(naming: Naming) -> Json:
     """PGs are compressed: without, all OSDs of a pool of 65,536 PGs take 400 kB."""
-    leads = zlib.compress(json.dumps([[osd, _steps_between(pgs)] for osd, pgs in naming.leads],
-                                     separators=(',', ':')).encode())
+    packed = zlib.compress(json.dumps([[osd, _steps_between(pgs)] for osd, pgs in naming.led],
+                                      separators=(',', ':')).encode())
     return {'run': naming.run, 'wanted': [list(each) for each in naming.wanted],
             'pool_id': naming.pool_id, 'pg_num': naming.pg_num,
-            'leads': base64.b64encode(leads).decode()}
+            'led': base64.b64encode(packed).decode()}
 
 
 def naming_from_json(raw: Mapping[str, Any]) -> Naming:
     """Raises ValueError, TypeError, LookupError or zlib.error if the data is invalid."""
-    leads = json.loads(zlib.decompress(base64.b64decode(raw['leads'])))
+    led = json.loads(zlib.decompress(base64.b64decode(raw['led'])))
     return Naming(int(raw['run']), tuple((int(size), int(count)) for size, count in raw['wanted']),
                   int(raw['pool_id']), int(raw['pg_num']),
-                  tuple((int(osd), _added_up(pgs)) for osd, pgs in leads))
+                  tuple((int(osd), _added_up(pgs)) for osd, pgs in led))
 
 
 def _steps_between(pgs: Sequence[int]) -> Sequence[int]:

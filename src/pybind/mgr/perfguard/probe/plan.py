@@ -243,8 +243,8 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
 
 
 def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: View) -> Naming:
-    leads = view.leads(pool.id) if target.osds else None
-    return naming_of(run, jobs, target, leads, pool.id, pool.pg_num)
+    primaries = view.primaries(pool.id) if target.osds else None
+    return naming_of(run, jobs, target, primaries, pool.id, pool.pg_num)
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:

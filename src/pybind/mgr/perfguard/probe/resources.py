@@ -435,7 +435,7 @@ MOST_SWEEP_PAUSE_SECONDS = 300.0
 ORPHAN_SECONDS = 12.0
 
 
-class Part(NamedTuple):
+class SweepPart(NamedTuple):
     """The result of one sweep."""
     removed: int
     left: int
@@ -473,7 +473,7 @@ class Sweeps:
         self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_SWEEP_PAUSE_SECONDS)
         self._next_at = now + self._pause
 
-    def ended(self, part: Part, now: float) -> None:
+    def ended(self, part: SweepPart, now: float) -> None:
         forward = part.removed > 0 or part.cursor > self.cursor
         self._removed += part.removed
         self.cursor = part.cursor

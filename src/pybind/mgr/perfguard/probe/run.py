@@ -20,7 +20,7 @@ from .child import Child
 from .limits import disturbances
 from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
-from .resources import (NOT_KEPT, CannotMake, Part, ResourceManager, RunResources, Sweeps,
+from .resources import (NOT_KEPT, CannotMake, ResourceManager, RunResources, SweepPart, Sweeps,
                         leftovers, pool_named)
 from .types import BadJob, Counted, JobStep, StepResult
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result
@@ -78,12 +78,12 @@ class ProbeRun:
         self._tools = tools
         self._naming: Optional[ToolJob[Naming]] = None
         #: PG of the probed OSDs -> its primary, on which the run has placed objects; and pg_num.
-        self._leads: Mapping[str, int] = {}
+        self._primaries: Mapping[str, int] = {}
         self._pg_num = 0
         #: What determined primaries when they were last read, the job that reads them again, and a
         #: PG that has another one.
         self._placed_by: object = None
-        self._leading: Optional[ToolJob[Mapping[str, int]]] = None
+        self._reading: Optional[ToolJob[Mapping[str, int]]] = None
         self._moved = ''
         self._manager = ResourceManager(cluster, keep, resources, plan is None)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
@@ -103,7 +103,7 @@ class ProbeRun:
         self._cancel = False
         self._sweeps = Sweeps(plan is None, resources.cursor)
         #: The result of the last sweep.
-        self._part: Optional[Part] = None
+        self._part: Optional[SweepPart] = None
         self._sweep_began = 0.0
         #: When the clean-up continues, and the length of its last pause.
         self._again_at, self._pause = 0.0, 0.0
@@ -163,27 +163,27 @@ class ProbeRun:
         are compared at once. All PGs are compared outside the loop, when anything has changed that
         determines primaries."""
         osdmap, pool = view.osdmap, view.osdmap.pools.get(self.resources.pool_id)
-        if pool is None or not self._leads:
+        if pool is None or not self._primaries:
             return ''
         if pool.pg_num != self._pg_num:
             return 'pg_num of pool %s has changed' % pool.name
         overrides = frozenset((pgid, pgids[pgid]) for pgids in (
             osdmap.upmap_items, osdmap.upmap_vectors, osdmap.upmap_primaries, osdmap.pg_temp)
-            for pgid in self._leads.keys() & pgids.keys())
+            for pgid in self._primaries.keys() & pgids.keys())
         for pgid, _ in () if pool.erasure else overrides:
             place = view.placement(pgid)
-            if place is not None and place.acting[:1] != (self._leads[pgid],):
+            if place is not None and place.acting[:1] != (self._primaries[pgid],):
                 self._moved = pgid
         basis = view.crush_version, osdmap.osds, pool, overrides
-        if self._leading is None and basis != self._placed_by:
+        if self._reading is None and basis != self._placed_by:
             self._placed_by = basis
-            self._leading = self._tools.submit(partial(view.leads, pool.id), first=True)
-        if self._leading is not None and self._leading.done:
-            leads, self._leading = self._leading.result(), None
-            self._moved = next((pgid for pgid, osd in self._leads.items()
-                                if leads.get(pgid) != osd), self._moved)
+            self._reading = self._tools.submit(partial(view.primaries, pool.id), first=True)
+        if self._reading is not None and self._reading.done:
+            primaries, self._reading = self._reading.result(), None
+            self._moved = next((pgid for pgid, osd in self._primaries.items()
+                                if primaries.get(pgid) != osd), self._moved)
         return 'PG %s of the pool is no longer led by osd.%d' % (
-            self._moved, self._leads[self._moved]) if self._moved else ''
+            self._moved, self._primaries[self._moved]) if self._moved else ''
 
     def loads(self, seen: Observation) -> Touched:
         """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
@@ -207,7 +207,7 @@ class ProbeRun:
         shared = pool.erasure or any(step.job.writes or not step.repetition for step in steps)
         if not osds or shared and len(osds) > FEW_OSDS:
             return seen.osds_of([pool.id])[pool.id]
-        places = [seen.placement(pgid) for pgid, osd in self._leads.items()
+        places = [seen.placement(pgid) for pgid, osd in self._primaries.items()
                   if osd in osds] if shared else []
         return osds.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
 
@@ -272,8 +272,8 @@ class ProbeRun:
             return
         self.steps = self._plan.steps
         self._pg_num = naming.pg_num
-        self._leads = {'%d.%x' % (naming.pool_id, pg): osd
-                       for osd, pgs in naming.leads for pg in pgs}
+        self._primaries = {'%d.%x' % (naming.pool_id, pg): osd
+                           for osd, pgs in naming.led for pg in pgs}
         limit = self._plan.limit_seconds
         if not self._manager.note(stage=RUNNING, pool_id=pool.id,
                                   worker_ends=self._now + limit + GRACE_SECONDS,
@@ -358,8 +358,8 @@ class ProbeRun:
             self._manager.problem = '' if self._clean else (
                 'objects not removed yet: %d' % line['left'])
             if self._sweeping:
-                self._part = Part(int(line['removed']), int(line['left']), int(line['cursor']),
-                                  int(line['total']))
+                self._part = SweepPart(int(line['removed']), int(line['left']), int(line['cursor']),
+                                       int(line['total']))
         elif kind == 'error' and self._sweeping:
             self._manager.problem = str(line['message'])
         elif kind == 'error' and not self.outcome:

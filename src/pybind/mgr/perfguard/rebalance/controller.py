@@ -25,12 +25,12 @@ from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .epochs import too_many
 from .executor import Outcome, execute
-from .forecast import Forecast
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import AWAIT, Order
 from .phases import judge
 from .pinning import unpinned_warning
 from .plans import PlanOrder, PlanQueue, QueuedOrder, WaitingOrder
+from .release_moves import ReleaseMoves
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, unfit
@@ -59,7 +59,7 @@ class RebalanceController:
     2. `apply_request` and `carry_out`: requests and orders of operators, checked once more against
        the observation. Either may begin a campaign.
     3. `turn`: a change of CRUSH without `prepare`, an approved plan, or a new device may begin a
-       campaign. For the open campaign: goals, forecast and the mapping after its change are
+       campaign. For the open campaign: goals, release moves and the mapping after its change are
        computed, the phase decides (phases.judge), the decision is journalled, read back, and
        sent. A campaign that has ended is filed.
     4. `report`: the state for commands.
@@ -80,8 +80,8 @@ class RebalanceController:
 
     def _forget(self) -> None:
         """Forget data that is derived from the campaign and its pins."""
-        self.forecast = Forecast()
-        self._pin_goals = PinGoals(self._context, self.pins, self.forecast)
+        self.release_moves = ReleaseMoves()
+        self._pin_goals = PinGoals(self._context, self.pins, self.release_moves)
         self._auto_expand = AutoExpand(
             lambda document: self._context.store.put(LAST_CLEAN, document), self._may_write)
         self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
@@ -281,7 +281,7 @@ class RebalanceController:
             assert self.campaign is not None
             seen = replace(seen, same_drive=self.replacing.withheld)
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
-            self.forecast.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
+            self.release_moves.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
             seen = self._inputs.complete(self.campaign, seen, options)
             self.answered = seen.answered
             self._judge_and_act(seen, options)
@@ -370,7 +370,7 @@ class RebalanceController:
     def _judge_and_act(self, seen: Observation, options: Options) -> None:
         assert self.campaign is not None
         before = self.campaign
-        decision = judge(before, self.pins, self.forecast.moves, seen, options)
+        decision = judge(before, self.pins, self.release_moves.moves, seen, options)
         sending = bool(decision.pins or decision.actions)
         if (sending or decision.unpins or self.campaigns.stored.due(decision.campaign, sending)) \
                 and not self._may_write():
@@ -401,7 +401,7 @@ class RebalanceController:
         self.pins.forget(decision.unpins)
         if not self.pins.is_tidy and self._may_write():
             self.pins.tidy()
-        self.forecast.forget(set(decision.pins) | decision.unpins)
+        self.release_moves.forget(set(decision.pins) | decision.unpins)
         self.audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
 
@@ -437,13 +437,13 @@ class RebalanceController:
     # ---- for commands
 
     def report(self, seen: Observation, options: Options) -> Rebalanced:
-        self.forecast.update_plan(self.campaign, self.pins, seen, options)
-        moves = self.forecast.plan
+        self.release_moves.update_plan(self.campaign, self.pins, seen, options)
+        moves = self.release_moves.plan
         return Rebalanced(
             campaign=self.campaign,
             status=report.status(self.campaign, self.pins, moves, self.shown_reasons(seen), options,
                                  seen.wall),
-            plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.pinning.unpinnable
+            plan=ReleasePlan(moves, self.release_moves.unheld, self.campaign.pinning.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),
@@ -456,7 +456,7 @@ class RebalanceController:
         """The reasons of the last turn."""
         if not self.open:
             return (*self.awaiting.reasons,
-                    *report.idle_reasons(self.campaign, self.forecast.moving))
+                    *report.idle_reasons(self.campaign, self.release_moves.moving))
         return (*self._reasons, *self.awaiting.reasons,
                 *ignored_targets(seen.osdmap, self.overridden(self._context.options())),
                 *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)

@@ -18,7 +18,7 @@ from ..upmap.pins import INCOMPLETE, stays
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .campaign import Campaign
-from .moves import Move, MoveIndex, path_osds
+from .moves import Move, MoveIndex, route_osds
 from .pin_index import PinIndex
 from .states import STATES
 from .types import Action, Phase, PinRecord
@@ -239,4 +239,4 @@ Rule = Callable[[Draft], Draft]
 def flight_osds(draft: Draft) -> FrozenSet[int]:
     """OSDs of PGs in flight."""
     flights = draft.campaign.flights.in_flight.values()
-    return frozenset(osd for flight in flights for osd in path_osds(flight))
+    return frozenset(osd for flight in flights for osd in route_osds(flight))

@@ -265,11 +265,11 @@ def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: 
 #: Maximum number of candidates that one turn considers, so that its cost does not grow with the
 #: campaign.
 SCAN = 1024
-#: Seconds after which the path of a PG that never fitted is kept free for it.
+#: Seconds after which the route of a PG that never fitted is kept free for it.
 MOVE_PATIENCE_SECONDS = 600.0
 
 #: A PG in flight, or one that may be released.
-Path = Union[Move, Flight]
+Route = Union[Move, Flight]
 
 
 @dataclass(frozen=True)
@@ -342,18 +342,18 @@ class Load:
         self.device: Dict[str, int] = {}
         self.domain: Dict[str, int] = {}
 
-    def add(self, pgid: str, path: Path) -> None:
+    def add(self, pgid: str, route: Route) -> None:
         self.pgs += 1
-        self.bytes += path.bytes
-        for keys, counts in ((_read(path), self.source), (path.targets, self.target),
-                             ((path.primary,), self.primary)):
+        self.bytes += route.bytes
+        for keys, counts in ((_read(route), self.source), (route.targets, self.target),
+                             ((route.primary,), self.primary)):
             for osd in keys:
                 counts[osd] = counts.get(osd, 0) + 1
-        for host in self._hosts(path):
+        for host in self._hosts(route):
             self.host[host] = self.host.get(host, 0) + 1
-        for device in self._devices(path):
+        for device in self._devices(route):
             self.device[device] = self.device.get(device, 0) + 1
-        for domain in self._domains(pgid, path):
+        for domain in self._domains(pgid, route):
             self.domain[domain] = self.domain.get(domain, 0) + 1
 
     def add_removals(self, removing: Mapping[int, int], most: int) -> None:
@@ -423,7 +423,7 @@ class Load:
         return found
 
     def of_path(self, move: Move) -> int:
-        """How busy the path of a move is: the sum over its OSDs in all their roles."""
+        """How busy the route of a move is: the sum over its OSDs in all their roles."""
         return (sum(self.source.get(osd, 0) for osd in _read(move))
                 + sum(self.target.get(osd, 0) for osd in move.targets)
                 + self.primary.get(move.primary, 0))
@@ -436,7 +436,7 @@ class Load:
         """All OSDs of a move, and those of its hosts, devices and domains with room for at most
         one."""
         return frozenset([
-            *path_osds(move),
+            *route_osds(move),
             *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
             *(device for device in self._devices(move)
               if self.device.get(device, 0) >= caps.device - 1),
@@ -446,19 +446,19 @@ class Load:
     def touches(self, move: Move, places: FrozenSet[object]) -> bool:
         """Whether a move uses one of these places."""
         return not all(map(places.isdisjoint, (
-            path_osds(move), self._hosts(move), self._devices(move),
+            route_osds(move), self._hosts(move), self._devices(move),
             self._domains(move.pgid, move))))
 
-    def _hosts(self, path: Path) -> AbstractSet[str]:
-        hosts = {self._host_of(osd) for osd in (*path.sources, *path.targets)}
+    def _hosts(self, route: Route) -> AbstractSet[str]:
+        hosts = {self._host_of(osd) for osd in (*route.sources, *route.targets)}
         return {host for host in hosts if host is not None}
 
-    def _devices(self, path: Path) -> AbstractSet[str]:
-        return {device for osd in (*path.sources, *path.targets)
+    def _devices(self, route: Route) -> AbstractSet[str]:
+        return {device for osd in (*route.sources, *route.targets)
                 for device in self._devices_of.get(osd, ())}
 
-    def _domains(self, pgid: str, path: Path) -> AbstractSet[str]:
-        domains = {self._domain_of(pgid, osd) for osd in (*path.sources, *path.targets)}
+    def _domains(self, pgid: str, route: Route) -> AbstractSet[str]:
+        domains = {self._domain_of(pgid, osd) for osd in (*route.sources, *route.targets)}
         return {domain for domain in domains if domain is not None}
 
 
@@ -466,12 +466,12 @@ def _full(option: str, where: str, used: int, limit: int) -> Obstacle:
     return Obstacle(Code.CAP_BACKFILLS, option, where, used, limit)
 
 
-def _read(path: Path) -> Iterable[int]:
+def _read(route: Route) -> Iterable[int]:
     """OSDs that are read: the sources, and all that help to rebuild a lost shard."""
-    return {*path.sources, *path.readers}
+    return {*route.sources, *route.readers}
 
 
-def path_osds(move: Path) -> Iterable[int]:
+def route_osds(move: Route) -> Iterable[int]:
     """OSDs that take part in a move, in any role."""
     return (*move.sources, *move.readers, *move.targets, move.primary)
 
@@ -501,7 +501,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
     that keep their primary.
 
     A PG that never fits, for example because it needs many OSDs at once, would wait until all
-    others have moved. After MOVE_PATIENCE_SECONDS the path of one such PG at a time is kept free;
+    others have moved. After MOVE_PATIENCE_SECONDS the route of one such PG at a time is kept free;
     not if its target holds as many PGs as it may, since only PGs that leave the target make room
     there.
     """
@@ -537,7 +537,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
 def _oldest(candidates: Sequence[Move], load: Load, caps: Caps, now: float) -> Optional[Move]:
     """A PG that has waited too long; of several, the one that needs the most OSDs."""
     def order(move: Move) -> Tuple[float, int, str]:
-        return move.since, -len(set(path_osds(move))), move.pgid
+        return move.since, -len(set(route_osds(move))), move.pgid
 
     waiting = [move for move in candidates
                if now - move.since > MOVE_PATIENCE_SECONDS and load.has_room(move, caps)]

@@ -25,7 +25,7 @@ from .goals import Balanced, preview_balance
 from .holds import reconcile, wanted_mon_options
 from .join_plan import NO_BASES, Join, entries_with, is_given_up, plan_join, undersized
 from .joining import MAX_BURST_PINS
-from .moves import Move, MovePlan, OsdLoad, path_osds, plan
+from .moves import Move, MovePlan, OsdLoad, plan, route_osds
 from .orders import (Order, OrderFacts, change_of, left_out, must_fit_by_weight, warnings,
                      weight_set_warnings)
 from .progress import Eta
@@ -265,7 +265,7 @@ class Prepared:
         if self.change is None or self.ordinary:
             return None
         moves = self.planned.moves.values()
-        osds = {osd for move in moves for osd in path_osds(move)}
+        osds = {osd for move in moves for osd in route_osds(move)}
         return Touched(osds | set(self.change.weights), {
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
 

@@ -21,7 +21,7 @@ from .epochs import epoch_of, peering_text
 from .flights import note_ahead
 from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds
-from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
+from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
                     serving_until_moved, window)
 from .pinning import lacks_an_osd, may_be_degraded, waits
 from .stalls import (BATCH_SECONDS, IntervalChange, Stalls, affords, batch_pgs, batch_seconds, note,
@@ -132,7 +132,7 @@ def concerns(stop: Stop, move: Move) -> bool:
     if stop.reason.code == Code.SAME_DRIVE:
         # PGs may leave such an OSD.
         return not move.known or stop.concerns(move.targets, ())
-    osds = (*path_osds(move),)
+    osds = (*route_osds(move),)
     if stop.reason.code == Code.OSD_LATENCY:
         # A PG that peers with a slow OSD stalls its clients for longer, even if no data moves
         # there.
@@ -372,7 +372,7 @@ def _is_batch(draft: Draft, number: int, most: int, spread: bool) -> bool:
     flights = draft.campaign.flights.in_flight
     waiting = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
-                if any(stop.concerns(path_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
+                if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
     seconds = batch_seconds(draft.seen.commit_seconds)
     if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, most - stuck) \
             or draft.now - draft.campaign.stalls.released >= seconds:

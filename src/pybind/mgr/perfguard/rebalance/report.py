@@ -278,7 +278,7 @@ def summary(campaign: Campaign) -> Json:
 
 
 def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
-    """`campaign`: the last one, if this mgr knows it; `remapped`: as Forecast.moving."""
+    """`campaign`: the last one, if this mgr knows it; `remapped`: as ReleaseMoves.moving."""
     if remapped:
         return [Reason(Code.REMAPPED, '%s remapped, and no campaign is active: '
                        '"campaign prepare", then "campaign pin"' % pgs_are(remapped))]

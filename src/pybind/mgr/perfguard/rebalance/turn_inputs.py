@@ -18,9 +18,9 @@ from .campaigns import CampaignContext
 from .change import Change, ChangeStage
 from .crush_orders import CrushOrders
 from .epochs import pin_limit
-from .forecast import Forecast
 from .join_plan import renewed
 from .joining import overdue, wants_outlook
+from .release_moves import ReleaseMoves
 from .types import RELEASING_PHASES, Bounds, Phase, PinRecord
 from .weights import WeightChange
 
@@ -222,11 +222,12 @@ class PinGoals:
     they are stored in the pins before they are used.
     """
 
-    def __init__(self, context: CampaignContext, pins: PinStore, forecast: Forecast) -> None:
+    def __init__(self, context: CampaignContext, pins: PinStore,
+                 release_moves: ReleaseMoves) -> None:
         self._cluster, self._tools = context.cluster, context.tools
         self._note, self._may_write = context.note, context.may_write
         self._pins = pins
-        self._forecast = forecast
+        self._release_moves = release_moves
         #: The basis of the goals, and since when it is unchanged: PGs peer for a while after a
         #: change.
         self._basis: Optional[Basis] = None
@@ -276,7 +277,7 @@ class PinGoals:
                  for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
         self.fit = self.fit and not stale
         self._pins.note(stale)
-        self._forecast.rework()
+        self._release_moves.rework()
         return True
 
     def _raw_outlook(self, osdmap: OsdMap, basis: Basis) -> Optional[Outlook]:
@@ -327,7 +328,7 @@ class PinGoals:
         if mark.basis is not None and len(storing.parts) > 1:
             return NewGoals(mark.being_stored())
         counts = self._pins.note_some(storing.parts, seen.osdmap, storing.on.pins)
-        self._forecast.rework()
+        self._release_moves.rework()
         if not counts:
             self._storing = None
         if storing.parts:

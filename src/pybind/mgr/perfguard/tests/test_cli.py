@@ -840,7 +840,7 @@ def test_no_call_maps_so_many_pgs_that_other_modules_wait(mgr_stub: types.Module
 
 def test_primaries_of_pgs_that_have_one(mgr_stub: types.ModuleType) -> None:
     from perfguard.cluster.mgr import MapView
-    assert MapView(Handle(5)).leads(1) == {'1.0': 0, '1.1': 1, '1.2': 2}
+    assert MapView(Handle(5)).primaries(1) == {'1.0': 0, '1.1': 1, '1.2': 2}
 
 
 def test_the_options_of_the_balancer(mgr_stub: types.ModuleType) -> None:

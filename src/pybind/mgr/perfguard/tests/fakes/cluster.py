@@ -114,7 +114,7 @@ class FakeView:
         return {pgid: place.up for pgid, place in self.placements.items()
                 if pool_of(pgid) == pool_id}
 
-    def leads(self, pool_id: int) -> Mapping[str, int]:
+    def primaries(self, pool_id: int) -> Mapping[str, int]:
         return {pgid: next(osd for osd in place.acting if osd != HOLE)
                 for pgid, place in self.placements.items()
                 if pool_of(pgid) == pool_id and set(place.acting) - {HOLE}}

@@ -114,13 +114,13 @@ def test_the_answer_says_what_fio_would_do_differently(dry_run: bool) -> None:
 def mapped(monkeypatch: Any) -> List[int]:
     """The pools whose PGs are mapped."""
     pools: List[int] = []
-    leads = FakeView.leads
+    primaries = FakeView.primaries
 
     def counted(view: FakeView, pool_id: int) -> Mapping[str, int]:
         pools.append(pool_id)
-        return leads(view, pool_id)
+        return primaries(view, pool_id)
 
-    monkeypatch.setattr(FakeView, 'leads', counted)
+    monkeypatch.setattr(FakeView, 'primaries', counted)
     return pools
 
 

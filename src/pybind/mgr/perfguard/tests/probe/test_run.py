@@ -308,14 +308,14 @@ def test_primaries_are_read_again_beside_the_loop_and_only_after_changes() -> No
 
 
 def test_the_first_shard_of_an_erasure_coded_pg_need_not_lead_it(monkeypatch: Any) -> None:
-    leads = {'2.0': 3, '2.4': 3, '2.8': 3}
-    monkeypatch.setattr(FakeView, 'leads', lambda view, pool: leads)
+    primaries = {'2.0': 3, '2.4': 3, '2.8': 3}
+    monkeypatch.setattr(FakeView, 'primaries', lambda view, pool: primaries)
     driver = begun(RunOrder(words={**WORDS, 'runtime': '60'}, pool='ec', osd='3'), 'deaf')
     driver.run_until(lambda: driver.state(1) == 'running')
     driver.cluster.add_upmap('2.0', 4, 7)
     driver.run(5)
     assert driver.state(1) == 'running' and 'stopping' not in driver.listed[1]['message']
-    leads['2.4'] = 2
+    primaries['2.4'] = 2
     driver.cluster.affinity[3] = 0.0
     driver.cluster.epoch += 1
     driver.finish(60)

@@ -7,7 +7,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.plan import DroppedSchedule, NewSchedule, RunId, RunOrder
-from perfguard.probe.resources import LEFT_CHECK, Part, Sweeps
+from perfguard.probe.resources import LEFT_CHECK, SweepPart, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, Answer, ProbeDriver, fake_children
 from ..test_store import written_by_a_newer_version
@@ -24,33 +24,33 @@ def workers(monkeypatch: Any) -> None:
 
 def test_a_pass_that_finds_something_is_followed_by_another() -> None:
     sweeps = Sweeps(False, 0)
-    sweeps.ended(Part(3, 0, 8, 8), 10.0)
+    sweeps.ended(SweepPart(3, 0, 8, 8), 10.0)
     assert not sweeps.done and not sweeps.due(10.0) and sweeps.due(15.0)
-    sweeps.ended(Part(0, 0, 8, 8), 15.0)
+    sweeps.ended(SweepPart(0, 0, 8, 8), 15.0)
     assert sweeps.done
 
 
 def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_sure() -> None:
     sweeps = Sweeps(True, 0)
     for now in (10.0, 16.0, 22.0):
-        sweeps.ended(Part(0, 0, 8, 8), now)
+        sweeps.ended(SweepPart(0, 0, 8, 8), now)
         assert not sweeps.done
-    sweeps.ended(Part(0, 0, 8, 8), 22.5)
+    sweeps.ended(SweepPart(0, 0, 8, 8), 22.5)
     assert sweeps.done
 
 
 def test_a_pass_that_made_progress_continues_at_once() -> None:
     sweeps = Sweeps(False, 3)
-    sweeps.ended(Part(0, 0, 5, 8), 10.0)
+    sweeps.ended(SweepPart(0, 0, 5, 8), 10.0)
     assert sweeps.due(10.0) and sweeps.cursor == 5
-    sweeps.ended(Part(1, 0, 8, 8), 20.0)
+    sweeps.ended(SweepPart(1, 0, 8, 8), 20.0)
     assert sweeps.cursor == 0 and not sweeps.done
 
 
 def test_the_longer_nothing_works_the_more_rarely_it_is_tried() -> None:
     sweeps, now, pauses = Sweeps(False, 0), 0.0, []
     for _ in range(9):
-        sweeps.ended(Part(0, 4, 0, 8), now)
+        sweeps.ended(SweepPart(0, 4, 0, 8), now)
         begin = now
         while not sweeps.due(now):
             now += 1.0
@@ -170,8 +170,8 @@ def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict
     document = driver.loop._store.get(name)
     assert document is not None
     if how == 'fields':
-        for key in ('record', 'baselines'):
-            document.pop(key, None)
+        for key in {'record', 'baselines'} & document.keys():
+            document['other_' + key] = document.pop(key)
     driver.loop._store.put(name, document)
     if how == 'layout':
         written_by_a_newer_version(driver.kv, name)

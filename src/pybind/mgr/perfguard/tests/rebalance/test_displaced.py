@@ -87,9 +87,9 @@ def test_pgs_whose_osds_are_the_same_are_released_meanwhile() -> None:
 def test_a_change_of_weights_displaces_only_pgs_with_another_up_set() -> None:
     big = Big(3)
     seen = big.observe(7)
-    big.forecast.update_moves(big.pins, seen)
+    big.release_moves.update_moves(big.pins, seen)
     # They may have been displaced before this mgr became active.
-    assert {move.displaced for move in big.forecast.moves.values()} == {seen.now}
+    assert {move.displaced for move in big.release_moves.moves.values()} == {seen.now}
 
     def look(epoch: int, reweight: float, up: OsdSet) -> Observation:
         now = seen.now + epoch
@@ -103,12 +103,12 @@ def test_a_change_of_weights_displaces_only_pgs_with_another_up_set() -> None:
         osdmap = replace(found.osdmap, osds=osds)
         found = replace(found, now=now, placement=placement,
                         settings=replace(found.settings, osdmap=osdmap))
-        big.forecast.update_moves(big.pins, found)
+        big.release_moves.update_moves(big.pins, found)
         return found
 
     look(8, 0.5, (3, 1, 4))
     look(9, 0.4, (3, 1, 4))
-    moves = big.forecast.moves
+    moves = big.release_moves.moves
     assert [moves['7.%d' % number].displaced for number in range(3)] == [
         seen.now, seen.now + 8, seen.now]
     # Another goal, noted meanwhile, leaves the PG where it is.

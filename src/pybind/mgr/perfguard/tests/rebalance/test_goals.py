@@ -9,7 +9,7 @@ import pytest
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
 from perfguard.rebalance.campaign import GoalsMark
-from perfguard.rebalance import forecast
+from perfguard.rebalance import release_moves
 from perfguard.rebalance.tables import rebalance_status
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
@@ -95,13 +95,13 @@ def test_a_pool_of_others_that_merges_pgs_holds_nothing(monkeypatch: pytest.Monk
     driver = balanced(cluster)
     cluster.merging, before = 9, goals_of(driver)
     moves: List[str] = []
-    release_move = forecast.release_move
+    release_move = release_moves.release_move
 
     def counted(pgid: str, *args: Any) -> Any:
         moves.append(pgid)
         return release_move(pgid, *args)
 
-    monkeypatch.setattr(forecast, 'release_move', counted)
+    monkeypatch.setattr(release_moves, 'release_move', counted)
     driver.run(30)
     assert not moves and goals_of(driver) == before
     driver.ask('start')

@@ -18,10 +18,10 @@ from perfguard.rebalance.campaign import Basis, GoalsMark
 from perfguard.rebalance import goals
 from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.executor import execute
-from perfguard.rebalance.forecast import Forecast
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.pin_index import PinIndex
 from perfguard.rebalance.draft import CampaignDecision
+from perfguard.rebalance.release_moves import ReleaseMoves
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 
@@ -152,7 +152,7 @@ class Big:
                         for pgid, pin in self.machine.pins.items()})
         self.pins.note({pgid: PinRecord(UpmapEntry(), entry, goal=UpmapEntry())
                         for pgid, entry in self.entries.items()})
-        self.forecast = Forecast()
+        self.release_moves = ReleaseMoves()
         self.campaign = changed(self.machine.campaign, target='balanced', goals=GoalsMark(1, NOW))
 
     def observe(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> Observation:
@@ -170,8 +170,8 @@ class Big:
     def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
         seen = self.observe(epoch, changed)
         assert not goals.needed(self.campaign, self.pins, NOW, seen.osdmap)
-        self.forecast.update_moves(self.pins, seen)
-        decision = judge(self.campaign, self.pins, self.forecast.moves, seen, OPTIONS)
+        self.release_moves.update_moves(self.pins, seen)
+        decision = judge(self.campaign, self.pins, self.release_moves.moves, seen, OPTIONS)
         self.campaign = decision.campaign
         self.pins.forget(decision.unpins)
         execute(self.machine.cluster, decision.actions)
@@ -184,7 +184,7 @@ def test_a_turn_looks_only_at_pins_that_have_changed(monkeypatch: pytest.MonkeyP
         big = Big(number)
         for epoch in (7, 8, 9, 10):
             big.turn(epoch)
-        assert len(big.forecast.moves) >= number
+        assert len(big.release_moves.moves) >= number
         with monkeypatch.context() as patch:
             looks = Looks(patch)
             decision = big.turn(11)
@@ -194,7 +194,7 @@ def test_a_turn_looks_only_at_pins_that_have_changed(monkeypatch: pytest.MonkeyP
         assert Code.FAST_PEERING in [reason.code for reason in decision.reasons]
         assert decision.campaign.flights.in_flight and lost >= {'7.6'}
         big.turn(13, {'7.5': UpmapEntry(), '7.6': UpmapEntry(((0, 9),))})
-        assert '7.4' in big.forecast.moves and not lost & set(big.forecast.moves)
+        assert '7.4' in big.release_moves.moves and not lost & set(big.release_moves.moves)
         looked[number] = [quiet, looks.number]
     assert looked[100] == looked[1000] and max(looked[100]) < 100
 
@@ -203,21 +203,21 @@ def test_a_restart_of_an_osd_changes_no_move(monkeypatch: pytest.MonkeyPatch) ->
     """It gives the same CRUSH map a new version. A PG whose path is busy still waits since then."""
     big = Big(100)
     big.turn(7)
-    began = {pgid: move.since for pgid, move in big.forecast.moves.items()}
+    began = {pgid: move.since for pgid, move in big.release_moves.moves.items()}
     seen = big.observe(8)
     seen = replace(seen, now=seen.now + 500.0, crush_version=seen.crush_version + 1)
     with monkeypatch.context() as patch:
         looks = Looks(patch)
-        big.forecast.update_moves(big.pins, seen)
+        big.release_moves.update_moves(big.pins, seen)
         assert looks.number < 100
-    assert {pgid: move.since for pgid, move in big.forecast.moves.items()} == began
+    assert {pgid: move.since for pgid, move in big.release_moves.moves.items()} == began
 
 
 def test_a_burst_of_a_change_does_not_work_out_the_moves_of_earlier_ones(
         monkeypatch: pytest.MonkeyPatch) -> None:
     big = Big(1000)
     seen = big.observe(7)
-    big.forecast.update_moves(big.pins, seen, pinning=True)
+    big.release_moves.update_moves(big.pins, seen, pinning=True)
     looked, since = [], {}
     for burst in range(1, 4):
         pgid = '7.%x' % (1000 + burst)
@@ -226,13 +226,13 @@ def test_a_burst_of_a_change_does_not_work_out_the_moves_of_earlier_ones(
         seen = replace(big.observe(7 + burst), crush=weighted(burst), now=seen.now + 60.0)
         with monkeypatch.context() as patch:
             looks = Looks(patch)
-            big.forecast.update_moves(big.pins, seen, pinning=True)
+            big.release_moves.update_moves(big.pins, seen, pinning=True)
             looked.append(looks.number)
-        since[pgid] = big.forecast.moves[pgid].since
+        since[pgid] = big.release_moves.moves[pgid].since
     # The pins of the burst before are looked at again.
     assert max(looked[1:]) < 20
-    assert {pgid: big.forecast.moves[pgid].since for pgid in since} == {
+    assert {pgid: big.release_moves.moves[pgid].since for pgid in since} == {
         '7.3e9': seen.now - 60.0, '7.3ea': seen.now, '7.3eb': seen.now}
     # What others change is not followed by pins.
-    big.forecast.update_moves(big.pins, replace(seen, crush=weighted(9), now=seen.now + 60.0))
-    assert {move.since for move in big.forecast.moves.values()} == {seen.now + 60.0}
+    big.release_moves.update_moves(big.pins, replace(seen, crush=weighted(9), now=seen.now + 60.0))
+    assert {move.since for move in big.release_moves.moves.values()} == {seen.now + 60.0}

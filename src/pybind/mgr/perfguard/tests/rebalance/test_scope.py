@@ -27,7 +27,7 @@ def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
 def touched(driver: Driver) -> Dict[str, Set[int]]:
     """PG that is pinned -> OSDs that its release burdens."""
     return {pgid: {*move.sources, *move.targets, *move.readers, move.primary}
-            for pgid, move in driver.loop.rebalance.forecast.moves.items()}
+            for pgid, move in driver.loop.rebalance.release_moves.moves.items()}
 
 
 def test_an_osd_that_is_full_is_emptied() -> None:

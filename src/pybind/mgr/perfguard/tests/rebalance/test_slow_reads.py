@@ -14,7 +14,7 @@ from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SEC
                                          places_of, slow_osds, slow_read_stops,
                                          slow_reads_after, slowed_by_movement, stopped_osds,
                                          without_slow)
-from perfguard.rebalance.moves import path_osds
+from perfguard.rebalance.moves import route_osds
 from perfguard.rebalance.releasing import stops_of
 from perfguard.rebalance.throttle import SLOW_SHARE
 from perfguard.rebalance.draft import Draft
@@ -209,7 +209,7 @@ def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
         if turn > 1:
             assert stopped_osds(pace.slow_reads, cluster.now) == host
             fresh = flights.keys() - began
-            assert not [pgid for pgid in fresh if host & set(path_osds(flights[pgid]))]
+            assert not [pgid for pgid in fresh if host & set(route_osds(flights[pgid]))]
             new += len(fresh)
         began |= flights.keys()
     assert new and machine.pins
@@ -295,7 +295,7 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
         late += len(new) if cluster.now > alarm else 0
         assert machine.campaign.pace.slow_reads.keys() == {slow}
         assert machine.campaign.pace.pgs >= limit, 'the pools did not count it'
-        assert not [pgid for pgid in new if slow in path_osds(flights[pgid])]
+        assert not [pgid for pgid in new if slow in route_osds(flights[pgid])]
         # Their PGs would wait for it while they peer.
         assert not [pgid for pgid in new if slow in before[pgid]]
     assert late and machine.pins
@@ -349,7 +349,7 @@ def test_many_slow_osds_count_in_their_pools() -> None:
 
 def moving_osds(machine: Machine) -> Set[int]:
     flights = machine.campaign.flights.in_flight.values()
-    return {osd for flight in flights for osd in path_osds(flight)}
+    return {osd for flight in flights for osd in route_osds(flight)}
 
 
 def of_three_hosts(machine: Machine, osds: Iterable[int]) -> List[int]:
@@ -418,7 +418,7 @@ def test_what_movement_slows_counts_until_pgs_are_deleted(deleting: bool) -> Non
     observe = slowed(machine, *slow, others=range(8, 120), factor=5.0)
     machine.turn()
     left = {pgid: flight for pgid, flight in machine.campaign.flights.in_flight.items()
-            if set(slow).isdisjoint(path_osds(flight))}
+            if set(slow).isdisjoint(route_osds(flight))}
     # The same mgr knows more than the store.
     machine.campaign = changed(machine.campaign, in_flight=left,
                                pace=machine.decision.campaign.pace)

@@ -22,7 +22,7 @@ PREVIEW_PGS = 5000
 PLAN_SECONDS = 10.0
 
 
-class Forecast:
+class ReleaseMoves:
     def __init__(self) -> None:
         #: The moves of releases of pins in force.
         self.moves = MoveIndex()
