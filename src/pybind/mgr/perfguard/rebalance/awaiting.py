@@ -22,9 +22,8 @@ from .crush_orders import CrushOrders
 from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text
 from .orders import AWAIT, UNREPORTED, Order, OrderFacts, waiting, weight_of
-from .plans import PlanOrder, QueuedOrder, WaitingOrder
+from .plans import RETRY_SECONDS, PlanOrder, QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
-from .retry import RETRY_SECONDS, Retry
 from .types import SetOption
 
 #: The document in the store.

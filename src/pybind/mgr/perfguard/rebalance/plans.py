@@ -9,13 +9,12 @@ import re
 import secrets
 import shlex
 from dataclasses import dataclass, replace
-from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
-                    Tuple)
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..cluster.tool_thread import AnyJob
 from ..cluster.types import Document
 from ..codec import encode
-from ..errors import Refused
+from ..errors import Refused, as_refusal
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
@@ -27,7 +26,6 @@ from .changes import AnyChange
 from .crush_orders import differences
 from .orders import Order
 from .prepared import Prepared
-from .retry import RETRY_SECONDS, Retry
 from .risks import refuse
 from .types import Phase
 
@@ -113,8 +111,8 @@ class PlanGround:
     osds: Mapping[str, Mapping[str, object]]
     #: Pool id -> its name, size, rule, pg_num and pgp_num.
     pools: Mapping[str, Mapping[str, object]]
-    #: CrushRules.identity; 0: not known, as in earlier documents.
-    identity: int = 0
+    #: CrushRules.identity.
+    identity: int
 
 
 def ground_of(seen: Observation) -> PlanGround:
@@ -467,3 +465,38 @@ class PlanQueue:
         self.saved.withdraw(names, why)
         for name in names:
             self._note(Event('refused', 'plan approve %s' % name, why))
+
+
+# ---- Orders that no operator waits for: approved plans, and campaigns that fill new devices
+
+#: Seconds until an order that was refused is tried again: doubled each time, up to the maximum.
+#: Each attempt runs the tools of Ceph.
+RETRY_SECONDS, MOST_RETRY_SECONDS = 60.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When one order is tried again, and why it waits."""
+    #: What the order is for: a plan, or OSDs.
+    name: str = ''
+    #: The longest interval.
+    most: float = MOST_RETRY_SECONDS
+    due: float = 0.0
+    waits: str = ''
+    refusals: int = 0
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.due
+
+    def attempt(self, now: float, carry_out: Callable[[], Optional[Document]]
+                ) -> Tuple['Retry', Optional[Refused]]:
+        """The next attempt if this one is refused, and the refusal. An error is a refusal with EIO:
+        it must not fail every later turn."""
+        try:
+            with as_refusal(self.name):
+                carry_out()
+        except Refused as refused:
+            interval = min(self.most, RETRY_SECONDS * 2.0 ** min(self.refusals, 10))
+            return replace(self, due=now + interval, waits=str(refused),
+                           refusals=self.refusals + 1), refused.anew()
+        return self, None

@@ -25,8 +25,7 @@ from .campaign import Campaign
 from .crush_orders import CrushOrders
 from .orders import (DRAINED_WEIGHT, Order, OrderFacts, how_to_leave_empty, is_tiny, named_osds,
                      serves)
-from .plans import PlanOrder, QueuedOrder
-from .retry import Retry
+from .plans import PlanOrder, QueuedOrder, Retry
 from .types import Phase
 
 #: Verbs of orders.
