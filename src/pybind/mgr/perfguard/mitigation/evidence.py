@@ -6,7 +6,7 @@ from ..cluster.types import PgCounts, Signals, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..tables import pgs_are, plural
-from ..watch.reads import OsdReads
+from ..watch.osds import OsdReads
 from ..watch.stop_conditions import is_muted, is_waived
 from .types import Evidence, MitigationState, Trouble
 

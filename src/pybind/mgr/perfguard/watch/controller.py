@@ -14,8 +14,8 @@ from ..observation import Clients, PoolClients
 from ..options import Options
 from ..store import Store
 from . import report
+from .osds import OsdReads
 from .pools import named_target, target_ms
-from .reads import OsdReads
 from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings

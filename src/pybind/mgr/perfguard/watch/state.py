@@ -14,9 +14,9 @@ from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
-from .osds import OsdNorms, OsdWatch, PgPartners, busy, replica_flows, steady, without_erasure
+from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
+                   without_erasure)
 from .pools import PoolSettings, PoolWatch, add_ops
-from .reads import SlowOsdReads
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
 from .slow_osds import SlowOsds, SlowSettings

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from perfguard.watch.osds import OsdReads
 from ...mitigation.types import Policy, Revert
 from perfguard import tables
 from perfguard.cluster.crush import CrushRules
@@ -13,7 +14,6 @@ from perfguard.cluster.types import PgCounts, PgReads, Readings
 from perfguard.errors import Refused
 from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
-from perfguard.watch.reads import OsdReads
 from perfguard.watch.slow_osds import SlowOsds
 
 from ..fakes.cluster import Crash, FakeCluster

@@ -14,7 +14,7 @@ from perfguard.mitigation.evidence import evidence, futile, mixed_osds
 from perfguard.mitigation.types import Evidence
 from perfguard.observation import Clients, Observation, PoolClients, Settings
 from perfguard.watch import causes
-from perfguard.watch.reads import OsdReads
+from perfguard.watch.osds import OsdReads
 
 from ..cluster.test_crush import DUMP
 
