@@ -339,19 +339,19 @@ class Shutdown:
 def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int],
            awaiting: bool = False) -> List[str]:
     """Texts on what a shutdown ends or gives up."""
-    found: List[str] = []
+    texts: List[str] = []
     if awaiting:
-        found.append('"expand --await" will end: OSDs that boot later get data at once')
+        texts.append('"expand --await" will end: OSDs that boot later get data at once')
     if campaign is not None and campaign.active:
-        found.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
+        texts.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
     if campaign is not None and campaign.open and pins:
-        found.append('the pins of %s will become ordinary upmaps, which the balancer may change '
+        texts.append('the pins of %s will become ordinary upmaps, which the balancer may change '
                      '("campaign rollback" restores CRUSH first)' % pgs(pins))
     if campaign is not None and campaign.open and unpinned(campaign):
-        found.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
+        texts.append('%s cannot be pinned and will move at once' % pgs(unpinned(campaign)))
     if probe is not None:
-        found.append('probe %d will be cancelled' % probe)
-    return found
+        texts.append('probe %d will be cancelled' % probe)
+    return texts
 
 
 def refuse(found: List[str]) -> None:

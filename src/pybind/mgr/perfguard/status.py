@@ -132,15 +132,15 @@ def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
 def watch_reasons(misplaced_ratio: float, campaign: CampaignStatus,
                   checks: HealthChecks, failure: str) -> List[Reason]:
     """The findings of the watch, and the campaign that moves misplaced objects."""
-    found = [Reason(code, '%s (%s)' % (check['summary'], code))
-             for code, check in sorted(checks.items())]
+    reasons = [Reason(code, '%s (%s)' % (check['summary'], code))
+               for code, check in sorted(checks.items())]
     if failure:
-        found.append(Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed '
-                            '(see the mgr log): ' + failure))
+        reasons.append(Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed '
+                              '(see the mgr log): ' + failure))
     if misplaced_ratio > 0.0:
-        found.append(Reason(Code.MISPLACED, '%.2f %% of the objects are misplaced%s' % (
+        reasons.append(Reason(Code.MISPLACED, '%.2f %% of the objects are misplaced%s' % (
             100 * misplaced_ratio, _mover(campaign))))
-    return found
+    return reasons
 
 
 def _mover(campaign: CampaignStatus) -> str:

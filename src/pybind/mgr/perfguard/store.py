@@ -189,13 +189,13 @@ class Store:
 
     def unverified(self) -> Dict[str, Optional[str]]:
         """Keys and values that have to be read back from the mons. None: the key was removed."""
-        found = self._noted.copy()
-        self._named = list(found)
+        names = self._noted.copy()
+        self._named = list(names)
         for keys in self._removed.values():
-            found.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
+            names.update(dict.fromkeys(key for key in keys if key.endswith('/head')))
         for name in self._unverified:
-            found.update(self._kv.get_store_prefix(name + '/'))
-        return found
+            names.update(self._kv.get_store_prefix(name + '/'))
+        return names
 
     def is_verified(self, name: str) -> bool:
         """Whether the mons are known to have the last version of the document."""
@@ -232,16 +232,16 @@ class Store:
 
     def notes(self, prefix: str) -> List[Tuple[str, Any]]:
         """Notes in the order they were written; unreadable ones are set aside and reported."""
-        found: List[Tuple[str, Any]] = []
+        rows: List[Tuple[str, Any]] = []
         for key, value in sorted(self._kv.get_store_prefix(prefix + '/').items()):
             try:
-                found.append((key, json.loads(value)))
+                rows.append((key, json.loads(value)))
             except ValueError as error:
                 self._kv.set_store(ASIDE + key, value)
                 self._mark_lost(key)
                 self.drop_note(key)
                 self.damaged.append((key, 'unreadable: %s' % error))
-        return found
+        return rows
 
     def drop_note(self, key: str) -> None:
         self._noted[key] = None
@@ -379,9 +379,9 @@ class Journal:
         the same keys."""
         if self.fenced:
             return False
-        found = self._mons.stored([OWNER])
-        if found.get(OWNER) != self._token:
-            return self._not_owner(found)
+        stored = self._mons.stored([OWNER])
+        if stored.get(OWNER) != self._token:
+            return self._not_owner(stored)
         self._owned, self._unowned = True, ''
         return True
 
@@ -396,12 +396,12 @@ class Journal:
         if not expected and self._owned:
             self._lost = ''
             return True
-        found = self._mons.stored([OWNER, *expected])
-        if found.get(OWNER) != self._token:
-            return self._not_owner(found)
+        stored = self._mons.stored([OWNER, *expected])
+        if stored.get(OWNER) != self._token:
+            return self._not_owner(stored)
         self._owned, self._unowned = True, ''
         lost = sorted(key for key, value in expected.items()
-                      if key not in found or found[key] != value)
+                      if key not in stored or stored[key] != value)
         if lost:
             self._store.put_again()
             self._lost = ("the mons do not store perfguard's journal (%s): "

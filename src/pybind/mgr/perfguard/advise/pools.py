@@ -67,41 +67,41 @@ def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
     """Before partial reads and writes; from then on see erasure_reads."""
     if facts.inventory.require_osd_release >= EC_RELEASE:
         return None
-    found = [pool.name for pool in facts.inventory.pools
+    names = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO]
-    return Seen('erasure-coded pools with application rbd or cephfs: %s' % ', '.join(found),
+    return Seen('erasure-coded pools with application rbd or cephfs: %s' % ', '.join(names),
                 'ceph osd pool create <pool> replicated, for data that is written in small pieces'
-                ) if found else None
+                ) if names else None
 
 
 def erasure_reads(facts: Facts) -> Optional[Seen]:
     if facts.inventory.require_osd_release < EC_RELEASE:
         return None
-    found = [pool.name for pool in facts.inventory.pools
+    names = [pool.name for pool in facts.inventory.pools
              if pool.erasure and pool.applications & SMALL_IO
              and 'ec_optimizations' not in pool.flags]
-    return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(found),
-                'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(found[0])) \
-        if found else None
+    return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(names),
+                'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(names[0])) \
+        if names else None
 
 
 def compression(facts: Facts) -> Optional[Seen]:
-    found = [pool for pool in facts.inventory.pools
+    pools = [pool for pool in facts.inventory.pools
              if pool.compression in COMPRESSED and pool.applications & SMALL_IO]
     return Seen('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
-                          for pool in found),
-                'ceph osd pool set %s compression_mode none' % shlex.quote(found[0].name)) \
-        if found else None
+                          for pool in pools),
+                'ceph osd pool set %s compression_mode none' % shlex.quote(pools[0].name)) \
+        if pools else None
 
 
 def shared_clones(facts: Facts) -> Optional[Seen]:
-    found = [pool for pool in facts.inventory.pools if pool.stored_bytes
+    pools = [pool for pool in facts.inventory.pools if pool.stored_bytes
              and pool.shared_bytes >= SHARED_SHARE * pool.stored_bytes]
     return Seen('; '.join('pool %s may take up to %s more, %.0f %%' % (
         pool.name, bytes_text(pool.shared_bytes),
-        100 * pool.shared_bytes / max(pool.stored_bytes - pool.shared_bytes, 1)) for pool in found),
+        100 * pool.shared_bytes / max(pool.stored_bytes - pool.shared_bytes, 1)) for pool in pools),
         'rbd snap ls <image> and rbd snap rm <image>@<snapshot>, for snapshots that are no longer '
-        'needed; otherwise leave room before PGs move') if found else None
+        'needed; otherwise leave room before PGs move') if pools else None
 
 
 def shared_osds(facts: Facts) -> Optional[Seen]:
@@ -208,13 +208,13 @@ MOST_ASKED = 16
 
 
 def _drives(facts: Facts, pattern: Pattern[str], what: str, fix: str) -> Optional[Seen]:
-    found = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
-    if not found:
+    drives = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
+    if not drives:
         return None
-    models = Counter(osd.model for osd in found)
+    models = Counter(osd.model for osd in drives)
     listed = ', '.join('%s (%d)' % row for row in models.most_common(3))
     return Seen('%s: %s; OSDs: %d, such as %s' % (
-        what, listed, len(found), osds_text(osd.osd for osd in found)), fix % found[0].osd)
+        what, listed, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
 
 
 def shingled(facts: Facts) -> Optional[Seen]:
@@ -229,22 +229,22 @@ def unprotected(facts: Facts) -> Optional[Seen]:
 
 
 def mixed_class(facts: Facts) -> Optional[Seen]:
-    found = [osd for osd in facts.inventory.osds
+    mixed = [osd for osd in facts.inventory.osds
              if osd.device_class in FLASH and osd.rotational]
-    if not found:
+    if not mixed:
         return None
     return Seen('device class %s contains rotating drives: %s' % (
-        found[0].device_class, osds_text(osd.osd for osd in found)),
+        mixed[0].device_class, osds_text(osd.osd for osd in mixed)),
         in_campaign('ceph osd crush rm-device-class osd.%d; '
-                    'ceph osd crush set-device-class hdd osd.%d' % (found[0].osd, found[0].osd)))
+                    'ceph osd crush set-device-class hdd osd.%d' % (mixed[0].osd, mixed[0].osd)))
 
 
 def old_allocation(facts: Facts) -> Optional[Seen]:
-    found = [osd.osd for osd in facts.inventory.osds
-             if (osd.min_alloc_bytes or 0) >= OLD_ALLOC_BYTES]
-    return Seen('bluestore_min_alloc_size is 64 KiB or more: %s' % osds_text(found),
-                'ceph perfguard drain osd.%d, then create the OSD again' % found[0]) \
-        if found else None
+    osds = [osd.osd for osd in facts.inventory.osds
+            if (osd.min_alloc_bytes or 0) >= OLD_ALLOC_BYTES]
+    return Seen('bluestore_min_alloc_size is 64 KiB or more: %s' % osds_text(osds),
+                'ceph perfguard drain osd.%d, then create the OSD again' % osds[0]) \
+        if osds else None
 
 
 def spillover(facts: Facts) -> Optional[Seen]:
@@ -260,22 +260,22 @@ def fragmentation(facts: Facts) -> Optional[Seen]:
 
 
 def slow_pings(facts: Facts) -> Optional[Seen]:
-    found = [facts.health[code] for code in (
+    summaries = [facts.health[code] for code in (
         'OSD_SLOW_PING_TIME_BACK', 'OSD_SLOW_PING_TIME_FRONT') if code in facts.health]
-    return Seen('; '.join(found), 'ceph health detail; ceph tell osd.<id> dump_osd_network') \
-        if found else None
+    return Seen('; '.join(summaries), 'ceph health detail; ceph tell osd.<id> dump_osd_network') \
+        if summaries else None
 
 
 def scrub_behind(facts: Facts) -> Optional[Seen]:
-    found = [facts.health[code] for code in ('PG_NOT_DEEP_SCRUBBED', 'PG_NOT_SCRUBBED')
-             if code in facts.health]
-    if not found:
+    summaries = [facts.health[code] for code in ('PG_NOT_DEEP_SCRUBBED', 'PG_NOT_SCRUBBED')
+                 if code in facts.health]
+    if not summaries:
         return None
     # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
     known = [number(value_of(facts.inventory, osd, SCRUBS)) for osd in facts.inventory.osds]
     more = '%d' % (max(each or 0 for each in known) + 1) if known and None not in known else \
         '<one more than now>'
-    return Seen('; '.join(found), 'ceph config set osd %s %s; '
+    return Seen('; '.join(summaries), 'ceph config set osd %s %s; '
                 'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, more))
 
 
@@ -292,17 +292,17 @@ def questions(osds: Iterable[OsdFacts]) -> Tuple[Question, ...]:
 
 
 def moves_at_restart(facts: Facts) -> Optional[Seen]:
-    found: Dict[int, OsdFacts] = {}
+    moving: Dict[int, OsdFacts] = {}
     for osd in elsewhere(facts.inventory.osds)[:MOST_ASKED]:
         shown = facts.shown.get(osd.osd, {})
         # The location may be configured.
         if shown.get(MOVES) == 'true' and not shown.get(PLACE):
-            found[osd.osd] = osd
-    if not found:
+            moving[osd.osd] = osd
+    if not moving:
         return None
-    first = found[min(found)]
+    first = moving[min(moving)]
     return Seen('CRUSH places %s under a host other than its own, and %s is true: osd.%d is under '
                 '%s and runs on %s' % (
-                    osds_text(found), MOVES, first.osd, first.host, first.hostname),
+                    osds_text(moving), MOVES, first.osd, first.host, first.hostname),
                 'ceph config set osd.%d crush_location "root=%s host=%s"' % (
                     first.osd, first.root or 'default', first.host))

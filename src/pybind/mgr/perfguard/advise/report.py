@@ -131,16 +131,16 @@ WAY_OUT = ('Install the version of the active mgr on these hosts and restart the
 
 def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
     """One line for each standby that could not take over."""
-    found: List[str] = []
+    texts: List[str] = []
     for standby in sorted(standbys, key=lambda standby: standby.name):
         if standby.version is None:
-            found.append('mgr.%s does not have the module' % standby.name)
+            texts.append('mgr.%s does not have the module' % standby.name)
         elif standby.error:
-            found.append('mgr.%s cannot run the module: %s' % (standby.name, standby.error))
+            texts.append('mgr.%s cannot run the module: %s' % (standby.name, standby.error))
         elif standby.version != version:
-            found.append('mgr.%s has version %s (active mgr: %s)' % (
+            texts.append('mgr.%s has version %s (active mgr: %s)' % (
                 standby.name, standby.version or 'unknown', version))
-    return found
+    return texts
 
 
 def active_problems(version: str, installed: str) -> List[str]:
@@ -154,7 +154,7 @@ def active_problems(version: str, installed: str) -> List[str]:
 def standby_checks(inventory: Inventory) -> HealthChecks:
     """The health check; empty where every mgr could run this version from its next start on."""
     version = inventory.version
-    found = [*active_problems(version, inventory.installed),
-             *standby_problems(inventory.standbys, version)]
+    problems = [*active_problems(version, inventory.installed),
+                *standby_problems(inventory.standbys, version)]
     return {STANDBY_CHECK: warning('%s cannot start perfguard %s' % (
-        plural(len(found), 'mgr'), version), [*found, WAY_OUT])} if found else {}
+        plural(len(problems), 'mgr'), version), [*problems, WAY_OUT])} if problems else {}

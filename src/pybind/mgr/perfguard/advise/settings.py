@@ -53,9 +53,9 @@ def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
 
     The most specific section wins, and within a section the entry with a mask.
     """
-    found = [(_rank(entry), entry.value) for entry in inventory.config or ()
-             if entry.name == name and _concerns(entry, osd)]
-    return max(found)[1] if found else inventory.defaults.get(name)
+    candidates = [(_rank(entry), entry.value) for entry in inventory.config or ()
+                  if entry.name == name and _concerns(entry, osd)]
+    return max(candidates)[1] if candidates else inventory.defaults.get(name)
 
 
 def _rank(entry: ConfigEntry) -> Tuple[int, bool]:
@@ -158,10 +158,10 @@ def mclock_capacity(facts: Facts) -> Optional[Seen]:
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
         known = {osd.osd: number(value_of(facts.inventory, osd, option))
                  for osd in _mclock(facts) if osd.rotational is kind}
-        found = {osd: iops for osd, iops in known.items() if iops is not None}
-        sane = [iops for iops in found.values() if least <= iops <= most]
+        measured = {osd: iops for osd, iops in known.items() if iops is not None}
+        sane = [iops for iops in measured.values() if least <= iops <= most]
         middle = median(sane) if len(sane) >= LEAST_PEERS else None
-        for osd, iops in sorted(found.items()):
+        for osd, iops in sorted(measured.items()):
             if not least <= iops <= most or middle is not None and not (
                     middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
                 return _wrong_capacity(osd, option, iops, (least, most), middle,
@@ -198,9 +198,9 @@ def mclock_ignores(facts: Facts) -> Optional[Seen]:
 
 def secure_mode(facts: Facts) -> Optional[Seen]:
     modes = ('ms_cluster_mode', 'ms_service_mode', 'ms_client_mode')
-    found = [entry for entry in facts.inventory.config or () if entry.name in modes
-             and entry.value.replace(',', ' ').split()[:1] == ['secure']]
-    return _cleared(found)
+    entries = [entry for entry in facts.inventory.config or () if entry.name in modes
+               and entry.value.replace(',', ' ').split()[:1] == ['secure']]
+    return _cleared(entries)
 
 
 def messenger_threads(facts: Facts) -> Optional[Seen]:

@@ -159,11 +159,11 @@ class CrushRules:
 
     def _ancestors(self, item: int) -> List[int]:
         """The buckets above an item, from the lowest. An edited map may have a cycle."""
-        found: Dict[int, None] = {}
-        while item in self._parents and self._parents[item] not in found:
+        ancestors: Dict[int, None] = {}
+        while item in self._parents and self._parents[item] not in ancestors:
             item = self._parents[item]
-            found[item] = None
-        return list(found)
+            ancestors[item] = None
+        return list(ancestors)
 
     def host_of(self, osd: int) -> Optional[str]:
         """Name of the host bucket above an OSD, or None."""
@@ -215,12 +215,12 @@ class CrushRules:
 
     def _weights_by_bucket(self) -> Mapping[int, Mapping[int, int]]:
         """OSD -> bucket -> weight, which may differ between trees."""
-        found: Dict[int, Dict[int, int]] = {}
+        by_bucket: Dict[int, Dict[int, int]] = {}
         for bucket in self._buckets.values():
             for item, weight in bucket.items if '~' not in bucket.name else ():
                 if item >= 0:
-                    found.setdefault(item, {})[bucket.id] = weight
-        return found
+                    by_bucket.setdefault(item, {})[bucket.id] = weight
+        return by_bucket
 
     @cached_property
     def uneven(self) -> Mapping[int, Mapping[str, float]]:
@@ -364,20 +364,20 @@ class CrushRules:
     def _choice_violation(self, choice: Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
         if choice.leaf and len(set(map(choice.bucket_of.get, osds))) == len(osds):
             return None  # nearly always
-        seen: Dict[int, int] = {}
+        osd_by_bucket: Dict[int, int] = {}
         for osd in osds:
             bucket = choice.bucket_of.get(osd)
             if bucket is None:
                 continue
-            other = seen.setdefault(bucket, osd)
+            other = osd_by_bucket.setdefault(bucket, osd)
             if choice.leaf and other != osd:
                 return 'osd.%d and osd.%d are both in %s %s' % (
                     other, osd, choice.type_name, self._buckets[bucket].name)
         limit = wanted(choice.num, pool_size)
-        if not choice.leaf and len(seen) > limit:
-            names = sorted(self._buckets[bucket].name for bucket in seen)
+        if not choice.leaf and len(osd_by_bucket) > limit:
+            names = sorted(self._buckets[bucket].name for bucket in osd_by_bucket)
             return 'the OSDs are in %d buckets of type %s (%s), the rule allows %d' % (
-                len(seen), choice.type_name, ', '.join(names), limit)
+                len(osd_by_bucket), choice.type_name, ', '.join(names), limit)
         return None
 
     def _rule(self, rule_id: int) -> Optional[CrushRule]:
@@ -394,10 +394,10 @@ class CrushRules:
 
 def _reached(direct: Mapping[int, AbstractSet[int]], start: int) -> Set[int]:
     """What can be reached from a node of a graph, which may have cycles."""
-    found: Set[int] = set()
+    reached: Set[int] = set()
     left = [start]
     while left:
-        fresh = direct.get(left.pop(), frozenset()) - found
-        found |= fresh
+        fresh = direct.get(left.pop(), frozenset()) - reached
+        reached |= fresh
         left += fresh
-    return found
+    return reached

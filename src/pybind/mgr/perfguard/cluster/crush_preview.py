@@ -99,11 +99,11 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
         for argument in _adjustments(weights):
             tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
         later = mapping('--export-crush')
-    found = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
-             if rule is None or pool_of(pgid) == rule.pool}
-    affected = {pgid.partition('.')[0] for pgid in found} if later is not now else None
-    return Future(found, _rules(tools, crush_path), crush_map,
-                  dict(_others(found, later, affected)) if whole else {})
+    changed = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
+               if rule is None or pool_of(pgid) == rule.pool}
+    affected = {pgid.partition('.')[0] for pgid in changed} if later is not now else None
+    return Future(changed, _rules(tools, crush_path), crush_map,
+                  dict(_others(changed, later, affected)) if whole else {})
 
 
 def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -116,13 +116,13 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     """
     crush_path, encoded = tools.path('crush'), source(osdmap.epoch)
     pgp_num = pg_nums(encoded, numbers.pool).pgp_num
-    most = DUMP_BYTES + PG_OUTPUT_BYTES * (osdmap.pg_count + numbers.pg_num)
+    limit = DUMP_BYTES + PG_OUTPUT_BYTES * (osdmap.pg_count + numbers.pg_num)
 
     def mapping(name: str, numbers: PoolPgs) -> Path:
         path = tools.path(name)
         path.write_bytes(with_pg_nums(encoded, numbers))
         return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(crush_path),
-                         '--test-map-pgs-dump-all', most=most)
+                         '--test-map-pgs-dump-all', most=limit)
 
     now = mapping('now', numbers._replace(pgp_num=pgp_num))
     later = mapping('later', numbers)
@@ -130,11 +130,11 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     present = dict(_pgs_of(numbers.pool, now))
     every = {pgid: pg._replace(acting=present[pgid].acting)
              for pgid, pg in _pgs_of(numbers.pool, later)}
-    found = {pgid: pg for pgid, pg in every.items()
-             if pg.raw != present[pgid].raw or seed_of(pgid) in merging and osdmap.entry(pgid)}
+    affected = {pgid: pg for pgid, pg in every.items()
+                if pg.raw != present[pgid].raw or seed_of(pgid) in merging and osdmap.entry(pgid)}
     fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
-    return Future(found, _rules(tools, crush_path), others={
-        pgid: pg for pgid, pg in every.items() if pgid not in found and seed_of(pgid) >= fewest})
+    return Future(affected, _rules(tools, crush_path), others={
+        pgid: pg for pgid, pg in every.items() if pgid not in affected and seed_of(pgid) >= fewest})
 
 
 def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
@@ -166,17 +166,17 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
     read give maps as well, and crushtool must not take the memory of the host for them.
     Raises ToolFailed if it is none of these, or too large.
     """
-    data, most = crush_map, MAP_BYTES + MAP_OSD_BYTES * ids
+    data, limit = crush_map, MAP_BYTES + MAP_OSD_BYTES * ids
     # Base64 is less than twice as long. The end is stripped first: a search that may divide a run
     # of blanks takes quadratic time, in which no other thread of ceph-mgr runs.
-    if len(data) <= 2 * most and re.fullmatch(rb'[A-Za-z0-9+/\s]+={0,2}', data.rstrip()):
+    if len(data) <= 2 * limit and re.fullmatch(rb'[A-Za-z0-9+/\s]+={0,2}', data.rstrip()):
         try:
             data = base64.b64decode(data, validate=False)
         except ValueError:
             pass  # a text of one word
-    if len(data) > most:
+    if len(data) > limit:
         raise ToolFailed('the map has %.1f MiB, the limit for %d OSDs is %.1f MiB' % (
-            len(data) / (1 << 20), ids, most / (1 << 20)))
+            len(data) / (1 << 20), ids, limit / (1 << 20)))
     try:
         with _tools(stopping) as tools:
             given, made = tools.path('given'), tools.path('made')

@@ -102,7 +102,7 @@ class Level:
                 members.setdefault(CrushPlace(bucket, 'OSDs'), set()).add(osd)
                 if not self.retries:
                     members.setdefault(CrushPlace(parent, self._children), set()).add(bucket)
-        return {place: len(found) for place, found in members.items()}
+        return {place: len(below) for place, below in members.items()}
 
     def room(self, place: CrushPlace, pool_size: int) -> int:
         nums = (self.num,) if place.what == self._children else self.inner
@@ -223,7 +223,7 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
 def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
             steps: Sequence[DumpedStep]) -> List[Level]:
     """The choices between a take and its emit."""
-    found: List[Level] = []
+    levels: List[Level] = []
     above: Mapping[int, int] = {}
     if taken < 0:
         above = dict.fromkeys(weights_below(buckets, taken), taken)
@@ -233,10 +233,10 @@ def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
             break
         here = _bucket_of(buckets, [taken], type_id)
         inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
-        found.append(Level(step['type'], step['num'], inner, here, above,
-                           step['op'] == _CHOOSE_MSR))
+        levels.append(Level(step['type'], step['num'], inner, here, above,
+                            step['op'] == _CHOOSE_MSR))
         above = here
-    return found
+    return levels
 
 
 def _emit(buckets: Buckets, taken: int, nums: Tuple[int, ...], levels: Sequence[Level],
@@ -259,41 +259,41 @@ def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
 def weights_below(buckets: Buckets, root: int) -> Mapping[int, int]:
     """OSD -> CRUSH weight below a bucket."""
     weights: Dict[int, int] = {}
-    todo, seen = [root], {root}  # an edited map may have a cycle
+    todo, visited = [root], {root}  # an edited map may have a cycle
     while todo:
         for item, weight in buckets[todo.pop()].items:
             if item >= 0:
                 weights[item] = weight
-            elif item in buckets and item not in seen:
-                seen.add(item)
+            elif item in buckets and item not in visited:
+                visited.add(item)
                 todo.append(item)
     return weights
 
 
 def _bucket_of(buckets: Buckets, takes: Sequence[int], type_id: int) -> Mapping[int, int]:
     """OSD -> its bucket of a type below the takes (CrushWrapper::get_parent_of_type)."""
-    found: Dict[int, int] = {}
+    bucket_by_osd: Dict[int, int] = {}
     for root in sorted(set(takes)):
         for bucket in _buckets_of_type(buckets, root, type_id):
             for osd in weights_below(buckets, bucket):
-                found.setdefault(osd, bucket)
-    return found
+                bucket_by_osd.setdefault(osd, bucket)
+    return bucket_by_osd
 
 
 def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
-    found: Set[int] = set()
-    seen: Set[int] = set()
+    matching: Set[int] = set()
+    visited: Set[int] = set()
     todo = [root]
     while todo:
         bucket = buckets.get(todo.pop())
-        if bucket is None or bucket.type_id < type_id or bucket.id in seen:
+        if bucket is None or bucket.type_id < type_id or bucket.id in visited:
             continue
-        seen.add(bucket.id)
+        visited.add(bucket.id)
         if bucket.type_id == type_id:
-            found.add(bucket.id)
+            matching.add(bucket.id)
         else:
             todo.extend(item for item, _ in bucket.items)
-    return found
+    return matching
 
 
 def spread_of(rule: CrushRule, pool_size: int) -> Spread:
@@ -322,10 +322,10 @@ def wanted(num: int, pool_size: int) -> int:
 
 
 def product(nums: Iterable[int], pool_size: int) -> int:
-    found = 1
+    result = 1
     for num in nums:
-        found *= max(0, wanted(num, pool_size))
-    return found
+        result *= max(0, wanted(num, pool_size))
+    return result
 
 
 def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
@@ -334,10 +334,10 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
     for osd in osds:
         if osd in level.bucket_of:
             buckets.setdefault(level.bucket_of[osd], set()).add(osd)
-    found = sorted(filter(None, (
+    places = sorted(filter(None, (
         min(_places(below, each, pool_size) if below else len(each),
             product(level.inner, pool_size)) for each in buckets.values())))
-    return sum(found if level.retries else found[:max(0, wanted(level.num, pool_size))])
+    return sum(places if level.retries else places[:max(0, wanted(level.num, pool_size))])
 
 
 def weight_reason(rule: CrushRule, osd: int) -> str:

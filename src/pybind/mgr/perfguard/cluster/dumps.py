@@ -203,14 +203,14 @@ class PgSummary:
 
     def _read(self) -> None:
         begin = self._cpu()
-        found: Dict[int, Mapping[str, int]] = {
+        counts_by_osd: Dict[int, Mapping[str, int]] = {
             int(osd): states
             for osd, states in self._mgr.get('pg_summary').get('by_osd', {}).items()
             # The summary counts a hole in the acting set of an erasure-coded PG like an OSD.
             if int(osd) != NO_OSD}
         self.cost_seconds = self._cpu() - begin
-        self._by_osd, self._read_at, self._news = found, self._clock(), False
-        self._degraded = frozenset(osd for osd, states in found.items() if any(
+        self._by_osd, self._read_at, self._news = counts_by_osd, self._clock(), False
+        self._degraded = frozenset(osd for osd, states in counts_by_osd.items() if any(
             'degraded' in state.split('+') for state in states))
 
 

@@ -25,7 +25,7 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
     ended = {osd.id for osd in osdmap.osds.values() if osd.reweight == 0.0
              or not weights.get(osd.id) and osd.id not in emptied}
     reweighted = {osd.id for osd in osdmap.osds.values() if 0.0 < osd.reweight < 1.0}
-    suspects, found = ended | reweighted, {}
+    suspects, leaving = ended | reweighted, {}
     for pgid, acting in osdmap.pg_temp.items():
         if suspects.isdisjoint(acting):
             continue
@@ -36,8 +36,8 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
                       or pgid not in released
                       and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
         if left:
-            found[pgid] = left
-    return found
+            leaving[pgid] = left
+    return leaving
 
 
 def _left(pool: Pool, place: Placement, suspects: AbstractSet[int]) -> OsdSet:
@@ -53,11 +53,11 @@ def _left(pool: Pool, place: Placement, suspects: AbstractSet[int]) -> OsdSet:
 
 def by_osd(evacuation: Evacuation) -> Dict[int, List[str]]:
     """OSD -> the PGs that leave it."""
-    found: Dict[int, List[str]] = {}
+    pgids_by_osd: Dict[int, List[str]] = {}
     for pgid, osds in sorted(evacuation.items()):
         for osd in osds:
-            found.setdefault(osd, []).append(pgid)
-    return found
+            pgids_by_osd.setdefault(osd, []).append(pgid)
+    return pgids_by_osd
 
 
 # ---- The draw by which CRUSH rejects an OSD for a PG (is_out in crush/mapper.c)

@@ -140,14 +140,14 @@ def _module(mgr: Json, module: str) -> StandbyMgr:
 
 def _defaults(mgr: Any) -> Dict[str, str]:
     """As the mgr has them, whose options are those of the OSDs' release."""
-    found = {name: mgr.get_ceph_option(name) for name in DEFAULTS_READ}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    defaults = {name: mgr.get_ceph_option(name) for name in DEFAULTS_READ}
+    return {name: str(value) for name, value in defaults.items() if value is not None}
 
 
 def balancer_options(mgr: Any) -> Dict[str, str]:
     names = ('active', 'mode', 'upmap_max_deviation')
-    found = {name: balancer_option(mgr, name) for name in names}
-    return {name: value.lower() for name, value in found.items() if value is not None}
+    options = {name: balancer_option(mgr, name) for name in names}
+    return {name: value.lower() for name, value in options.items() if value is not None}
 
 
 def balancer_option(mgr: Any, name: str) -> Optional[str]:
@@ -210,9 +210,9 @@ def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:
     clones = {row['poolid']: row['stat_sum']['num_object_clones'] /
               max(row['stat_sum']['num_objects'], 1)
               for row in mgr.get('pool_stats').get('pool_stats', [])}
-    found = {pool: min(number, round(int(spaces[pool]['stored_raw']) * clones.get(pool, 0.0)))
-             for pool, number in unused.items()}
-    return {pool: number for pool, number in found.items() if number > 0}
+    shared = {pool: min(number, round(int(spaces[pool]['stored_raw']) * clones.get(pool, 0.0)))
+              for pool, number in unused.items()}
+    return {pool: number for pool, number in shared.items() if number > 0}
 
 
 def _unused_bytes(space: Json) -> int:
@@ -239,13 +239,13 @@ def _number(value: Any) -> Optional[int]:
 
 def client_releases(out: str) -> Dict[str, int]:
     """From ``ceph features``: feature release -> number of clients."""
-    found: Dict[str, int] = {}
+    numbers: Dict[str, int] = {}
     if out:
         groups: Sequence[Json] = json.loads(out).get('client', [])
         for group in groups:
             release = str(group['release'])
-            found[release] = found.get(release, 0) + int(group['num'])
-    return found
+            numbers[release] = numbers.get(release, 0) + int(group['num'])
+    return numbers
 
 
 def drive_id(metadata: Mapping[str, str]) -> str:
@@ -306,7 +306,7 @@ def installed_version(path: str = VERSION_FILE) -> str:
     restarted; '' if they are missing or damaged."""
     try:
         with open(path, encoding='utf-8') as file:
-            found = re.search(r"^VERSION = '([^']*)'", file.read(), re.MULTILINE)
+            version = re.search(r"^VERSION = '([^']*)'", file.read(), re.MULTILINE)
     except (OSError, ValueError):
         return ''
-    return found[1] if found else ''
+    return version[1] if version else ''

@@ -100,8 +100,8 @@ def pg_nums(osdmap: bytes, pool: int) -> PoolPgs:
 
 
 def _numbers_at(osdmap: bytes, pool: int) -> int:
-    for found, at, _ in _pools(osdmap):
-        if found == pool:
+    for pool_id, at, _ in _pools(osdmap):
+        if pool_id == pool:
             return at + _NUMBERS_AFTER
     raise ValueError('pool %d is not in the OSDMap' % pool)
 
@@ -123,12 +123,12 @@ def _pools(osdmap: bytes) -> Iterator[Tuple[int, int, int]]:
 
 
 def _table() -> List[int]:
-    found = []
+    table = []
     for byte in range(256):
         for _ in range(8):
             byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
-        found.append(byte)
-    return found
+        table.append(byte)
+    return table
 
 
 _TABLE = _table()
@@ -162,8 +162,8 @@ _BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
 def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
     """The map in which two rules have each other's id. Raises ValueError."""
     try:
-        found = _rule_places(crush_map)
-        (first, second), (third, fourth) = sorted((found[one], found[other]))
+        places = _rule_places(crush_map)
+        (first, second), (third, fourth) = sorted((places[one], places[other]))
     except (struct.error, LookupError) as error:
         raise ValueError('no CRUSH map with rules %d and %d: %r' % (one, other, error)) from error
     if one == other:
@@ -187,14 +187,14 @@ def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
     at = 16
     for _ in range(buckets):
         at = _bucket_end(crush_map, at)
-    found: Dict[int, Tuple[int, int]] = {}
+    places: Dict[int, Tuple[int, int]] = {}
     for rule in range(rules):
         exists, steps = struct.unpack_from('<II', crush_map, at)
         at += 4
         if exists:
-            found[rule] = at, at + 8 + 12 * steps
-            at = found[rule][1]
-    return found
+            places[rule] = at, at + 8 + 12 * steps
+            at = places[rule][1]
+    return places
 
 
 def refuse_unbounded(crush_map: bytes, ids: int) -> None:

@@ -77,12 +77,12 @@ class MapView:
 
     def primaries(self, pool_id: int) -> Mapping[str, int]:
         """Primaries of all PGs of a pool that have one; takes 20 us per PG; thread-safe."""
-        found: Dict[str, int] = {}
+        primary_by_pgid: Dict[str, int] = {}
         for seed in range(self.osdmap.pools[pool_id].pg_num):
             primary = self._handle.pg_to_up_acting_osds(pool_id, seed)['acting_primary']
             if primary >= 0:
-                found['%d.%x' % (pool_id, seed)] = primary
-        return found
+                primary_by_pgid['%d.%x' % (pool_id, seed)] = primary
+        return primary_by_pgid
 
 
 class MgrCluster:
@@ -233,9 +233,9 @@ class MgrCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         if not self._audit_read:
             self._audit_read = True
-            found = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
-                                  'channel': 'audit', 'format': 'json'})
-            self._flag_orders.read(json.loads(found or '[]'), time.time())
+            entries = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
+                                    'channel': 'audit', 'format': 'json'})
+            self._flag_orders.read(json.loads(entries or '[]'), time.time())
         return self._flag_orders.standing()
 
     def inventory(self, view: View) -> inventory.Inventory:

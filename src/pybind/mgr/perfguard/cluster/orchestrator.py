@@ -47,21 +47,21 @@ class Orchestrating:
     @property
     def remarks(self) -> List[str]:
         """For the reasons of `status`."""
-        found: List[str] = []
+        texts: List[str] = []
         if self.image:
-            found.append('Ceph is being upgraded to %s, %s' % (self.image, (
+            texts.append('Ceph is being upgraded to %s, %s' % (self.image, (
                 'which keeps perfguard (it is mounted into the containers of the mgrs)'
                 if self.mounted else
                 'which stops perfguard if this image does not contain it; "ceph orch upgrade '
                 'stop", then "ceph perfguard shutdown", gives back what it has borrowed')))
         if self.removing:
-            found.append('the orchestrator is emptying %s to remove %s ("ceph orch osd rm '
+            texts.append('the orchestrator is emptying %s to remove %s ("ceph orch osd rm '
                          'status"): perfguard does not delay this' % (
                              osds_text(self.removing), 'it' if len(self.removing) == 1
                              else 'them'))
         if self.maintenance:
-            found.append('in maintenance: %s' % listed(sorted(self.maintenance)))
-        return found
+            texts.append('in maintenance: %s' % listed(sorted(self.maintenance)))
+        return texts
 
 
 def orchestrating(stored: Mapping[str, Optional[str]]) -> Orchestrating:
@@ -116,7 +116,7 @@ class OrchestratorReader:
         now = self._clock()
         if self._read is None or now - self._read >= ORCHESTRATOR_SECONDS:
             self._read = now
-            found = self._stored(KEYS) if self._is_cephadm() else dict.fromkeys(KEYS)
-            if len(found) == len(KEYS):
-                self._known = orchestrating(found)
+            stored = self._stored(KEYS) if self._is_cephadm() else dict.fromkeys(KEYS)
+            if len(stored) == len(KEYS):
+                self._known = orchestrating(stored)
         return self._known

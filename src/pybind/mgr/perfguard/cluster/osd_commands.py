@@ -53,7 +53,7 @@ class OsdCommands:
 
         Answers that `parse` cannot read are logged and dropped.
         """
-        found: List[OsdAnswer] = []
+        parsed: List[OsdAnswer] = []
         now = self._clock()
         for key, (asked, until, result) in list(self._open.items()):
             if key[0] != topic:
@@ -63,14 +63,14 @@ class OsdCommands:
                 if result.r != 0:
                     continue
                 try:
-                    found.append(OsdAnswer(key[1], asked, parse(result.outb)))
+                    parsed.append(OsdAnswer(key[1], asked, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
                     log.warning('osd.%d: cannot read %s: %r', key[1], topic,
                                 error)
             elif now > until:
                 del self._open[key]
-        return found
+        return parsed
 
 
 # ---- Single questions to OSDs
@@ -212,14 +212,14 @@ class HistogramSampler:
     def _collect(self) -> List[LatencyCounts]:
         done: List[LatencyCounts] = []
         for answer in self._asking.answers(LATENCY_TOPIC, histograms):
-            found: Histograms = answer.parsed
+            dump: Histograms = answer.parsed
             begin = self._first.pop(answer.osd, None)
             if begin is None:
-                self._first[answer.osd] = (answer.asked, found)
+                self._first[answer.osd] = (answer.asked, dump)
             elif answer.asked > begin[0]:
-                counts = found.since(begin[1])
+                counts = dump.since(begin[1])
                 if counts is not None:
-                    done.append(LatencyCounts(answer.osd, answer.asked - begin[0], found.bounds,
+                    done.append(LatencyCounts(answer.osd, answer.asked - begin[0], dump.bounds,
                                               *counts))
         return done
 
@@ -286,7 +286,7 @@ class PingTimes:
         return fresh
 
     def _medians(self, now: float) -> Dict[int, float]:
-        found: Dict[int, float] = {}
+        medians: Dict[int, float] = {}
         for osd, reporters in list(self._times.items()):
             for reporter, (when, _) in list(reporters.items()):
                 if now - when > KEEP_SECONDS:
@@ -295,8 +295,8 @@ class PingTimes:
                 del self._times[osd]
                 continue
             times = sorted(ms for _, ms in reporters.values())
-            found[osd] = times[len(times) // 2]
-        return found
+            medians[osd] = times[len(times) // 2]
+        return medians
 
 
 def ping_times(out: str) -> Dict[int, float]:
@@ -304,10 +304,10 @@ def ping_times(out: str) -> Dict[int, float]:
 
     The slower one of the interfaces (front and back) counts.
     """
-    found: Dict[int, float] = {}
+    times: Dict[int, float] = {}
     for entry in json.loads(out)['entries']:
         peer = int(entry['to osd'])
         ms = float(entry['last'])
         if 0.0 <= ms <= 1000.0 * LONGEST_OP_SECONDS:
-            found[peer] = max(found.get(peer, 0.0), ms)
-    return found
+            times[peer] = max(times.get(peer, 0.0), ms)
+    return times

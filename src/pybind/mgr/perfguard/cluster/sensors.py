@@ -163,7 +163,7 @@ class Sensors:
     # ---- Counters
 
     def _counters(self, up: List[int]) -> Dict[int, OsdCounters]:
-        found: Dict[int, OsdCounters] = {}
+        counters_by_osd: Dict[int, OsdCounters] = {}
         for osd in up:
             try:
                 counters = self._counters_of(str(osd))
@@ -173,8 +173,8 @@ class Sensors:
                     log.warning('osd.%d: cannot read counters: %r', osd, error)
                 continue
             if counters is not None:
-                found[osd] = counters
-        return found
+                counters_by_osd[osd] = counters
+        return counters_by_osd
 
     def _counters_of(self, name: str) -> Optional[OsdCounters]:
         read = self._ops(name, 'osd.op_r_latency')
@@ -188,18 +188,18 @@ class Sensors:
             self._gauge(name, 'osd.numpg_removing'))
 
     def _gauge(self, name: str, counter: str) -> int:
-        found = self._latest('osd', name, counter).get(counter)
-        return int(found[1]) if found else 0
+        point = self._latest('osd', name, counter).get(counter)
+        return int(point[1]) if point else 0
 
     def _kv_bytes(self, osds: Sequence[int]) -> Dict[int, KvBytes]:
-        found: Dict[int, KvBytes] = {}
+        bytes_by_osd: Dict[int, KvBytes] = {}
         for osd in osds:
             # An OSD that reports no numbers has no entry, as one without RocksDB.
             with contextlib.suppress(ArithmeticError, LookupError, TypeError, ValueError):
                 sst, wal = (int(self._latest('osd', str(osd), counter)[counter][1])
                             for counter in KV_COUNTERS)
-                found[osd] = KvBytes(sst, wal)
-        return found
+                bytes_by_osd[osd] = KvBytes(sst, wal)
+        return bytes_by_osd
 
     def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
                 period: float) -> Dict[int, float]:
@@ -229,14 +229,14 @@ class Sensors:
         return float(point[0]), ops
 
     def _sum(self, osd: str, counter: str) -> Ops:
-        found = self._ops(osd, counter)
-        return found[1] if found else Ops()
+        point = self._ops(osd, counter)
+        return point[1] if point else Ops()
 
     def _commit(self, osd: str) -> Ops:
         for counter in COMMIT_COUNTERS:
-            found = self._ops(osd, counter)
-            if found:
-                return found[1]
+            point = self._ops(osd, counter)
+            if point:
+                return point[1]
         return Ops()
 
     # ---- Readings at longer intervals
@@ -301,8 +301,8 @@ class Sensors:
         if alive and self._epochs_pace.due(now):
             self._asking.ask(STATUS, alive[:1], {'prefix': 'status'})
             self._epochs_pace.done(now)
-        found = [answer.parsed for answer in self._asking.answers(STATUS, untrimmed_epochs)]
-        return found[-1] if found else None
+        numbers = [answer.parsed for answer in self._asking.answers(STATUS, untrimmed_epochs)]
+        return numbers[-1] if numbers else None
 
 
 def _in_trouble(counts: PgCounts) -> bool:
@@ -335,15 +335,15 @@ def unreadable_pgs(out: str) -> List[UnreadablePg]:
     """
     if len(out) > MOST_CHARS:
         out = out[:out.rindex('{"description"', 0, MOST_CHARS)].rstrip(', ') + ']}'
-    found: Dict[str, List[float]] = {}
+    ages_by_pgid: Dict[str, List[float]] = {}
     for op in json.loads(out)['ops']:
         match = _CLIENT_OP.match(op['description'])
         events = op['type_data'].get('events', [])
         if match and events and events[-1]['event'] == _WAITING_EVENT:
             age = float(op['age'])
             if 0.0 <= age <= LONGEST_OP_SECONDS:
-                found.setdefault(match.group(1), []).append(age)
-    return [UnreadablePg(pgid, max(ages), len(ages)) for pgid, ages in found.items()]
+                ages_by_pgid.setdefault(match.group(1), []).append(age)
+    return [UnreadablePg(pgid, max(ages), len(ages)) for pgid, ages in ages_by_pgid.items()]
 
 
 def untrimmed_epochs(out: str) -> Optional[int]:

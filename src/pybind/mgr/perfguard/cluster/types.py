@@ -523,5 +523,5 @@ def pg_shard_bytes(pool: Pool, pool_bytes: int, pgid: str) -> int:
     """
     hashes = 1 << (max(1, pool.pg_num) - 1).bit_length()
     seed, half = seed_of(pgid), hashes // 2
-    own = 2 if seed < half and seed + half >= pool.pg_num else 1
-    return own * pool_bytes // hashes // max(1, pool.data_shards)
+    share = 2 if seed < half and seed + half >= pool.pg_num else 1
+    return share * pool_bytes // hashes // max(1, pool.data_shards)

@@ -260,10 +260,10 @@ class Endpoint:
 
 def _usable(address: str) -> str:
     """Raises ValueError unless it is an address: resolving a name may take long."""
-    found = ipaddress.ip_address(address)
-    if found == ipaddress.IPv6Address('::') and not _has_ipv6():
+    ip = ipaddress.ip_address(address)
+    if ip == ipaddress.IPv6Address('::') and not _has_ipv6():
         return '0.0.0.0'
-    return str(found)
+    return str(ip)
 
 
 def _has_ipv6() -> bool:

@@ -57,12 +57,12 @@ def render(samples: Samples) -> bytes:
     left = dict(samples)
     lines: List[str] = []
     for metric in CATALOGUE:
-        found = _values(left.pop(metric.name, ()))
-        if found:
+        rows = _values(left.pop(metric.name, ()))
+        if rows:
             name = METRIC_PREFIX + metric.name
             lines += ['# HELP %s %s' % (name, metric.help), '# TYPE %s gauge' % name]
             lines += ['%s{%s} %s' % (name, key, value) if key else '%s %s' % (name, value)
-                      for key, value in found.items()]
+                      for key, value in rows.items()]
     if left:
         raise KeyError('not in the catalogue: %s' % ', '.join(sorted(left)))
     # Ceph passes bytes that are not UTF-8 as surrogates.
@@ -71,11 +71,11 @@ def render(samples: Samples) -> bytes:
 
 def _values(samples: Iterable[Sample]) -> Dict[str, str]:
     """The first value of each set of labels: Prometheus refuses a page with duplicates."""
-    found: Dict[str, str] = {}
+    values: Dict[str, str] = {}
     for key, value in samples:
         if value is not None:
-            found.setdefault(key, _number(value))
-    return found
+            values.setdefault(key, _number(value))
+    return values
 
 
 def _number(value: float) -> str:
@@ -105,7 +105,7 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
     counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
               ('released', shown.released), ('kept', shown.kept),
               ('unpinnable', 0 if known is None else len(lastingly_unpinnable(known)))]
-    found: Found = {
+    samples: Found = {
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
                                     shown.phase.value),
@@ -123,8 +123,8 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
         if known is not None else None,
         'stall_seconds': shown.stall_seconds}
     for name, value in single.items():
-        found['campaign_' + name] = [('', value)]
-    return found
+        samples['campaign_' + name] = [('', value)]
+    return samples
 
 
 def mitigation_samples(listing: MitigationListing) -> Found:
@@ -172,29 +172,29 @@ def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str 
 
 
 def pool_samples(rows: Sequence[PoolRow]) -> Found:
-    found: Found = {}
+    samples: Found = {}
     for row in rows:
         who = labels(pool_id=row.id, name=row.pool)
         for name, suffix in (('pool_latency_seconds', '_ms'),
                              ('pool_latency_baseline_seconds', '_baseline_ms'),
                              ('pool_latency_limit_seconds', '_target_ms')):
-            found.setdefault(name, []).extend(_by_op(row, suffix, who))
+            samples.setdefault(name, []).extend(_by_op(row, suffix, who))
         for op, rate in zip(OPERATIONS, (row.read_rate, row.write_rate)):
             key = joined(who, OP_LABELS[op])
-            found.setdefault('pool_ops_per_second', []).append((key, rate))
-            found.setdefault('pool_slow', []).append((key, OPERATION_KINDS[op] in row.slow))
-    return found
+            samples.setdefault('pool_ops_per_second', []).append((key, rate))
+            samples.setdefault('pool_slow', []).append((key, OPERATION_KINDS[op] in row.slow))
+    return samples
 
 
 def osd_samples(rows: Sequence[OsdRow]) -> Found:
-    found: Found = {}
+    samples: Found = {}
     for row in rows:
         who = labels(ceph_daemon='osd.%d' % row.osd, hostname=row.host,
                      device_class=row.device_class)
-        found.setdefault('osd_latency_seconds', []).extend(
+        samples.setdefault('osd_latency_seconds', []).extend(
             _by_op(row, '_ms', who, (*OPERATIONS, 'store')))
-        found.setdefault('osd_latency_p99_seconds', []).extend(_by_op(row, '_p99_ms', who))
-        found.setdefault('osd_ops_per_second', []).extend(
+        samples.setdefault('osd_latency_p99_seconds', []).extend(_by_op(row, '_p99_ms', who))
+        samples.setdefault('osd_ops_per_second', []).extend(
             (joined(who, OP_LABELS[op]), rate)
             for op, rate in zip(OPERATIONS, (row.read_rate, row.write_rate)))
         for name, value in (
@@ -204,8 +204,8 @@ def osd_samples(rows: Sequence[OsdRow]) -> Found:
                 ('osd_ping_seconds', seconds(row.ping_ms)),
                 ('osd_silent_seconds', row.silent_seconds),
                 ('osd_laggy_pgs', row.pgs.get('laggy', 0))):
-            found.setdefault(name, []).append((who, value))
-    return found
+            samples.setdefault(name, []).append((who, value))
+    return samples
 
 
 def suspect_samples(laggy: LaggyStatus) -> Found:
@@ -357,11 +357,11 @@ class MetricsPage:
 
     def _own(self, published: Published) -> Found:
         build, status = self._build(), published.status
-        found: Found = {
+        samples: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
             'health_check': [(labels(name=name), name in status.health) for name in CHECK_CODES]}
         if published.turned:
-            found['last_turn_timestamp_seconds'] = [('', published.turned)]
-            found['turn_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]
-        return found
+            samples['last_turn_timestamp_seconds'] = [('', published.turned)]
+            samples['turn_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]
+        return samples

@@ -333,13 +333,13 @@ def _primaries(view: View, pgids: FrozenSet[str],
 
     PGs of a suspect are left out: to be pinned back, they would have to peer with it.
     """
-    found: List[Tuple[str, int]] = []
+    primaries: List[Tuple[str, int]] = []
     for pgid in sorted(pgids)[:ASKED_PGS]:
         placement = view.placement(pgid)
         if placement is None or suspects.intersection(placement.acting + placement.up):
             continue
-        found += [(pgid, osd) for osd in placement.acting if osd != NO_OSD][:1]
-    return found
+        primaries += [(pgid, osd) for osd in placement.acting if osd != NO_OSD][:1]
+    return primaries
 
 
 def _gist(state: MitigationState) -> MitigationState:

@@ -96,7 +96,7 @@ def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: flo
     passed = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
         RECOVERY_SHARE if seen.degraded else 1.0)
     stopped = stopped and (seen.rebalancing or seen.unknown)
-    found: List[Trouble] = []
+    current: List[Trouble] = []
     for key in sorted(present | known.keys()):
         each = known.get(key, Trouble(key, now))
         if key in present:
@@ -107,8 +107,8 @@ def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: flo
             each = each._replace(last=each.last or now)
         breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if each.in_vain else 0.0)
         if seen.unknown or now - each.last < breaks:
-            found.append(each)
-    return tuple(found)
+            current.append(each)
+    return tuple(current)
 
 
 def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
@@ -153,7 +153,7 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
 
     `causes`: codes of the likely causes by slow OSD, the most significant first.
     """
-    found = {osd: '%.0f%% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
+    why = {osd: '%.0f%% of its reads are %s' % (100.0 * (row.erasure + row.replica) / sum(row), (
         'of erasure-coded pools, which need it in any case' if row.erasure > row.replica else
         'of PGs that it does not lead'))
         for osd, row in reads.items() if sum(row) >= LEAST_OSD_READS
@@ -162,8 +162,8 @@ def futile(causes: Mapping[int, Sequence[str]], reads: Mapping[int, OsdReads]) -
         if _OF_OSD.isdisjoint(codes):
             for code in codes[::-1]:
                 if code in _FUTILE:
-                    found[osd] = _FUTILE[code]
-    return found
+                    why[osd] = _FUTILE[code]
+    return why
 
 
 #: Share of the operations of an OSD that may be in pools with copies on several device classes:

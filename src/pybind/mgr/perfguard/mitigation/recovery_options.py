@@ -89,11 +89,11 @@ def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str
 
     These are the section osd and all that override it: osd with a mask, and single OSDs.
     """
-    found: Dict[str, Optional[str]] = {'osd': None}
+    places: Dict[str, Optional[str]] = {'osd': None}
     for entry in entries:
         if entry.name == name and (entry.section == 'osd' or entry.section.startswith('osd.')):
-            found[entry.who] = entry.value
-    return found
+            places[entry.who] = entry.value
+    return places
 
 
 def _in_force(entries: Sequence[ConfigEntry], name: str, value: Optional[str]) -> Optional[str]:

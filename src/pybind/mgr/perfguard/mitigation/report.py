@@ -96,16 +96,16 @@ def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
 
 def reasons(state: MitigationState) -> Tuple[Reason, ...]:
     """Texts on the rungs in force, for `status`."""
-    found = []
+    lines = []
     for step in state.steps:
         if step.stage is StepStage.HELD:
-            found.append('mitigation %d: %s (%s)' % (step.id, step_text(DONE_TEXT, step), step.why))
+            lines.append('mitigation %d: %s (%s)' % (step.id, step_text(DONE_TEXT, step), step.why))
         elif step.stage is StepStage.UNDOING:
-            found.append('mitigation %d: %s is being undone%s' % (
+            lines.append('mitigation %d: %s is being undone%s' % (
                 step.id, step_name(step), ': ' + step.note if step.note else ''))
         elif step.stage is StepStage.IN_VAIN:
-            found.append('mitigation %d: %s was in vain (%s)' % (
+            lines.append('mitigation %d: %s was in vain (%s)' % (
                 step.id, step_name(step), step.why))
         elif step.stage is StepStage.WOULD:
-            found.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
-    return tuple(Reason(Code.MITIGATION, text) for text in found)
+            lines.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
+    return tuple(Reason(Code.MITIGATION, text) for text in lines)

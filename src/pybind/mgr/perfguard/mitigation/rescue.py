@@ -76,17 +76,17 @@ def stuck(facts: RescueFacts, last: str = '',
     `last`: the last PG that the previous call checked. This call continues after it, so that every
     PG is checked in the end.
     """
-    found: List[Stuck] = []
+    waiting: List[Stuck] = []
     degraded = [pgid for pgid, acting in facts.seen.osdmap.pg_temp.items()
                 if pgid not in skipped and _may_be_stuck(pgid, acting, facts)]
     for pgid in sorted(degraded, key=lambda pgid: (pgid <= last, pgid))[:LOOKED_UP]:
         last, full = pgid, _full_targets(pgid, facts)
         if full:
             acting = facts.seen.osdmap.pg_temp[pgid]
-            found.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
-        if len(found) == QUERIED_PGS:
+            waiting.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
+        if len(waiting) == QUERIED_PGS:
             break
-    return found, last
+    return waiting, last
 
 
 def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
@@ -139,15 +139,15 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
     """At most `number` upmaps, each onto OSDs that stay below nearfull, and that receive nothing
     else by these upmaps."""
     room, busy = room_of(facts), set(_receiving(facts))
-    found: Dict[str, Rescue] = {}
+    rescues: Dict[str, Rescue] = {}
     for each in waiting:
-        if len(found) >= number:
+        if len(rescues) >= number:
             break
         rescue = _rescue(each, facts, room, busy)
         if rescue is not None:
-            found[each.pgid] = rescue
+            rescues[each.pgid] = rescue
             busy.update(rescue.taken_by)
-    return found
+    return rescues
 
 
 def _rescue(each: Stuck, facts: RescueFacts, room: Room,

@@ -154,7 +154,7 @@ class Rescuing:
     # ---- upmaps in force
 
     def _followed(self, facts: RescueFacts, campaign: bool) -> Dict[str, Rescue]:
-        found: Dict[str, Rescue] = {}
+        rescues: Dict[str, Rescue] = {}
         may_remove = self._is_calm(facts.seen, campaign)
         room = room_of(facts) if may_remove else Room({}, 0.0)
         for pgid, rescue in sorted(self._rescues.items()):
@@ -169,8 +169,8 @@ class Rescuing:
                 self._note(Event(MITIGATION, 'the upmap of PG %s is being removed' % pgid,
                                  '%s room again' % _osds(rescue.full, 'has', 'have')))
                 self._sent.pop(pgid, None)
-            found[pgid] = followed
-        return found
+            rescues[pgid] = followed
+        return rescues
 
     def _is_calm(self, seen: Observation, campaign: bool) -> bool:
         counts = seen.signals.counts
@@ -245,18 +245,18 @@ class Rescuing:
         moving = sum(1 for pgid, each in rescues.items()
                      if not each.lapsed
                      and (not each.seen or pgid in facts.seen.osdmap.pg_temp))
-        found = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
+        planned = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
         if mode != 'act':
-            found, would = {}, len(found)
+            planned, would = {}, len(planned)
             self._remark(would, 'mitigation_mode act would map them to OSDs with room')
-            return found
-        if waiting and not found and not moving:
+            return planned
+        if waiting and not planned and not moving:
             self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
-        for pgid, rescue in found.items():
+        for pgid, rescue in planned.items():
             self._note(Event(MITIGATION, 'PG %s is mapped to %s' % (pgid, _osds(rescue.taken_by)),
                              'it is degraded and waits for %s too full'
                              % _osds(rescue.full, 'which is', 'which are')))
-        return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in found.items()}
+        return {pgid: after(rescue, rescues.get(pgid)) for pgid, rescue in planned.items()}
 
     def _remark(self, number: int, text: str) -> None:
         if number:

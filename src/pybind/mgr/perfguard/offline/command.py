@@ -270,22 +270,22 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source, pgs),
                      _pg_limit(args, source.config()))
     caps = _caps(args, maps)
-    found = _batches(plan, maps, caps, args.command == 'release', progress)
-    moves = [move for batch in found for move in batch]
+    planned = _batches(plan, maps, caps, args.command == 'release', progress)
+    moves = [move for batch in planned for move in batch]
     forecast = plan_moves(moves, caps.pgs, caps.target, None)
     _summarize_release(args.command, plan, maps, forecast)
     _name_empty(maps.crush, maps.osdmap, pgs)
-    entries = [plan.entries(move.pgid for move in batch) for batch in found]
+    entries = [plan.entries(move.pgid for move in batch) for batch in planned]
     return _printed(args, maps, {
         **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
-        'batches': [[move.pgid for move in batch] for batch in found],
+        'batches': [[move.pgid for move in batch] for batch in planned],
         **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
         'left_out': reasons_json(plan.left)},
         Script([CommandBatch(list(commands(maps.osdmap, each)),
                              None if args.command == 'release' else
                              frozenset(osd for move in batch for osd in move.targets))
-                for batch, each in zip(found, entries)], repeated=args.command == 'release'))
+                for batch, each in zip(planned, entries)], repeated=args.command == 'release'))
 
 
 def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
@@ -311,15 +311,15 @@ def _refuse_or_warn(command: str, reasons: Sequence[Reason]) -> None:
 def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
              progress: Terminal) -> List[List[Move]]:
     assert maps.crush is not None
-    found, number = [], 0
+    planned, number = [], 0
     for batch in batches(plan, maps.osdmap, maps.crush, caps):
         if batch:
-            found.append(batch)
+            planned.append(batch)
         if only_first:
             break
         number += len(batch)
         progress.say('planning releases: %d of %d' % (number, len(plan.moves)))
-    return found
+    return planned
 
 
 def _raws(osdmap: OsdMap, source: Source, pgs: Sequence[PgSets]) -> Raws:
@@ -460,10 +460,10 @@ def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) ->
 
 def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
     """null: the dumps do not contain the sizes of the pools."""
-    found = moves.as_json()
+    document = moves.as_json()
     if not maps.pool_bytes:
-        found.update(bytes=None, estimated_seconds=None)
-    return found
+        document.update(bytes=None, estimated_seconds=None)
+    return document
 
 
 def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan) -> None:

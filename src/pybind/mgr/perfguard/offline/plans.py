@@ -112,9 +112,9 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     """`raws`: the known raw sets; `pg_limit`: mon_max_pg_per_osd."""
     osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
     placed = {row.pgid: row for row in rows}
-    found = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
-    left, moves, room = dict(found.left), [], _room(rows, pg_limit)
-    for pgid, pin in found.pins.items():
+    adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
+    left, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
+    for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
         move = release_move(pgid, osdmap, placed[pgid].up, pin, out,
                             maps.pool_bytes.get(pool.id, 0))
@@ -128,7 +128,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
         else:
             moves.append(move)
             room.update((osd, room.get(osd, pg_limit) - 1) for osd in move.targets)
-    return HeldBack(found.pins, tuple(moves), left, tuple(_moving(maps, rows)))
+    return HeldBack(adoption.pins, tuple(moves), left, tuple(_moving(maps, rows)))
 
 
 def pool_up_of(rows: Iterable[PgSets]) -> PoolUp:

@@ -107,14 +107,14 @@ class Dumps:
 
     def pgs(self, clean: bool) -> List[PgSets]:
         assert self._pg_dump is not None
-        found: List[PgSets] = self._read(self._pg_dump, pg_sets,
-                                         keep_sets if clean else keep_remapped)
-        return found
+        rows: List[PgSets] = self._read(self._pg_dump, pg_sets,
+                                        keep_sets if clean else keep_remapped)
+        return rows
 
     def space(self) -> Dict[int, Space]:
         assert self._osd_df is not None
-        found: Dict[int, Space] = self._read(self._osd_df, osd_space)
-        return found
+        by_osd: Dict[int, Space] = self._read(self._osd_df, osd_space)
+        return by_osd
 
     def config(self) -> Optional[Sequence[ConfigEntry]]:
         return None  # dumps do not contain it
@@ -125,15 +125,15 @@ class Dumps:
         try:
             with open(self._osdmap, 'rb') as f:
                 encoded = f.read()
-            found = epoch_of(encoded)
+            shown = epoch_of(encoded)
         except OSError as e:
             raise BadInput('%s: %s' % (self._osdmap, e.strerror)) from e
         except ValueError as e:
             raise BadInput('%s: %s' % (self._osdmap, e)) from e
-        if found != epoch:
+        if shown != epoch:
             raise BadInput('%s is OSDMap epoch %d, but the other dump shows epoch %d: take it '
                            'with "ceph osd getmap %d -o FILE"' % (
-                               self._osdmap, found, epoch, epoch))
+                               self._osdmap, shown, epoch, epoch))
         return encoded
 
     def _check(self) -> None:
@@ -262,17 +262,17 @@ class LiveCluster:
             health, states, osdmap, self._json('mon', _pool_bytes, prefix='df')))
 
     def pgs(self, clean: bool) -> List[PgSets]:
-        found: List[PgSets] = self._json('mgr', pg_sets, keep_sets if clean else keep_remapped,
-                                         prefix='pg dump', dumpcontents=['pgs_brief'])
-        return found
+        rows: List[PgSets] = self._json('mgr', pg_sets, keep_sets if clean else keep_remapped,
+                                        prefix='pg dump', dumpcontents=['pgs_brief'])
+        return rows
 
     def space(self) -> Dict[int, Space]:
-        found: Dict[int, Space] = self._json('mgr', osd_space, prefix='osd df')
-        return found
+        by_osd: Dict[int, Space] = self._json('mgr', osd_space, prefix='osd df')
+        return by_osd
 
     def config(self) -> Optional[Sequence[ConfigEntry]]:
-        found: Sequence[ConfigEntry] = self._json('mon', config_entries, prefix='config dump')
-        return found
+        entries: Sequence[ConfigEntry] = self._json('mon', config_entries, prefix='config dump')
+        return entries
 
     def encoded(self, epoch: int) -> Optional[bytes]:
         return self._sent('mon', prefix='osd getmap', epoch=epoch)

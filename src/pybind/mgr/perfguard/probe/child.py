@@ -60,17 +60,17 @@ class Child:
         """Messages since the last call; a line that is not a JSON object is logged and skipped."""
         self._flush()
         self._errors = (self._errors + _read(self._process.stderr))[-ERROR_BYTES:]
-        found: List[Dict[str, Any]] = []
+        lines_read: List[Dict[str, Any]] = []
         for line in self._lines.taken():
             try:
                 parsed = json.loads(line)
             except ValueError:
                 parsed = None
             if isinstance(parsed, dict):
-                found.append(parsed)
+                lines_read.append(parsed)
             else:
                 log.warning('unknown line from a worker: %r', line[:200])
-        return found
+        return lines_read
 
     def ended(self, now: float) -> Optional[int]:
         """Its exit status; None: it runs, or its output is not read completely. Fetch the lines

@@ -209,12 +209,12 @@ def _is_refused(request: WorkerRequest, budget: Budget, force: bool) -> bool:
     except Failed as error:
         say(str(error))
         return True
-    found = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
-    if found:
-        say('not measuring while %s (--force overrides)' % ', '.join(found))
+    unwell = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
+    if unwell:
+        say('not measuring while %s (--force overrides)' % ', '.join(unwell))
     for text in beyond:
         say(text)
-    return bool(found or beyond)
+    return bool(unwell or beyond)
 
 
 def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
@@ -255,10 +255,10 @@ def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
 
 def _key(args: argparse.Namespace) -> str:
     path = args.keyring or '/etc/ceph/ceph.%s.keyring' % args.name
-    found = configparser.RawConfigParser(strict=False, delimiters=('=',))
+    keyring = configparser.RawConfigParser(strict=False, delimiters=('=',))
     try:
-        found.read_string('\n'.join(line.strip() for line in _read(path).splitlines()))
-        return found.get(args.name, 'key')
+        keyring.read_string('\n'.join(line.strip() for line in _read(path).splitlines()))
+        return keyring.get(args.name, 'key')
     except configparser.Error:
         raise BadArguments('%s has no key of %s' % (path, args.name)) from None
 

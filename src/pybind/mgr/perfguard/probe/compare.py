@@ -178,11 +178,11 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
     ours, theirs = ([resamples(math.log(value), each.seconds, of, rng)
                      for value, each in zip(_values(side, quantity), side)]
                     for side, rng in zip((a, b), rngs))
-    found = difference(ours, theirs, PRIOR_SD, rngs, replicates)
-    matters = found.p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
+    estimate = difference(ours, theirs, PRIOR_SD, rngs, replicates)
+    matters = estimate.p <= LEVEL and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
     if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
         matters = mann_whitney_p(_values(a, quantity), _values(b, quantity)) <= LEVEL
-    return _verdict_of(a, b, quantity, found, matters, more_is_better), found.p
+    return _verdict_of(a, b, quantity, estimate, matters, more_is_better), estimate.p
 
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
@@ -335,10 +335,10 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
     ranks: List[Rank] = []
     for key, osds in by_job.items():
         groups, _ = groups_of({osd: places[osd] for osd in osds if osd in places})
-        found = [_rank(key, osd, osds, [peer for peer in osds if peer != osd
-                                        and groups.get(peer) == groups.get(osd)],
-                       places.get(osd)) for osd in osds]
-        ranks.extend(sorted(found, key=lambda each: (-each.deviations, each.osd)))
+        of_job = [_rank(key, osd, osds, [peer for peer in osds if peer != osd
+                                         and groups.get(peer) == groups.get(osd)],
+                        places.get(osd)) for osd in osds]
+        ranks.extend(sorted(of_job, key=lambda each: (-each.deviations, each.osd)))
     return tuple(ranks)
 
 
@@ -354,16 +354,16 @@ def _median(repetitions: Sequence[Repetition]) -> Repetition:
 
 def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[int],
           place: Optional[OsdPlace]) -> Rank:
-    own = osds[osd]
+    result = osds[osd]
     ratio, deviations, outlier = None, 0.0, False
     if len(peers) >= MIN_PEERS:
         speeds = sorted(_log_speed(key, osds[peer]) for peer in peers)
-        below = median(speeds) - _log_speed(key, own)
+        below = median(speeds) - _log_speed(key, result)
         ratio, deviations = math.exp(-below), below / _spread(speeds)
         outlier = deviations >= OUTLIER_DEVIATIONS and below >= math.log(OUTLIER_FACTOR)
-    return Rank(own.name, key.direction, osd, place.host if place else '',
-                place.device_class if place else '', own.iops, own.bytes_per_second,
-                own.latency_ns, own.p99_ns, ratio, deviations, len(peers), outlier)
+    return Rank(result.name, key.direction, osd, place.host if place else '',
+                place.device_class if place else '', result.iops, result.bytes_per_second,
+                result.latency_ns, result.p99_ns, ratio, deviations, len(peers), outlier)
 
 
 def _log_speed(key: Key, one: Repetition) -> float:
@@ -374,9 +374,9 @@ def _log_speed(key: Key, one: Repetition) -> float:
 def _spread(ordered: Sequence[float]) -> float:
     """Robust standard deviation, at least MIN_RESULT_SPREAD, also mixed in for few peers."""
     center = median(list(ordered))
-    seen = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
+    middle = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
     count = len(ordered)
-    held = (count * seen ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (count + SPREAD_WEIGHT)
+    held = (count * middle ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (count + SPREAD_WEIGHT)
     return max(MIN_RESULT_SPREAD, math.sqrt(held))
 
 
@@ -390,11 +390,11 @@ def outlier_text(one: Rank) -> str:
 
 def interference(record: RunRecord) -> Tuple[Interference, ...]:
     """Interference by OSD and in total, by job and direction, if all three parts were measured."""
-    found = measured(record.done)
+    by_key = measured(record.done)
     rows: List[Interference] = []
-    for key in found:
+    for key in by_key:
         if key.part == ALONE:
-            row = _interference(key, found)
+            row = _interference(key, by_key)
             if row is not None:
                 rows.append(row)
     return (*rows, *_sums(rows))

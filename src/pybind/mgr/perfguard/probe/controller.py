@@ -179,10 +179,10 @@ class Probing:
             self._loaded.note(now, Touched(frozenset(record.target.osds), frozenset()))
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
-        found = replace(resources_from_json(resources), stage=CLEANING)
-        self._run = self._probe_run(found, None, now)
+        taken_over = replace(resources_from_json(resources), stage=CLEANING)
+        self._run = self._probe_run(taken_over, None, now)
         self._cleaning_since = now
-        if found.abandoned:
+        if taken_over.abandoned:
             # The mgr failed before it recorded this.
             self._abandoned(self._run, now)
             return

@@ -179,9 +179,9 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
     # A number of which an OSD has done nothing is no sum.
     hosts = dict(zip(scale_counts(record.target), doubled(len(record.target.hosts)))) \
         if record.target.hosts else {}
-    found = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
-                                        if len(rows) == osds}) for key, family in families.items())
-    return tuple(each for each in found if len(each.points) > 1)
+    scaled = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
+                                         if len(rows) == osds}) for key, family in families.items())
+    return tuple(each for each in scaled if len(each.points) > 1)
 
 
 def _scaling(key: Key, hosts: Mapping[int, int],
@@ -204,15 +204,15 @@ def _scaling(key: Key, hosts: Mapping[int, int],
 
 def _sums(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
     """All OSDs of a repetition together; latency by operation."""
-    found: List[Repetition] = []
+    sums: List[Repetition] = []
     for together in zip(*rows):
         iops = sum(each.iops for each in together)
-        found.append(Repetition(
+        sums.append(Repetition(
             together[0].name, iops, sum(each.bytes_per_second for each in together),
             sum(each.iops * each.latency_ns for each in together) / iops,
             max(each.p99_ns for each in together), (),
             any(each.client_limited for each in together)))
-    return found
+    return sums
 
 
 def _scaling_notes(points: Sequence[ScalePoint]) -> List[str]:

@@ -190,13 +190,13 @@ class Expectation(NamedTuple):
 def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
     """Medians of the repetitions against the class. `layout` is that of a pool or the cluster;
     OSDs that are probed one by one are judged separately."""
-    found: List[Expectation] = []
+    expectations: List[Expectation] = []
     for key, repetitions in measured(record.done).items():
         if key.part not in ('', ALONE):
             continue
         own = Layout(1) if key.osd is not None else layout
-        found.append(_expectation(key, repetitions, device_class, own))
-    return tuple(found)
+        expectations.append(_expectation(key, repetitions, device_class, own))
+    return tuple(expectations)
 
 
 def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,

@@ -49,7 +49,7 @@ def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
     """
     runtime_ns = max(stream.read.runtime_ns, stream.write.runtime_ns)
     cpu_scale = 100.0 * NS_PER_SECOND / runtime_ns / len(step.streams) if runtime_ns else 0.0
-    found: Json = {
+    row: Json = {
         'jobname': job.name, 'groupid': 0, 'error': _error(stream), 'eta': 0,
         'elapsed': math.ceil(job.ramp_time + runtime_ns / NS_PER_SECOND),
         'job options': job_options(job), 'read': direction(stream.read),
@@ -58,13 +58,13 @@ def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
         'sync': {'total_ios': 0, 'lat_ns': _latency(_NO_QUANTILES, 0)},
         'job_runtime': runtime_ns // 1000000, 'usr_cpu': step.cpu_user * cpu_scale,
         'sys_cpu': step.cpu_system * cpu_scale, 'ctx': 0, 'majf': 0, 'minf': 0}
-    found['iodepth_level'] = _depths(job.iodepth if stream.read.ios + stream.write.ios else 0)
+    row['iodepth_level'] = _depths(job.iodepth if stream.read.ios + stream.write.ios else 0)
     for key in ('iodepth_submit', 'iodepth_complete'):
-        found[key] = {batch: 100.0 if batch == '4' else 0.0 for batch in _BATCHES}
-    found.update(_classes([stream.read, stream.write]))
-    found.update(latency_depth=job.iodepth, latency_target=0, latency_percentile=100.0,
-                 latency_window=0)
-    return found
+        row[key] = {batch: 100.0 if batch == '4' else 0.0 for batch in _BATCHES}
+    row.update(_classes([stream.read, stream.write]))
+    row.update(latency_depth=job.iodepth, latency_target=0, latency_percentile=100.0,
+               latency_window=0)
+    return row
 
 
 def _error(stream: StreamResult) -> int:
@@ -137,17 +137,17 @@ def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
     """Per cent of the operations in fio's classes of latency."""
     working = [(each.ios, each.latency) for each in directions if each.latency and each.ios]
     total = sum(ios for ios, _ in working)
-    found: Dict[str, Dict[str, float]] = {}
+    shares: Dict[str, Dict[str, float]] = {}
     below = 0.0
     for name, unit_ns, edges in _CLASSES:
-        found[name] = {}
+        shares[name] = {}
         for edge in edges:
             share = sum(ios * share_below(latency, edge * unit_ns)
                         for ios, latency in working) / total if total else 0.0
-            found[name][str(edge)] = 100.0 * (share - below)
+            shares[name][str(edge)] = 100.0 * (share - below)
             below = share
-    found['latency_ms'][_LAST_CLASS] = 100.0 * (1.0 - below) if total else 0.0
-    return found
+    shares['latency_ms'][_LAST_CLASS] = 100.0 * (1.0 - below) if total else 0.0
+    return shares
 
 
 def share_below(latency: Quantiles, ns: int) -> float:
@@ -215,10 +215,10 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
 
 def _entries(group: Sequence[Done]) -> List[Json]:
     step, result = _median(group)
-    found = []
+    entries = []
     for number, (stream, measured) in enumerate(zip(step.streams, result.streams)):
         repetitions = [(each, done.streams[number], done) for each, done in group]
-        found.append({
+        entries.append({
             **entry(step.job, measured, result), 'stream': stream.name, 'osd': stream.osd,
             'part': step.part, 'repetition': step.repetition,
             'repetitions': [_repetition(*each) for each in repetitions],
@@ -229,7 +229,7 @@ def _entries(group: Sequence[Done]) -> List[Json]:
                                  if each.first_error), ''),
             'client_limited': any(done.client_limited for _, _, done in repetitions),
             'engine': result.engine})
-    return found
+    return entries
 
 
 def _median(group: Sequence[Done]) -> Done:

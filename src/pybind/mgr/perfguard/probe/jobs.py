@@ -122,13 +122,13 @@ WORDS: Mapping[str, Word] = {
 
 def values(words: Mapping[str, str]) -> Dict[str, Any]:
     """The parsed options; BadJob for an unknown option or an invalid value."""
-    found = {}
+    by_option = {}
     for word, text in words.items():
         if word not in WORDS:
             raise BadJob('%s=%s: unknown job option; must be one of %s'
                          % (word, text, ', '.join(WORDS)))
-        found[word] = WORDS[word].parse(word, text)
-    return found
+        by_option[word] = WORDS[word].parse(word, text)
+    return by_option
 
 
 # ---- Job files in fio's syntax: [sections] of key=value, [global] for those below it, comment
@@ -168,7 +168,7 @@ def sections(text: str) -> List[Section]:
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
-    found: List[Section] = []
+    parsed: List[Section] = []
     inherited: Dict[str, str] = {}
     words = None
     name = ''
@@ -181,18 +181,18 @@ def sections(text: str) -> List[Section]:
             if name == GLOBAL:
                 words = inherited
                 continue
-            if name in dict(found):
+            if name in dict(parsed):
                 raise BadJob('line %d of the job file: duplicate job [%s]' % (number, name))
             words = dict(inherited)
-            found.append((name, words))
+            parsed.append((name, words))
             continue
         if words is None:
             raise BadJob('line %d of the job file: %s is not in a [section]'
                          % (number, line))
         words.update(_setting(line, name, number))
-    if not found:
+    if not parsed:
         raise BadJob('the job file has no job: add a [section] other than [global]')
-    return found
+    return parsed
 
 
 def _name(line: str, number: int) -> str:
@@ -229,19 +229,19 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
 def remarks(job_file: Optional[str]) -> Tuple[str, ...]:
     """What fio would do differently with a valid file."""
     jobs = [] if job_file is None else sections(job_file)
-    found = []
+    texts = []
     for keys, text in (
             (REACH, 'options of the command, not of the job file, determine the pool and the '
                     'access to the cluster; ignored: %s'),
             (NO_EFFECT, 'without effect on objects: %s')):
         given = [key for key in keys if any(key in settings for _, settings in jobs)]
         if given:
-            found.append(text % ', '.join(given))
+            texts.append(text % ', '.join(given))
     together = [name for name, settings in jobs[1:] if settings.get('stonewall', '0') == '0']
     if together:
-        found.append('all jobs run one after the other; fio would start those without stonewall '
+        texts.append('all jobs run one after the other; fio would start those without stonewall '
                      'together with the job before: %s' % listed(together))
-    return tuple(found)
+    return tuple(texts)
 
 
 # ---- Profiles: 4 KiB at depth 1 (latency), 4 KiB at depth 128 (operations), 4 MiB (throughput)
@@ -341,8 +341,8 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
         # The number of objects of a profile is only valid for its own size and block size.
         if {'size', 'bs'} & words.keys() and 'nrfiles' not in words:
             del merged['nrfiles']
-        found = values(merged)
-        name = '%s-%s-%d' % (found['rw'], size_text(found['bs']), found['iodepth'])
+        options = values(merged)
+        name = '%s-%s-%d' % (options['rw'], size_text(options['bs']), options['iodepth'])
         jobs.setdefault(name, job_of(name, merged))
     return list(jobs.values())
 
@@ -352,9 +352,9 @@ def job_of(name: str, words: Words) -> Job:
     try:
         if 'rw' not in words:
             raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
-        found = values(words)
-        found.setdefault('nrfiles', _objects(found['size'], found['bs']))
-        job = Job(name=name, **found)
+        options = values(words)
+        options.setdefault('nrfiles', _objects(options['size'], options['bs']))
+        job = Job(name=name, **options)
         _check(job)
     except BadJob as error:
         raise BadJob('job %s: %s' % (name, error)) from None

@@ -105,30 +105,30 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
     `max_bytes` and `max_seconds` are the operator's limits on space and time. Quotas of a pool
     count its objects and their bytes once; None: there is no quota.
     """
-    found = []
+    texts = []
     if budget.stored_bytes > max_bytes:
-        found.append('the probe would store %s (limit %s, probe_max_bytes)' % (
+        texts.append('the probe would store %s (limit %s, probe_max_bytes)' % (
             bytes_text(budget.stored_bytes), bytes_text(max_bytes)))
     if free_bytes is not None and budget.stored_bytes > free_bytes:
-        found.append('the probe would store %s, but only %s are free' % (
+        texts.append('the probe would store %s, but only %s are free' % (
             bytes_text(budget.stored_bytes), bytes_text(free_bytes)))
-    found += over_quota(budget, quota_left_bytes, quota_left_objects)
+    texts += over_quota(budget, quota_left_bytes, quota_left_objects)
     if budget.seconds > max_seconds:
-        found.append('the probe would take %s (limit %s, probe_max_seconds)' % (
+        texts.append('the probe would take %s (limit %s, probe_max_seconds)' % (
             seconds_text(budget.seconds), seconds_text(max_seconds)))
-    return found
+    return texts
 
 
 def over_quota(budget: Budget, left_bytes: Optional[int], left_objects: Optional[int]) -> List[str]:
     """Why a run must not begin, because of the quotas of its pool (None: there is none)."""
-    found = []
+    texts = []
     if left_bytes is not None and budget.prefill_bytes > QUOTA_SHARE * left_bytes:
-        found.append("the probe would write %s, more than half of the pool's remaining quota of %s"
+        texts.append("the probe would write %s, more than half of the pool's remaining quota of %s"
                      % (bytes_text(budget.prefill_bytes), bytes_text(max(0, left_bytes))))
     if left_objects is not None and budget.objects > QUOTA_SHARE * left_objects:
-        found.append("the probe would create %d objects, more than half of the pool's remaining "
+        texts.append("the probe would create %d objects, more than half of the pool's remaining "
                      'quota of %d' % (budget.objects, max(0, left_objects)))
-    return found
+    return texts
 
 
 def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budget,
@@ -147,16 +147,16 @@ def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
                   nearfull_ratio: float) -> List[str]:
     """OSDs that a run would make nearfull, as texts. `shares`: OSD -> maximum bytes that it gets;
     OSDs that do not report their space are skipped."""
-    found = []
+    nearfull = []
     for osd, share in sorted(shares.items()):
         if osd not in space or not space[osd].total_bytes:
             continue
         used = (space[osd].used_bytes + share) / space[osd].total_bytes
         if used >= nearfull_ratio:
-            found.append('osd.%d would be %.1f %% full with its share of %s (nearfull is '
-                         '%.1f %%)' % (osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
-    return found if len(found) <= NAMED_BUSY_OSDS else [
-        *found[:NAMED_BUSY_OSDS], 'and %s more' % plural(len(found) - NAMED_BUSY_OSDS, 'OSD')]
+            nearfull.append('osd.%d would be %.1f %% full with its share of %s (nearfull is '
+                            '%.1f %%)' % (osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
+    return nearfull if len(nearfull) <= NAMED_BUSY_OSDS else [
+        *nearfull[:NAMED_BUSY_OSDS], 'and %s more' % plural(len(nearfull) - NAMED_BUSY_OSDS, 'OSD')]
 
 
 def shares_of(budget: Budget, target: Target, osds: Sequence[int],
@@ -200,40 +200,40 @@ def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> 
     that the run has created, whose PGs may move: the balancer evens out each new pool.
     """
     counts, own = signals.counts, signals.pool_counts.get(own_pool, PgCounts())
-    found = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
+    texts = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
              if check in signals.health]
     if moving_allowed:
-        return found
+        return texts
     for number, text in ((counts.backfilling - own.backfilling, 'backfilling'),
                          (counts.recovering - own.recovering, 'recovering'),
                          (counts.backfill_wait - own.backfill_wait, 'waiting for backfill')):
         if number > 0:
-            found.append('%s %s' % (pgs_are(number), text))
-    return found
+            texts.append('%s %s' % (pgs_are(number), text))
+    return texts
 
 
 def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
     """Why clients cannot do the I/O of the probe; `pool`: None if the probe creates one."""
-    found = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
+    texts = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
     if pool is None:
-        return found
-    found += ['pool %s has the flag %s' % (pool.name, flag)
+        return texts
+    texts += ['pool %s has the flag %s' % (pool.name, flag)
               for flag in STILL_POOL_FLAGS if flag in pool.flags]
     if pool.erasure and writing_in_place and 'ec_overwrites' not in pool.flags:
-        found.append('pool %s is erasure coded without allow_ec_overwrites: '
+        texts.append('pool %s is erasure coded without allow_ec_overwrites: '
                      'only reads can be probed' % pool.name)
-    return found
+    return texts
 
 
 def disturbances(signals: Signals) -> List[str]:
     """What disturbs a measurement but does not prevent it."""
     counts = signals.counts
-    found = []
+    texts = []
     if counts.deep_scrubbing:
-        found.append('deep scrub')
+        texts.append('deep scrub')
     if counts.backfilling or counts.recovering:
-        found.append('recovery or backfill')
-    return found
+        texts.append('recovery or backfill')
+    return texts
 
 
 # ---- Clients of the same pool and OSDs
@@ -266,13 +266,13 @@ def affected(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> Dict[
 def over_limit(clients: Clients, loaded: Touched, slow: AbstractSet[int]) -> List[str]:
     """Clients that a probe would affect and whose latency is over its limit, as texts: both in the
     last reading and in the last minute, so that neither a stall nor a slow OSD counts."""
-    found: Dict[Kind, float] = {}
+    rates: Dict[Kind, float] = {}
     for (number, kind), ops in affected(clients, loaded, slow).items():
         pool = clients.pools.get(number)
         if pool is not None and ops.number >= LEAST_PROBE_OPS:
             minute = pool.read_minute if kind == 'reads' else pool.write_minute
-            found[number, kind] = min(_mean_ms(ops), minute.median_ms)
-    return _over(clients, found)
+            rates[number, kind] = min(_mean_ms(ops), minute.median_ms)
+    return _over(clients, rates)
 
 
 class AffectedClients:
@@ -290,12 +290,12 @@ class AffectedClients:
 
     def over_limit(self, clients: Clients) -> List[str]:
         """Those whose latency is over its limit, as texts."""
-        found: Dict[Kind, float] = {}
+        rates: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
             known = [reading[kind] for reading in self._readings if kind in reading]
             if len(known) >= LEAST_READINGS and sum(ops.number for ops in known) >= LEAST_PROBE_OPS:
-                found[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in known)
-        return _over(clients, found)
+                rates[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in known)
+        return _over(clients, rates)
 
 
 def _mean_ms(ops: Ops) -> float:
@@ -303,15 +303,15 @@ def _mean_ms(ops: Ops) -> float:
 
 
 def _over(clients: Clients, latency_ms: Mapping[Kind, float]) -> List[str]:
-    found = []
+    texts = []
     for (number, kind), ms in sorted(latency_ms.items()):
         pool = clients.pools.get(number)
         limit = None if pool is None else (
             pool.read_target_ms if kind == 'reads' else pool.write_target_ms)
         if pool is not None and limit is not None and ms > limit:
-            found.append('%s latency of clients of pool %s is %.2f ms (limit %.2f ms)' % (
+            texts.append('%s latency of clients of pool %s is %.2f ms (limit %.2f ms)' % (
                 kind[:-1], pool.name, ms, limit))
-    return found
+    return texts
 
 
 class Loaded:

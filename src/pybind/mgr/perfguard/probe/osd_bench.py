@@ -68,13 +68,13 @@ def store_budget(osds: int, repeat: int) -> Budget:
 def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
     """OSD -> the newest run that measured its store, and the 4 KiB writes per second; `records`:
     oldest first."""
-    found: Dict[int, Tuple[int, float]] = {}
+    best: Dict[int, Tuple[int, float]] = {}
     for record in records:
         if record.target.kind == 'store' and record.ended_well:
             for key, repetitions in measured(record.done).items():
                 if key.osd is not None and (key.job.rw, key.job.bs) == (RANDWRITE, BENCHES[0][1]):
-                    found[key.osd] = record.id, median(each.iops for each in repetitions)
-    return found
+                    best[key.osd] = record.id, median(each.iops for each in repetitions)
+    return best
 
 
 class StoreRun:

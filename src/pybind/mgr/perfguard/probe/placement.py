@@ -72,23 +72,23 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
     one pass. The names are spread evenly over the PGs of an OSD. BadJob if there are too few PGs.
     """
     # Of each PG.
-    most = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
+    limits = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
     leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
-    found: Dict[int, List[str]] = {osd: [] for osd in led}
+    chosen: Dict[int, List[str]] = {osd: [] for osd in led}
     taken: 'Counter[int]' = Counter()
-    missing = count * len(found)
+    missing = count * len(chosen)
     for number, pg in enumerate(pgs_of(prefix, pg_num)):
         osd = leader.get(pg)
-        if osd is not None and len(found[osd]) < count and taken[pg] < most[osd]:
+        if osd is not None and len(chosen[osd]) < count and taken[pg] < limits[osd]:
             taken[pg] += 1
-            found[osd].append(prefix + str(number))
+            chosen[osd].append(prefix + str(number))
             missing -= 1
         if not missing:
             break
         if number > MAX_TRIES:
-            osd = min(found, key=lambda each: len(found[each]))
+            osd = min(chosen, key=lambda each: len(chosen[each]))
             raise BadJob(too_few(osd, len(led[osd]), count, pg_num))
-    return {osd: tuple(names) for osd, names in found.items()}
+    return {osd: tuple(names) for osd, names in chosen.items()}
 
 
 def led_by(pool_id: int, pg_num: int, primaries: Mapping[str, int],
@@ -150,14 +150,14 @@ def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str 
     if device_class and device_class not in {place.device_class for place in candidates.values()}:
         raise BadJob('no OSD has device class %s' % device_class)
     named = () if osd in ('', ALL) else _osds_named(osd, candidates)
-    found = [each for each, place in sorted(candidates.items())
-             if (each in named if named else place.up and place.into)
-             and host in ('', place.host) and device_class in ('', place.device_class)]
-    if not found:
+    selected = [each for each, place in sorted(candidates.items())
+                if (each in named if named else place.up and place.into)
+                and host in ('', place.host) and device_class in ('', place.device_class)]
+    if not selected:
         raise BadJob('no OSD %s' % ' and '.join(filter(None, (
             'among %s' % osd if named else 'is up and in', host and 'on host %s' % host,
             device_class and 'of device class %s' % device_class))))
-    return tuple(found)
+    return tuple(selected)
 
 
 def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ...]:
@@ -230,16 +230,16 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
 
 def names_of(naming: Naming) -> Names:
     """Takes about 4 us of one core for each name that is tried: not to be called in the mgr."""
-    found: Dict[Tuple[Optional[int], int], Tuple[str, ...]] = {}
+    names_by_size: Dict[Tuple[Optional[int], int], Tuple[str, ...]] = {}
     led = {osd: list(pgs) for osd, pgs in naming.led}
     for size, count in naming.wanted:
         prefix = '%s%d-' % (run_prefix(naming.run), size)
         if not led:
-            found[None, size] = tuple(prefix + str(number) for number in range(count))
+            names_by_size[None, size] = tuple(prefix + str(number) for number in range(count))
             continue
         for osd, names in names_by_osd(prefix, naming.pg_num, led, count).items():
-            found[osd, size] = names
-    return found
+            names_by_size[osd, size] = names
+    return names_by_size
 
 
 def all_names(naming: Naming) -> Iterator[str]:
@@ -290,8 +290,8 @@ def _steps_between(pgs: Sequence[int]) -> Sequence[int]:
 
 
 def _added_up(differences: Sequence[int]) -> Tuple[int, ...]:
-    found, pg = [], 0
+    sums, pg = [], 0
     for difference in differences:
         pg += int(difference)
-        found.append(pg)
-    return tuple(found)
+        sums.append(pg)
+    return tuple(sums)

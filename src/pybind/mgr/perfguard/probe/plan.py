@@ -312,14 +312,14 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
 def _blocked(order: RunOrder, seen: Observation, moving: bool, pool: Optional[Pool],
              jobs: Tuple[Job, ...], loaded: Touched) -> List[str]:
     """The state of the cluster that forbids a probe now. `loaded`: what it would load."""
-    found = []
+    texts = []
     if moving and not order.during_campaign:
-        found.append('a campaign is active (override with --during-campaign)')
-    found += reasons(seen, order.during_campaign)
+        texts.append('a campaign is active (override with --during-campaign)')
+    texts += reasons(seen, order.during_campaign)
     if not ignores_clients(seen.signals):
-        found += over_limit(seen.clients, loaded, seen.slow_osds)
+        texts += over_limit(seen.clients, loaded, seen.slow_osds)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
-    return found + blocked_io(seen.osdmap, pool, writing)
+    return texts + blocked_io(seen.osdmap, pool, writing)
 
 
 def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:

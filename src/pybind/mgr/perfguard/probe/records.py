@@ -210,22 +210,22 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
     """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not
     answer; `drives`: of the OSDs of the pool or target, '' if unknown; `host`: of the client, ''
     if it does not matter or is unknown; `redundancy`: of the operator's pool."""
-    found = {RELEASE: release} if release else {}
+    setting = {RELEASE: release} if release else {}
     if redundancy:
-        found[REDUNDANCY] = redundancy
+        setting[REDUNDANCY] = redundancy
     if host:
-        found[MGR_HOST] = host
+        setting[MGR_HOST] = host
     if pg_num:
-        found[POOL_PGS] = str(pg_num)
+        setting[POOL_PGS] = str(pg_num)
     known = sorted(set(drives) - {''})
     if known:
-        found[DRIVES] = listed(known, MOST_DRIVES)
+        setting[DRIVES] = listed(known, MOST_DRIVES)
     if entries is not None:
-        found[OPTIONS_READ] = 'read'
+        setting[OPTIONS_READ] = 'read'
     options = sorted((OPTION + '/'.join(filter(None, (each.section, each.mask, each.name))),
                       each.value) for each in entries or () if _counts(each))
-    found.update(options[:MOST_OPTIONS])
-    return found
+    setting.update(options[:MOST_OPTIONS])
+    return setting
 
 
 def _counts(entry: ConfigEntry) -> bool:
@@ -243,10 +243,10 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
     both = OPTIONS_READ in ours and OPTIONS_READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both and key.startswith(OPTION)]
-    found = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
+    texts = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
              for key in keys if ours.get(key) != theirs.get(key)]
-    return found if len(found) <= MOST_NAMED else [
-        *found[:MOST_NAMED], 'and %d more' % (len(found) - MOST_NAMED)]
+    return texts if len(texts) <= MOST_NAMED else [
+        *texts[:MOST_NAMED], 'and %d more' % (len(texts) - MOST_NAMED)]
 
 
 def _known(record: RunRecord) -> Mapping[str, str]:
@@ -285,13 +285,13 @@ def imported_record(text: str) -> RunRecord:
     if len(text) > MAX_IMPORTED:
         raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_IMPORTED))
     try:
-        found = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
-        if not isinstance(found, dict) or 'perfguard_probe' not in found:
+        document = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
+        if not isinstance(document, dict) or 'perfguard_probe' not in document:
             raise ValueError('not the JSON of perfguard-probe')
-        if found['perfguard_probe'] != RECORDS_VERSION:
+        if document['perfguard_probe'] != RECORDS_VERSION:
             raise ValueError('version %.20r (expected %d)' % (
-                found['perfguard_probe'], RECORDS_VERSION))
-        return _imported(found)
+                document['perfguard_probe'], RECORDS_VERSION))
+        return _imported(document)
     except BadJob:
         raise
     except KeyError as error:
@@ -300,22 +300,22 @@ def imported_record(text: str) -> RunRecord:
         raise BadJob('cannot import: %s' % ' '.join(str(error).split())[:MAX_LINE]) from None
 
 
-def _imported(found: Mapping[str, Any]) -> RunRecord:
-    repeat = int(found['repeat'])
-    if not 1 <= repeat <= MAX_REPEAT or not 1 <= len(found['jobs']) <= MAX_JOBS:
+def _imported(document: Mapping[str, Any]) -> RunRecord:
+    repeat = int(document['repeat'])
+    if not 1 <= repeat <= MAX_REPEAT or not 1 <= len(document['jobs']) <= MAX_JOBS:
         raise ValueError('%d jobs, repeat %d (limits %d and %d)' % (
-            len(found['jobs']), repeat, MAX_JOBS, MAX_REPEAT))
-    target = Target('pool', _text(found['pool']))
-    steps = plan_steps([_imported_job(options) for options in found['jobs']], target, repeat)
-    results = tuple(map(step_result, found['results']))
+            len(document['jobs']), repeat, MAX_JOBS, MAX_REPEAT))
+    target = Target('pool', _text(document['pool']))
+    steps = plan_steps([_imported_job(options) for options in document['jobs']], target, repeat)
+    results = tuple(map(step_result, document['results']))
     _check_streams(results, [len(step.streams) for step in steps])
-    if found['state'] not in ENDED_STATES:
-        raise ValueError('state is %.20r' % (found['state'],))
+    if document['state'] not in ENDED_STATES:
+        raise ValueError('state is %.20r' % (document['state'],))
     return RunRecord(
-        0, found['state'], _text(found['profile']), target, _time(found['created']),
-        _time(found['started']), _time(found['ended']), IMPORTED, steps, results,
-        messages=tuple(map(_text, found['messages'][-MAX_TEXTS:])),
-        setting={CLIENT: _text(found['host'])})
+        0, document['state'], _text(document['profile']), target, _time(document['created']),
+        _time(document['started']), _time(document['ended']), IMPORTED, steps, results,
+        messages=tuple(map(_text, document['messages'][-MAX_TEXTS:])),
+        setting={CLIENT: _text(document['host'])})
 
 
 def _imported_job(options: Mapping[str, Any]) -> Job:

@@ -166,13 +166,13 @@ class Probed:
 
     def _findings(self, record: RunRecord, ranks: Sequence[Rank],
                   apart: Sequence[Interference]) -> List[str]:
-        found = [outlier_text(each) for each in ranks if each.outlier]
-        found += interference_findings(apart)
+        texts = [outlier_text(each) for each in ranks if each.outlier]
+        texts += interference_findings(apart)
         for each in self.regressions:
             if each.run == record.id:
-                found += ['slower than probe %d: %s' % (each.baseline, line)
+                texts += ['slower than probe %d: %s' % (each.baseline, line)
                           for line in each.lines]
-        return found
+        return texts
 
     def _verdict(self, record: RunRecord) -> str:
         """Why it was not completed; else compared with the baseline or the device class."""
@@ -191,21 +191,21 @@ class Probed:
         return classes.pop() if len(classes) == 1 else ''
 
     def _layout(self, record: RunRecord) -> Layout:
-        own = Layout(len(self.places), record.target.replicas)
-        return self.layouts.get(record.target.pool, own)
+        default = Layout(len(self.places), record.target.replicas)
+        return self.layouts.get(record.target.pool, default)
 
     def compared(self, before: int, after: int) -> Json:
         records = self.known(before), self.known(after)
         try:
-            found = self.caches.comparisons.of(records, None, lambda: compare(*records))
+            comparison = self.caches.comparisons.of(records, None, lambda: compare(*records))
         except NothingInCommon as error:
             raise Refused(errno.EINVAL, str(error)) from error
-        return {'before': before, 'after': after, 'verdict': found.verdict,
-                'notes': list(found.notes), 'lines': [
+        return {'before': before, 'after': after, 'verdict': comparison.verdict,
+                'notes': list(comparison.notes), 'lines': [
                     {'job': line.label, 'verdict': line.verdict, 'p': line.p, 'why': line.why,
                      'repetitions': list(line.repetitions),
                      **{name: each._asdict() for name, each in line.estimates.items()}}
-                    for line in found.lines]}
+                    for line in comparison.lines]}
 
     def baselines_json(self) -> Json:
         return {'baselines': [
@@ -233,9 +233,9 @@ class Probed:
         """Pools, and '' for the pool that probes of the cluster create."""
         last = next((record for record in reversed(self.records)
                      if record.target.kind == 'cluster'), None)
-        own = [] if last is None else [('', self._layout(last)._replace(
+        own_pool = [] if last is None else [('', self._layout(last)._replace(
             device_class=self._device_class(last)))]
-        return [*own, *sorted(self.layouts.items())]
+        return [*own_pool, *sorted(self.layouts.items())]
 
     def _expected_row(self, pool: str, expected: Expected) -> Json:
         last = last_measured(self.records, pool, expected)
@@ -276,12 +276,12 @@ def _described(name: str, layout: Layout) -> Json:
 
 def _capacity(layout: Layout) -> Json:
     """Ranges are null where no figures of the device class are known."""
-    found, tib = capacity_of(layout), layout.usable_tib
+    capacity, tib = capacity_of(layout), layout.usable_tib
     ranges: Dict[str, Optional[Range]] = dict.fromkeys(
         ('read_iops', 'write_iops', 'write_iops_per_tib', 'linux_vms', 'windows_vms'))
-    if found is not None:
-        ranges.update(read_iops=found.read, write_iops=found.write,
-                      write_iops_per_tib=found.write.times(1.0 / tib) if tib else None,
-                      linux_vms=found.vms('linux'), windows_vms=found.vms('windows'))
+    if capacity is not None:
+        ranges.update(read_iops=capacity.read, write_iops=capacity.write,
+                      write_iops_per_tib=capacity.write.times(1.0 / tib) if tib else None,
+                      linux_vms=capacity.vms('linux'), windows_vms=capacity.vms('windows'))
     return {'usable_tib': tib, **{name: None if each is None else each._asdict()
                                   for name, each in ranges.items()}}

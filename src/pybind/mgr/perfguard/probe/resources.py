@@ -102,15 +102,15 @@ def unreadable_journal_check(why: str) -> HealthChecks:
 
 def leftovers(resources: RunResources) -> List[str]:
     """What may remain on the cluster, as texts."""
-    found = ['option %s of the mons' % option for option in resources.allowed]
+    names = ['option %s of the mons' % option for option in resources.allowed]
     if not resources.user:
-        return found
+        return names
     if resources.own:
-        return ['pool %s' % resources.pool, resources.entity, *found]
+        return ['pool %s' % resources.pool, resources.entity, *names]
     objects = ['objects %s* of namespace %s in pool %s' % (
         resources.prefix, NAMESPACE, resources.pool)]
     # Without a worker there are no objects.
-    return [*(objects if resources.worker_ends else []), resources.entity, *found]
+    return [*(objects if resources.worker_ends else []), resources.entity, *names]
 
 
 def own_pool(run: int) -> str:

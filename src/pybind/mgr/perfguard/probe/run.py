@@ -500,10 +500,10 @@ class ProbeRun:
 
     def in_order(self) -> Tuple[StepResult, ...]:
         """Results of the completed steps, from the first one on."""
-        found: List[StepResult] = []
-        while len(found) in self.results:
-            found.append(self.results[len(found)])
-        return tuple(found)
+        results: List[StepResult] = []
+        while len(results) in self.results:
+            results.append(self.results[len(results)])
+        return tuple(results)
 
     def counted(self) -> Tuple[Counted, ...]:
         """Client operations that the OSDs counted during the run."""
@@ -567,10 +567,10 @@ class OpCounters:
     def counted(self) -> Tuple[Counted, ...]:
         """Client operations that the OSDs counted in between."""
         before, after = self._known[BEFORE], self._known[AFTER]
-        found = []
+        counts = []
         for osd in sorted(set(before) & set(after)):
             reads = after[osd].reads - before[osd].reads
             writes = after[osd].writes - before[osd].writes
             if min(reads, writes) >= 0:  # else the OSD was restarted
-                found.append(Counted(osd, reads, writes))
-        return tuple(found)
+                counts.append(Counted(osd, reads, writes))
+        return tuple(counts)

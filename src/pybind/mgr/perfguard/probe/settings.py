@@ -215,12 +215,12 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
     if baseline is None or differences(baseline, record):
         return None
     try:
-        found = compare(baseline, record)
+        comparison = compare(baseline, record)
     except NothingInCommon:
         return None
-    if not found.slower:
+    if not comparison.slower:
         return None
-    return Regression(baseline.id, record.id, record.target.key, _lines(found))
+    return Regression(baseline.id, record.id, record.target.key, _lines(comparison))
 
 
 def _lines(found: RunComparison) -> Tuple[str, ...]:

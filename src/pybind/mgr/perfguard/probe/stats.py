@@ -78,9 +78,9 @@ def _freedom(a: Side, b: Side, prior_sd: float) -> float:
     for side in (a, b):
         count = len(side)
         mean = sum(each[0] for each in side) / count
-        seen = sum((each[0] - mean) ** 2 for each in side) / count ** 2
-        total += seen + (prior_sd / count) ** 2
-        uncertain += seen ** 2 / count
+        variance = sum((each[0] - mean) ** 2 for each in side) / count ** 2
+        total += variance + (prior_sd / count) ** 2
+        uncertain += variance ** 2 / count
     return total ** 2 / uncertain if uncertain else math.inf
 
 
@@ -194,12 +194,12 @@ def _ways(ranks: Sequence[int], chosen: int) -> List[int]:
 def holm(p_values: Sequence[float], level: float) -> List[bool]:
     """Which of several tests hold together, so that the chance of any false one is `level`
     (Holm, Scandinavian Journal of Statistics 6, 1979)."""
-    found = [False] * len(p_values)
+    rejected = [False] * len(p_values)
     for tried, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         if p_values[index] > level / (len(p_values) - tried):
             break
-        found[index] = True
-    return found
+        rejected[index] = True
+    return rejected
 
 
 # ---- The measurements of a run by comparable key: job, direction, OSD and part
@@ -258,24 +258,24 @@ Measured = Dict[Key, List[Repetition]]
 
 def measured(done: Done) -> Measured:
     """By key in the order of the steps; a direction without operations is omitted."""
-    found: Measured = {}
+    by_key: Measured = {}
     for step, result in done:
         for key, parts in _directions(step, result).items():
             repetition = _together(step.job.name, parts, result.client_limited)
             if repetition is not None:
-                found.setdefault(key, []).append(repetition)
-    return found
+                by_key.setdefault(key, []).append(repetition)
+    return by_key
 
 
 def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]:
     words = job_words(step.job)
-    found: Dict[Key, List[Direction]] = {}
+    by_key: Dict[Key, List[Direction]] = {}
     for stream, got in zip(step.streams, result.streams):
         if step.job.reads:
-            found.setdefault(Key(words, READ, stream.osd, step.part), []).append(got.read)
+            by_key.setdefault(Key(words, READ, stream.osd, step.part), []).append(got.read)
         if step.job.writes:
-            found.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(got.write)
-    return found
+            by_key.setdefault(Key(words, WRITE, stream.osd, step.part), []).append(got.write)
+    return by_key
 
 
 def _together(name: str, parts: Sequence[Direction],
@@ -294,14 +294,14 @@ def _latencies(parts: Sequence[Direction]) -> List[Tuple[int, Quantiles]]:
 
 
 def _mean_ns(parts: Sequence[Direction]) -> float:
-    found = _latencies(parts)
-    ios = sum(count for count, _ in found)
-    return max(1.0, sum(count * latency.mean for count, latency in found) / ios) if ios else 0.0
+    latencies = _latencies(parts)
+    ios = sum(count for count, _ in latencies)
+    return max(1.0, sum(count * latency.mean for count, latency in latencies) / ios) if ios else 0.0
 
 
 def _p99_ns(parts: Sequence[Direction]) -> float:
-    found = [latency.percentile.get(P99_KEY, latency.max) for _, latency in _latencies(parts)]
-    return float(max(1, *found)) if found else 0.0
+    tails = [latency.percentile.get(P99_KEY, latency.max) for _, latency in _latencies(parts)]
+    return float(max(1, *tails)) if tails else 0.0
 
 
 def added(series: Sequence[Tuple[Second, ...]]) -> Tuple[Second, ...]:

@@ -66,16 +66,16 @@ def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
 
 def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
     """Of all streams together; percentiles are those of the stream where they are highest."""
-    found = [direction for _, direction in streams]
-    ios = sum(each['total_ios'] for each in found)
-    mean = sum(each['total_ios'] * each['lat_ns']['mean'] for each in found) / ios if ios else 0.0
-    percentiles = [max(each['clat_ns'].get('percentile', {}).get(key, 0) for each in found)
+    sides = [direction for _, direction in streams]
+    ios = sum(each['total_ios'] for each in sides)
+    mean = sum(each['total_ios'] * each['lat_ns']['mean'] for each in sides) / ios if ios else 0.0
+    percentiles = [max(each['clat_ns'].get('percentile', {}).get(key, 0) for each in sides)
                    for _, key in _PERCENTILES]
-    iops = sum(each['iops'] for each in found)
+    iops = sum(each['iops'] for each in sides)
     return [_rate(iops),
-            '%.1f' % (sum(each['bw_bytes'] for each in found) / 1e6), _spread(name, streams),
+            '%.1f' % (sum(each['bw_bytes'] for each in sides) / 1e6), _spread(name, streams),
             *(_ms(value) for value in (mean, *percentiles,
-                                       max(each['lat_ns']['max'] for each in found))),
+                                       max(each['lat_ns']['max'] for each in sides))),
             str(sum(job['errors'] for job, _ in streams))]
 
 
@@ -274,13 +274,13 @@ def _whole(bounds: Json) -> str:
 
 
 def _without_figures(pools: Sequence[Json]) -> List[str]:
-    found: Dict[str, List[str]] = {}
+    by_reason: Dict[str, List[str]] = {}
     for pool in pools:
         if not pool['expected']:
-            found.setdefault(pool['device_class'] or '(mixed or none)', []).append(
+            by_reason.setdefault(pool['device_class'] or '(mixed or none)', []).append(
                 pool['pool'] or '(cluster)')
     return ['no published values for device class %s: %s' % (name, ', '.join(pools))
-            for name, pools in sorted(found.items())]
+            for name, pools in sorted(by_reason.items())]
 
 
 def _capacity(pools: Sequence[Json]) -> List[str]:

@@ -190,6 +190,6 @@ class Target:
     def key(self) -> str:
         """Results with the same key are comparable."""
         osds = ','.join(map(str, self.osds))
-        own = 'x%d' % self.replicas if not self.pool and self.kind != 'store' else ''
+        pool = 'x%d' % self.replicas if not self.pool and self.kind != 'store' else ''
         hosts = 'hosts' if self.hosts else ''
-        return ':'.join(filter(None, (self.kind, self.pool or own, osds, hosts)))
+        return ':'.join(filter(None, (self.kind, self.pool or pool, osds, hosts)))

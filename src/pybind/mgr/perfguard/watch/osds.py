@@ -31,10 +31,10 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
         return None
-    found = list(map(difference, _ops_of(before), _ops_of(after)))
-    if not all([ops.sane for ops in found]):
+    flows = list(map(difference, _ops_of(before), _ops_of(after)))
+    if not all([ops.sane for ops in flows]):
         return None
-    read, write, process, prepare, commit, store_read = found
+    read, write, process, prepare, commit, store_read = flows
     # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
     own = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
     return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds), flow(own, seconds),
@@ -81,11 +81,11 @@ class OsdWatch:
         samples: List[OsdSample] = []
         for osd, after in counters.items():
             before = self._last.get(osd)
-            found = sample(osd, before, after) if before is not None else None
+            operations = sample(osd, before, after) if before is not None else None
             self._last[osd] = after
-            if found is not None:
-                samples.append(found)
-                self._remember(now, found, len(counters))
+            if operations is not None:
+                samples.append(operations)
+                self._remember(now, operations, len(counters))
         for osd in set(self._last) - set(counters):
             del self._last[osd]
             self._histories.pop(osd, None)
@@ -127,13 +127,13 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
     for row in clients:
         sums = reads.setdefault(row.osd, [0, 0])
         sums[row.pool in erasure] += row.read.number
-    found = []
+    kept = []
     for each in samples:
         # Unknown reads are no evidence.
         replicated, coded = reads.get(each.osd, (0, 1))
         conclusive = coded <= ERASURE_SHARE * (replicated + coded)
-        found.append(each if conclusive else each._replace(read=NO_FLOW))
-    return found
+        kept.append(each if conclusive else each._replace(read=NO_FLOW))
+    return kept
 
 
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
@@ -143,16 +143,16 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
     PGs that have moved to others.
     """
     moving = any(count.backfilling or count.backfill_wait for count in counts.values())
-    found: Dict[int, str] = {}
+    reasons: Dict[int, str] = {}
     for osd, read in counters.items():
         count = counts.get(osd, _NO_COUNTS)
         if moving and read.pgs > count.total:
-            found[osd] = TARGET
+            reasons[osd] = TARGET
         elif count.backfilling or count.recovering:
-            found[osd] = SOURCE
+            reasons[osd] = SOURCE
         elif count.deep_scrubbing:
-            found[osd] = SCRUB
-    return found
+            reasons[osd] = SCRUB
+    return reasons
 
 
 # ---- Norm of the reads of each OSD
@@ -272,9 +272,9 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
                   if len(writes) >= LEAST_REPLICA_PGS}
     added = _peel(pgs, of_replica)
     flows: Dict[int, Flow] = {}
-    for osd, found in of_replica.items():
-        usual = quantile([pg.base for pg in found], 0.5)
-        flows[osd] = Flow(sum(pg.ops for pg in found) / max(seconds, 1e-9),
+    for osd, of_osd in of_replica.items():
+        usual = quantile([pg.base for pg in of_osd], 0.5)
+        flows[osd] = Flow(sum(pg.ops for pg in of_osd) / max(seconds, 1e-9),
                           usual + added.get(osd, 0.0))
     return flows
 
@@ -294,11 +294,11 @@ def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[i
     while len(added) < MOST_SLOW:
         _set_bases(pgs)
         worst, least = -1, 0.0
-        for osd, found in of_replica.items():
+        for osd, writes in of_replica.items():
             if osd in added:
                 continue
-            low = quantile([pg.ms - pg.base for pg in found], QUANTILE)
-            if low > max(least, NOISE_SHARE * quantile([pg.base for pg in found], 0.5)):
+            low = quantile([pg.ms - pg.base for pg in writes], QUANTILE)
+            if low > max(least, NOISE_SHARE * quantile([pg.base for pg in writes], 0.5)):
                 worst, least = osd, low
         if worst < 0:
             break

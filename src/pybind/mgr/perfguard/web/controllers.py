@@ -133,9 +133,9 @@ def _command(route: Route) -> Callable[..., Any]:
 
 
 def _overview(self: Any, given: Dict[str, Any]) -> Any:
-    found = json.loads(_remote('dashboard_overview', since=given.get('since', 0.0),
-                               pools=given.get('pools', [])))
-    return {**found, 'user': JwtManager.get_username(), 'may': {
+    overview = json.loads(_remote('dashboard_overview', since=given.get('since', 0.0),
+                                  pools=given.get('pools', [])))
+    return {**overview, 'user': JwtManager.get_username(), 'may': {
         name: self._has_permissions(permission) for name, permission in (
             (CREATE, Permission.CREATE), (UPDATE, Permission.UPDATE),
             (DELETE, Permission.DELETE))}}
@@ -170,13 +170,13 @@ def _assets() -> Dict[str, Asset]:
     # Types that the dashboard compresses.
     types = {'.html': 'text/html; charset=utf-8', '.js': 'application/javascript; charset=utf-8',
              '.css': 'text/css; charset=utf-8'}
-    found = {}
+    assets = {}
     for path in sorted(PAGE.glob('*')):
         if path.suffix in types:
             content = path.read_bytes()
-            found[path.name] = Asset(content, types[path.suffix],
-                                     '"%s"' % hashlib.sha256(content).hexdigest()[:32])
-    return found
+            assets[path.name] = Asset(content, types[path.suffix],
+                                      '"%s"' % hashlib.sha256(content).hexdigest()[:32])
+    return assets
 
 
 #: Read once at the start: an upgrade may replace or remove the files while the mgr runs.

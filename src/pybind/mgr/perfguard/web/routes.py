@@ -77,12 +77,12 @@ def _integer(name: str, value: Any) -> int:
 
 def _number(name: str, value: Any) -> float:
     try:
-        found = float(value) if not isinstance(value, bool) else -1.0
+        number = float(value) if not isinstance(value, bool) else -1.0
     except (TypeError, ValueError):
-        found = -1.0
-    if not 0.0 <= found < 1e15:
+        number = -1.0
+    if not 0.0 <= number < 1e15:
         raise _bad(name, 'a number of at least 0', value)
-    return found
+    return number
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -95,10 +95,10 @@ def _boolean(name: str, value: Any) -> bool:
 
 def _words(name: str, value: Any) -> List[str]:
     """A list of names or ids, or one text of them, as on the command line."""
-    found = value.replace(',', ' ').split() if isinstance(value, str) else value
-    if not isinstance(found, list) or not found:
+    words = value.replace(',', ' ').split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not words:
         raise _bad(name, 'a list of names or IDs', value)
-    return [_text(name, each) for each in found]
+    return [_text(name, each) for each in words]
 
 
 TEXT = FieldKind(str, _text)

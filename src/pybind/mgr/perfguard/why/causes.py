@@ -94,20 +94,20 @@ def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> 
     texts = _texts(reasons)
     now = campaign.progress.limits.now if campaign.active else ''
     ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
-    found = [Cause(code, texts.get(code, _past(code)), {
+    causes = [Cause(code, texts.get(code, _past(code)), {
         'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
         for code in ordered if code == now or share[code] >= LEAST_CAUSE_SHARE]
     rest = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
-    return found + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
-                                  % campaign.id)]
+    return causes + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
+                                   % campaign.id)]
 
 
 def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
     """Texts by code; of several with the same code, the first."""
-    found: Dict[str, str] = {}
+    by_code: Dict[str, str] = {}
     for reason in reasons:
-        found.setdefault(reason.code, reason.text)
-    return found
+        by_code.setdefault(reason.code, reason.text)
+    return by_code
 
 
 def _past(code: str) -> str:
@@ -239,9 +239,9 @@ class OsdCase:
 
 def osd_causes(case: OsdCase) -> List[Cause]:
     """The most decisive first; never empty."""
-    found = [*_state(case), *_watched(case), *_busy(case)]
-    if found:
-        return found
+    causes = [*_state(case), *_watched(case), *_busy(case)]
+    if causes:
+        return causes
     return [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
                   _figures(case.row)), *_loaded(case.row)]
 
@@ -261,34 +261,34 @@ def _state(case: OsdCase) -> List[Cause]:
 
 
 def _watched(case: OsdCase) -> List[Cause]:
-    found: List[Cause] = [] if case.row is None else _of_row(case.row)
+    causes: List[Cause] = [] if case.row is None else _of_row(case.row)
     if case.suspect is not None:
-        found.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
+        causes.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
             'score': case.suspect.score, 'advice': case.suspect.advice}))
     ping = None if case.row is None else case.row.ping_ms
     if ping is not None and ping >= NOTABLE_PING_MS:
-        found.append(Cause(Code.SLOW_PING, 'its heartbeats take %.0f ms' % ping,
-                           {'ping_ms': ping}))
+        causes.append(Cause(Code.SLOW_PING, 'its heartbeats take %.0f ms' % ping,
+                            {'ping_ms': ping}))
     slow_ops = case.signals.slow_daemons.get('osd.%d' % case.osd.id, 0)
     if slow_ops:
-        found.append(Cause(Code.SLOW_OPS, 'it reports %s' % plural(slow_ops, 'slow operation'),
-                           {'slow_ops': slow_ops}))
-    return found
+        causes.append(Cause(Code.SLOW_OPS, 'it reports %s' % plural(slow_ops, 'slow operation'),
+                            {'slow_ops': slow_ops}))
+    return causes
 
 
 def _of_row(row: OsdRow) -> List[Cause]:
-    found = []
+    causes = []
     if row.slow:
         # The likely causes first; the slowdown follows them.
-        found += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
-        found.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
+        causes += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
+        causes.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
     elif row.waits_for is not None:
-        found.append(Cause(
+        causes.append(Cause(
             Code.WAITS_FOR_OSD, 'osd.%d waits for osd.%d, a slow replica of its PGs' % (
                 row.osd, row.waits_for), {**_figures(row), 'waits_for': row.waits_for}))
     if row.chronic is not None:
-        found.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
-    return found
+        causes.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
+    return causes
 
 
 def _loaded(row: Optional[OsdRow]) -> List[Cause]:
@@ -299,12 +299,12 @@ def _loaded(row: Optional[OsdRow]) -> List[Cause]:
 
 def _busy(case: OsdCase) -> List[Cause]:
     """Its work in addition to client operations."""
-    counts, found = case.counts, []
+    counts, causes = case.counts, []
     moving = _moving(case)
     if any(moving.values()):
         text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items()
                          if pgids)
-        found.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
+        causes.append(Cause(Code.IN_FLIGHT, 'PGs in flight: %s' % text, {
             role: pgids[:NAMED] for role, pgids in moving.items() if pgids}))
     for code, number, text in (
             (Code.DEGRADED, counts.recovering, 'recovers'),
@@ -312,22 +312,22 @@ def _busy(case: OsdCase) -> List[Cause]:
             (Code.SCRUB, counts.deep_scrubbing, 'deep-scrubs'),
             (Code.SNAPTRIM, counts.snaptrim, 'removes deleted snapshots from')):
         if number:
-            found.append(Cause(code, 'it %s %s' % (text, pgs(number)), {'pgs': number}))
+            causes.append(Cause(code, 'it %s %s' % (text, pgs(number)), {'pgs': number}))
     if case.osd.fullness:
-        found.append(Cause(Code.TARGET_FULL, 'it is %s' % case.osd.fullness,
-                           {'fullness': case.osd.fullness}))
-    return found
+        causes.append(Cause(Code.TARGET_FULL, 'it is %s' % case.osd.fullness,
+                            {'fullness': case.osd.fullness}))
+    return causes
 
 
 def _moving(case: OsdCase) -> Dict[str, List[str]]:
     """PGs in flight by the role of the OSD."""
-    found: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
+    pgids: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
     if case.campaign is None or not case.campaign.active:
-        return found
+        return pgids
     for pgid, flight in sorted(case.campaign.flights.in_flight.items()):
         for role in _roles(case.osd.id, flight):
-            found[role].append(pgid)
-    return found
+            pgids[role].append(pgid)
+    return pgids
 
 
 def _roles(osd: int, flight: Flight) -> List[str]:

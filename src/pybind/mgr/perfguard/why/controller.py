@@ -141,8 +141,8 @@ class Explaining:
         self._collect(self._open)
         if not self._open.complete and self._open.lasts(now):
             return None
-        found, self._open = self._open, None
-        return found.answers()
+        inquiry, self._open = self._open, None
+        return inquiry.answers()
 
     def _begin(self, order: Why, pgid: str, place: Placement, now: float) -> _Inquiry:
         primary = place.primary
@@ -161,9 +161,9 @@ class Explaining:
 
     def _collect(self, inquiry: _Inquiry) -> None:
         for osd, answer in self._cluster.answers(QUERY).items():
-            found = _read(osd, lambda: state_of(inquiry.pgid, answer))
-            if found is not None and osd == inquiry.primary:
-                inquiry.state = found
+            answers = _read(osd, lambda: state_of(inquiry.pgid, answer))
+            if answers is not None and osd == inquiry.primary:
+                inquiry.state = answers
         for osd, answer in self._cluster.answers(RESERVATIONS).items():
             queues = _read(osd, lambda: reservations(answer))
             if queues is not None and osd in inquiry.osds:
@@ -205,14 +205,14 @@ def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) 
     seen, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
     flags = frozenset() if campaign is None else campaign.holds.flags
-    found = pgs.PgCase(
+    case = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
         flags | seen.settings.taken, campaign, state.reasons, pin, move,
         leaves=seen.evacuation.get(pgid, ()), answers=answers)
     if campaign is None or pin is None or move is None:
-        return found
+        return case
     draft = Draft.of(campaign, state.pins, state.moves, seen, state.options)
-    return replace(found, gate=gate(draft, move))
+    return replace(case, gate=gate(draft, move))
 
 
 # ---- The answers of OSDs about a PG

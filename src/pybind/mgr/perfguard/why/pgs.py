@@ -114,24 +114,24 @@ def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
 def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
     """Releases continue, but this PG is not released yet."""
     gate = case.gate
-    found = [passed_on(stop) for stop in gate.stops]
+    causes = [passed_on(stop) for stop in gate.stops]
     for code, text, osds in ((Code.TARGET_DOWN, 'down', gate.down),
                              (Code.TARGET_FULL, 'too full', gate.full)):
         if osds:
-            found.append(Cause(code, 'its target is %s: %s' % (text, osds_text(osds)),
-                               {'osds': sorted(osds)}))
+            causes.append(Cause(code, 'its target is %s: %s' % (text, osds_text(osds)),
+                                {'osds': sorted(osds)}))
     if gate.pace is not None:
-        found.append(passed_on(gate.pace, in_flight=len(campaign.flights.in_flight)))
-    found += [_capped(obstacle) for obstacle in gate.obstacles]
+        causes.append(passed_on(gate.pace, in_flight=len(campaign.flights.in_flight)))
+    causes += [_capped(obstacle) for obstacle in gate.obstacles]
     if not gate.affordable:
-        found.append(Cause(Code.STALL_RATIO, 'the pool waits a few seconds between releases '
-                           '(stall_ratio)', {'option': 'stall_ratio'}))
+        causes.append(Cause(Code.STALL_RATIO, 'the pool waits a few seconds between releases '
+                            '(stall_ratio)', {'option': 'stall_ratio'}))
     if case.move is not None and not case.move.known and campaign.flights.in_flight:
-        found.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
-                           'is released alone', {'in_flight': len(campaign.flights.in_flight)}))
-    found += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
-    return found or [Cause(Code.NEXT, 'it can be released: PGs whose OSDs have less load '
-                           'are released first', {'in_flight': len(campaign.flights.in_flight)})]
+        causes.append(Cause(Code.GOES_ALONE, 'its target is known only after the release, so it '
+                            'is released alone', {'in_flight': len(campaign.flights.in_flight)}))
+    causes += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
+    return causes or [Cause(Code.NEXT, 'it can be released: PGs whose OSDs have less load '
+                            'are released first', {'in_flight': len(campaign.flights.in_flight)})]
 
 
 def _capped(obstacle: Obstacle) -> Cause:
@@ -162,15 +162,15 @@ def _on_its_way(case: PgCase) -> List[Cause]:
 def _flags(case: PgCase) -> List[Cause]:
     if 'degraded' in case.answers.state:
         return []
-    found = []
+    causes = []
     for flag in STOPPING_FLAGS:
         if flag in case.flags and flag in case.own_flags:
-            found += [passed_on(reason, flag=flag) for reason in case.reasons] or [Cause(
+            causes += [passed_on(reason, flag=flag) for reason in case.reasons] or [Cause(
                 Code.OWN_FLAG, 'perfguard has set %s' % flag, {'flag': flag})]
         elif flag in case.flags:
-            found.append(Cause(Code.FOREIGN_FLAG, '%s is set, but not by perfguard: "ceph osd '
-                               'unset %s"' % (flag, flag), {'flag': flag}))
-    return found
+            causes.append(Cause(Code.FOREIGN_FLAG, '%s is set, but not by perfguard: "ceph osd '
+                                'unset %s"' % (flag, flag), {'flag': flag}))
+    return causes
 
 
 def _of_backfill(case: PgCase) -> List[Cause]:
@@ -197,11 +197,11 @@ def _reservation(case: PgCase) -> List[Cause]:
     if case.primary in known and case.pgid in known[case.primary].local.waiting:
         return [_waits(Code.LOCAL_RESERVATION, 'local', case.primary,
                        known[case.primary].local)]
-    found = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, known[osd].remote)
-             for osd in case.targets if osd in known and case.pgid in known[osd].remote.waiting]
-    return found or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; the OSD is '
-                           'not known', {'primary': case.primary, 'targets': list(case.targets),
-                                         'silent': list(case.answers.silent)})]
+    causes = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, known[osd].remote)
+              for osd in case.targets if osd in known and case.pgid in known[osd].remote.waiting]
+    return causes or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; the OSD is '
+                            'not known', {'primary': case.primary, 'targets': list(case.targets),
+                                          'silent': list(case.answers.silent)})]
 
 
 def _waits(code: str, kind: str, osd: int, queue: Queue) -> Cause:
@@ -227,22 +227,22 @@ def _slowed(case: PgCase) -> List[Cause]:
 
 def _condition(case: PgCase) -> List[Cause]:
     """Causes in the state of the PG itself."""
-    state, found = case.answers.state, []
+    state, causes = case.answers.state, []
     evidence = {'state': '+'.join(sorted(state)), 'acting': list(case.place.acting)}
     if state & {'peering', 'activating', 'creating'}:
-        found.append(Cause(Code.PEERING, 'it is peering', evidence))
+        causes.append(Cause(Code.PEERING, 'it is peering', evidence))
     elif state and 'active' not in state:
-        found.append(Cause(Code.INACTIVE, 'it is not active: %s' % evidence['state'], evidence))
+        causes.append(Cause(Code.INACTIVE, 'it is not active: %s' % evidence['state'], evidence))
     if 'degraded' in state or 'undersized' in state:
-        found.append(Cause(Code.DEGRADED, 'it is degraded and must recover first', evidence))
+        causes.append(Cause(Code.DEGRADED, 'it is degraded and must recover first', evidence))
     if 'laggy' in state:
-        found.append(Cause(Code.LAGGY, 'it is laggy: its read lease has expired', evidence))
+        causes.append(Cause(Code.LAGGY, 'it is laggy: its read lease has expired', evidence))
     if 'wait' in state:
-        found.append(Cause(Code.LEASES, 'it waits for read leases to expire', evidence))
+        causes.append(Cause(Code.LEASES, 'it waits for read leases to expire', evidence))
     if 'scrubbing' in state:
-        found.append(Cause(Code.SCRUB, 'it is being scrubbed: the objects under scrub are '
-                           'copied afterwards', evidence))
-    return found
+        causes.append(Cause(Code.SCRUB, 'it is being scrubbed: the objects under scrub are '
+                            'copied afterwards', evidence))
+    return causes
 
 
 def _unpinned(case: PgCase) -> List[Cause]:

@@ -38,8 +38,8 @@ def build(folder: str) -> Optional[str]:
 
 def _compiler() -> List[str]:
     """CC, as set by packagers, or an installed compiler."""
-    found = shutil.which('cc') or shutil.which('gcc')
-    return _flags('CC') or ([found] if found else [])
+    installed = shutil.which('cc') or shutil.which('gcc')
+    return _flags('CC') or ([installed] if installed else [])
 
 
 def _flags(name: str) -> List[str]:

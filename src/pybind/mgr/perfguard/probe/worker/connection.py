@@ -70,10 +70,10 @@ class Connection:
 
     def quota_left(self) -> Tuple[Optional[int], Optional[int]]:
         """Bytes and objects that the quotas of the pool leave; None: no quota. Raises Failed."""
-        found = self._ask('the quota of pool %s' % self._pool, prefix='osd pool get-quota',
+        quota = self._ask('the quota of pool %s' % self._pool, prefix='osd pool get-quota',
                           pool=self._pool)
-        left = [found['quota_max_' + name] - found['current_num_' + name]
-                if found['quota_max_' + name] else None for name in ('bytes', 'objects')]
+        left = [quota['quota_max_' + name] - quota['current_num_' + name]
+                if quota['quota_max_' + name] else None for name in ('bytes', 'objects')]
         return left[0], left[1]
 
     def _ask(self, what: str, **command: str) -> Json:
@@ -82,8 +82,8 @@ class Connection:
             json.dumps({**command, 'format': 'json'}), b'')
         if retval:
             raise Failed(-retval, 'cannot read %s: %s' % (what, error or words(-retval)))
-        found: Json = json.loads(out)
-        return found
+        answer: Json = json.loads(out)
+        return answer
 
     @staticmethod
     def _connect(request: WorkerRequest) -> 'rados.Rados':

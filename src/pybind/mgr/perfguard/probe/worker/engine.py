@@ -47,15 +47,15 @@ def percentiles(counts: Sequence[int], least: int, most: int) -> Mapping[str, in
     (the method "inverted_cdf" of numpy). `least` and `most` are the exact minimum and maximum.
     """
     total = sum(counts)
-    found = {}
+    by_key = {}
     below, bucket = counts[0], 0
     for key, hundredths in _HUNDREDTHS:
         rank = -(-hundredths * total // 10000)
         while below < rank:
             bucket += 1
             below += counts[bucket]
-        found[key] = min(max(middle_of(bucket), least), most)
-    return found
+        by_key[key] = min(max(middle_of(bucket), least), most)
+    return by_key
 
 
 def quantiles(counts: Sequence[int], least: int, most: int, total_ns: float,

@@ -102,14 +102,14 @@ def _load(path: str) -> Any:
 def _check_layout(library: Any) -> None:
     """A core of another version would corrupt memory."""
     wanted = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
-    found = (c_uint64 * len(wanted))()
+    offsets = (c_uint64 * len(wanted))()
     try:
-        library.core_layout(found)
+        library.core_layout(offsets)
     except AttributeError:
         pass  # older than the version check
-    if list(found) != wanted:
+    if list(offsets) != wanted:
         raise Failed(2, 'no native engine: %s has version %s, not %s' % (
-            CORE, list(found), wanted))
+            CORE, list(offsets), wanted))
 
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:

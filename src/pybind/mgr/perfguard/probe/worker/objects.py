@@ -295,12 +295,12 @@ def sweep_slices(ioctx: Any, listed: Callable[[int], List[str]], slices: int, pr
     begin, removed = cursor, 0
     while cursor < slices and time.monotonic() < deadline:
         try:
-            found = _in_time(functools.partial(listed, cursor), deadline)
+            names = _in_time(functools.partial(listed, cursor), deadline)
         except Failed:
             if cursor == begin:
                 raise
             break
-        cleaned = remove(ioctx, [name for name in found if name.startswith(prefix)], deadline)
+        cleaned = remove(ioctx, [name for name in names if name.startswith(prefix)], deadline)
         removed += cleaned.removed
         if cleaned.left:
             return Swept(removed, cleaned.left, cursor)
@@ -310,12 +310,12 @@ def sweep_slices(ioctx: Any, listed: Callable[[int], List[str]], slices: int, pr
 
 def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
     """Raises Failed after the deadline: a listing waits for an OSD that hangs without limit."""
-    found: List[List[str]] = []
+    names: List[List[str]] = []
     errors: List[Exception] = []
 
     def do() -> None:
         try:
-            found.append(call())
+            names.append(call())
         except Exception as e:
             errors.append(e)
 
@@ -324,9 +324,9 @@ def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
     thread.join(max(0.0, deadline - time.monotonic()))
     if errors:
         raise errors[0]
-    if not found:
+    if not names:
         raise Failed(errno.ETIMEDOUT, 'could not list the objects in time')
-    return found[0]
+    return names[0]
 
 
 # ---- Listing a pool in slices, so that a listing can be resumed. librados' Python binding lists a
@@ -377,11 +377,11 @@ class Listing:
         items = (_Item * CHUNK)()
         try:
             while rados.rados_object_list_cursor_cmp(ioctx, at, end) < 0:
-                found = self._check(rados.rados_object_list(
+                objects = self._check(rados.rados_object_list(
                     ioctx, at, end, c_size_t(CHUNK), None, c_size_t(0), items, byref(at)))
-                names += [_text(item.name, item.length) for item in items[:found]
+                names += [_text(item.name, item.length) for item in items[:objects]
                           if item.space[:item.space_length] == self._namespace]
-                rados.rados_object_list_free(c_size_t(found), items)
+                rados.rados_object_list_free(c_size_t(objects), items)
         finally:
             for cursor in (first, last, at, end):
                 rados.rados_object_list_cursor_free(ioctx, cursor)

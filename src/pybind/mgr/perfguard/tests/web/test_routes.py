@@ -16,8 +16,8 @@ from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, MAY_READ, OVE
 from ..fakes.mgr_module import COMMANDS
 
 #: Handlers of the changes that `preview` shows.
-PREVIEWED = {'expand', 'drain', 'undrain', 'replace', 'rule', 'pg_num', 'balance', 'crushmap', 'adopt',
-             'import_mappings', 'campaign_rollback'}
+PREVIEWED = {'expand', 'drain', 'undrain', 'replace', 'rule', 'pg_num', 'balance', 'crushmap',
+             'adopt', 'import_mappings', 'campaign_rollback'}
 #: Parameters that are not the caller's to give: Ceph's and the format.
 OWN = {'self', 'format'}
 
