@@ -21,7 +21,7 @@ SLOW_PREFILL_BYTES_PER_SECOND = 10e6
 OBJECT_SECONDS = 0.001
 SLOW_OBJECT_SECONDS = 0.02
 #: Seconds between two steps; seconds to connect and disconnect, expected and at most.
-STEP_SECONDS = 0.2
+PROBE_STEP_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 SLOW_CONNECT_SECONDS = 10.0
 #: Maximum share of an OSD in the bytes of a pool, as a multiple of the even share.
@@ -60,7 +60,7 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     # Each job is done in as many steps; the streams of a step count once for each of its OSDs.
     streams = repeat * (3 * osds if target.kind == 'interference' else
                         sum(scale_counts(target)) if target.kind == 'scale' else osds)
-    seconds = (sum(job.ramp_time + job.runtime + STEP_SECONDS for job in jobs)
+    seconds = (sum(job.ramp_time + job.runtime + PROBE_STEP_SECONDS for job in jobs)
                * steps / max(1, len(jobs)) + prefill / PREFILL_BYTES_PER_SECOND
                + OBJECT_SECONDS * objects + CONNECT_SECONDS)
     return Budget(seconds, prefill, int(prefill * replicas_factor),
