@@ -50,7 +50,8 @@ class Await:
     within: float
     #: As Order.weight.
     weight: Optional[str] = None
-    #: OSDs that had CRUSH weight 0 before -> uuid: they stay empty.
+    #: OSDs in CRUSH before that were never the primary of a PG -> uuid: if they are empty, they
+    #: stay so.
     others: Mapping[int, str] = field(default_factory=dict)
     #: The borrowed option; None: OSDs boot with weight 0 anyway, or it is given back.
     option: Optional[Held] = None
@@ -91,10 +92,17 @@ def new_osds(others: Mapping[int, str], facts: OrderFacts) -> NewOsds:
 
 
 def before(facts: OrderFacts) -> Mapping[int, str]:
-    """OSD -> uuid of those that have CRUSH weight 0 already."""
+    """OSD -> uuid of those that would look like new ones once others have drained them: they were
+    never primary, for example because of primary affinity 0 or a hybrid rule."""
     osds = facts.osdmap.osds
-    return {osd: osds[osd].uuid for osd, weight in facts.crush.weights().items()
-            if weight == 0.0 and osd in osds}
+    return {osd: osds[osd].uuid for osd in facts.crush.weights()
+            if osd in osds and not osds[osd].has_led}
+
+
+def empty(facts: OrderFacts) -> List[int]:
+    """OSDs that have CRUSH weight 0 already."""
+    return sorted(osd for osd, weight in facts.crush.weights().items()
+                  if weight == 0.0 and osd in facts.osdmap.osds)
 
 
 def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
@@ -230,8 +238,9 @@ class Awaiting:
         order: Order = given.order
         if not order.dry_run:
             self._context.reopen()
-        record = self._ordered(order, seen, options)
-        answer = _answer(order, record, seen.now, options.auto_expand_settle)
+        facts = self._crush_orders.facts(seen, {})
+        record = self._ordered(order, seen, facts, options)
+        answer = _answer(order, record, empty(facts), options.auto_expand_settle)
         if order.dry_run:
             return answer
         self._note(Event('request', AWAIT, 'by command'))
@@ -247,7 +256,8 @@ class Awaiting:
                           'begins another one' % (record.ended if record else 'it was aborted'))
         return answer if record.option is None or record.option.seen else None
 
-    def _ordered(self, order: Order, seen: Observation, options: Options) -> Await:
+    def _ordered(self, order: Order, seen: Observation, facts: OrderFacts,
+                 options: Options) -> Await:
         """The record of an order. Raises Refused."""
         if self._record is not None and not order.dry_run:
             raise Refused(errno.EALREADY, 'new OSDs are awaited already: "campaign abort" ends '
@@ -263,8 +273,7 @@ class Awaiting:
         if entries is None:
             raise Refused(errno.EIO, 'could not read the configuration database: try again')
         return Await(seen.now, order.within or WITHIN_SECONDS, order.weight,
-                     before(self._crush_orders.facts(seen, {})), borrowed_of(entries),
-                     arrived=seen.now)
+                     before(facts), borrowed_of(entries), arrived=seen.now)
 
     # ---- one turn
 
@@ -403,8 +412,8 @@ def _option(value: Optional[str]) -> SetOption:
     return SetOption(OSD, INITIAL_WEIGHT, value)
 
 
-def _answer(order: Order, record: Await, now: float, settle: float) -> Document:
-    """What the order does."""
+def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:
+    """What the order does. `left_out`: OSDs that are empty already."""
     option = record.option
     found = None if option is None else option.found
     kept = '%s is 0 already, and stays 0' % INITIAL_WEIGHT if option is None else \
@@ -412,12 +421,12 @@ def _answer(order: Order, record: Await, now: float, settle: float) -> Document:
             'not set before' if found is None else '%s before, which is restored' % found))
     return {'verb': AWAIT, 'dry_run': order.dry_run, 'campaign': None,
             'option': INITIAL_WEIGHT, 'found': found, 'put': None if option is None else EMPTY,
-            'expires': now + record.within, 'settle_seconds': settle,
+            'expires': record.since + record.within, 'settle_seconds': settle,
             'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
-                         for osd in sorted(record.others)],
+                         for osd in left_out],
             'message': 'OSDs that boot within %s start with CRUSH weight 0, and are expanded once '
             'no other one has appeared for %s; %s. "campaign abort" ends the wait%s' % (
                 seconds_text(record.within), seconds_text(settle), kept,
                 '; %s of weight 0 %s left out' % (
-                    plural(len(record.others), 'earlier OSD'),
-                    'is' if len(record.others) == 1 else 'are') if record.others else '')}
+                    plural(len(left_out), 'earlier OSD'),
+                    'is' if len(left_out) == 1 else 'are') if left_out else '')}

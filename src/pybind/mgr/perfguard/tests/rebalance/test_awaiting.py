@@ -9,7 +9,8 @@ import pytest
 from perfguard.cluster.types import ConfigEntry, Osd, Space
 from perfguard.errors import Code, Refused
 from perfguard.holds import Held
-from perfguard.rebalance.awaiting import BOOT_SECONDS, KIND, NewOsds, borrowed_of, new_osds
+from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, borrowed_of,
+                                          new_osds)
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
 from perfguard.requests import ShutdownOrder
@@ -118,6 +119,17 @@ def test_osds_that_were_empty_before_stay_empty() -> None:
     assert weights(driver)[8] == 0.0 and weights(driver)[9] == 1.0
 
 
+def test_an_osd_that_others_empty_stays_empty() -> None:
+    """It was never a primary, so only the record of the order shows that it is not new."""
+    facts = inventory({3: 1.0, 4: 1.0}, osds={
+        3: Osd(3, True, 1.0, uuid='hdd'), 4: Osd(4, True, 1.0, up_thru=9, uuid='led')})
+    others = before(facts)
+    assert others[3] == 'hdd' and 4 not in others
+    emptied = inventory({3: 0.0}, osds={3: Osd(3, True, 1.0, uuid='hdd')})
+    assert new_osds({}, emptied).osds == (3, 8, 9)
+    assert new_osds(others, emptied) == NewOsds()
+
+
 def test_an_abort_ends_the_wait() -> None:
     driver = awaiting()
     driver.cluster.add_waiting(1)
@@ -173,11 +185,11 @@ def test_the_value_of_operators_is_restored() -> None:
 @pytest.mark.parametrize('where', ('osd', 'global'))
 def test_a_weight_of_0_that_others_have_set_is_not_borrowed(where: str) -> None:
     driver = awaiting(where, '0.000000')
-    before = dict(driver.cluster.osd_config)
+    found = dict(driver.cluster.osd_config)
     assert not driver.loop.published.ledger.rows
     driver.cluster.add_waiting(1)
     driver.run_to('DONE')
-    assert driver.cluster.osd_config == before
+    assert driver.cluster.osd_config == found
 
 
 @pytest.mark.parametrize('who', ('osd/class:hdd', 'osd.9'))
