@@ -237,12 +237,13 @@ class Awaiting:
             return self._once_in_force(self._asked[1])
         order: Order = given.order
         if not order.dry_run:
-            self._context.reopen()
+            self._context.refuse_closing()
         facts = self._crush_orders.facts(seen, {})
         record = self._ordered(order, seen, facts, options)
         answer = _answer(order, record, empty(facts), options.auto_expand_settle)
         if order.dry_run:
             return answer
+        self._context.reopen()
         self._note(Event('request', AWAIT, 'by command'))
         self._forget()
         self._put(record)

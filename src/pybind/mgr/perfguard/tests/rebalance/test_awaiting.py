@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`expand --await`, from the order to the campaign that fills the OSDs."""
+import contextlib
 import errno
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Set
@@ -241,6 +242,18 @@ def test_a_shutdown_gives_the_option_back() -> None:
     driver.give(ShutdownOrder(True))
     driver.run(4)
     assert driver.loop.shutdown.done and option(driver) is None
+
+
+@pytest.mark.parametrize('refused', ({'weight': 'x'}, {'dry_run': True}))
+def test_a_shutdown_stays_complete_without_an_accepted_order(refused: Dict[str, Any]) -> None:
+    driver = a_driver()
+    driver.give(ShutdownOrder(True))
+    driver.run(3)
+    with contextlib.suppress(Refused):
+        give(driver, **refused)
+    assert driver.loop.shutdown.done
+    give(driver)
+    assert not driver.loop.shutdown.done
 
 
 def test_osds_that_do_not_serve_yet_are_awaited() -> None:
