@@ -120,8 +120,11 @@ class CampaignCommands(Handlers):
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
         known = self._ready().rebalanced
         active = known.campaign is not None and known.campaign.active
-        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are'
-                         if active or not known.awaiting else 'no OSDs are awaited any longer')
+        if known.awaiting and not active:
+            return self._ask(Request('abort'), 'no OSDs are awaited any longer')
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are' + (
+            '; new OSDs are still awaited: once the campaign is aborted, "campaign abort" ends that'
+            if known.awaiting else ''))
 
     @writes('perfguard campaign rollback', tables.order)
     def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:

@@ -290,7 +290,7 @@ class Awaiting:
         self._borrow(seen.now)
         if self.waits:
             self._look(seen)
-            self._expand(seen, settle, fill)
+            self._expand(seen, campaign, settle, fill)
         elif self:
             self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
                                    'command)' % INITIAL_WEIGHT),)
@@ -356,7 +356,7 @@ class Awaiting:
             self._put(replace(self._record, osds=found.osds, arrived=seen.now))
             self._fill = _Expansion()
 
-    def _expand(self, seen: Observation, settle: float,
+    def _expand(self, seen: Observation, campaign: Optional[Campaign], settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """Begin the campaign, unless the OSDs do not stand still."""
         record, late = self._record, self._found.late
@@ -377,11 +377,13 @@ class Awaiting:
             waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
                 or 'create them now'
         left = seconds_text(max(0.0, record.since + record.within - seen.now))
-        self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; "campaign '
+        after = 'once campaign %d has ended, ' % campaign.id \
+            if campaign is not None and campaign.active else ''
+        self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
                                'abort" ends the wait, which expires in %s' % (
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
-                                   waits, left)),)
+                                   waits, after, left)),)
 
     def _begin(self, record: Await, seen: Observation,
                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:

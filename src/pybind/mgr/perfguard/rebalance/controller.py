@@ -210,10 +210,9 @@ class RebalanceController:
 
     def apply(self, request: Request, now: float) -> None:
         """Apply a request that `check` has accepted (except prepare)."""
-        if request.verb == 'abort':
+        if request.verb == 'abort' and not self.active:
             self.awaiting.end('"campaign abort" was ordered')
-            if not self.active:
-                return
+            return
         assert self.campaign is not None
         if request.verb == 'abort' and self.campaigns.abandon():
             self.plans.withdraw_all('the campaign was aborted')

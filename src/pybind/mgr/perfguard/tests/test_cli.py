@@ -185,6 +185,12 @@ def test_following_and_aborting_what_is_awaited(shell: Shell) -> None:
     assert shell('campaign abort') == (0, 'no OSDs are awaited any longer', '')
     shell.driver.run(4)
     assert shell('campaign watch')[0] == -errno.ETIMEDOUT
+    shell.driver.loop.requests.submit(Order(AWAIT))
+    shell.driver.run(4)
+    shell.driver.to_releasing()
+    assert shell('campaign abort') == (
+        0, 'aborting; pinned PGs stay where they are; new OSDs are still awaited: once the '
+        'campaign is aborted, "campaign abort" ends that', '')
 
 
 def test_replacements(shell: Shell) -> None:

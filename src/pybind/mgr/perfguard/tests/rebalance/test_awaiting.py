@@ -143,13 +143,20 @@ def test_an_abort_ends_the_wait() -> None:
         driver.ask('abort')
 
 
-def test_an_abort_of_another_campaign_ends_the_wait_as_well() -> None:
+def test_an_abort_of_a_campaign_does_not_end_the_wait() -> None:
     driver = awaiting()
     driver.order('drain', 'osd.3')
     driver.run_to('RELEASING')
+    assert any('once campaign 1 has ended, "campaign abort" ends the wait' in reason
+               for reason in driver.loop.status()['reasons'])
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert not driver.loop.rebalance.awaiting.waits and option(driver) is None
+    driver.run(5)
+    assert driver.loop.rebalance.awaiting.waits and option(driver) == '0'
+    driver.ask('abort')
+    driver.run(3)
+    assert not driver.loop.rebalance.awaiting and option(driver) is None
+    assert driver.phase == 'ABORTED'
 
 
 @pytest.mark.parametrize('at', (1, 12, 25))
