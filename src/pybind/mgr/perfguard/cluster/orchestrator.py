@@ -55,8 +55,10 @@ class Orchestrating:
                 'which stops perfguard if this image does not contain it; "ceph orch upgrade '
                 'stop", then "ceph perfguard shutdown", gives back what it has borrowed')))
         if self.removing:
+            # The mons drop pins to an OSD of CRUSH weight 0, which may be failing.
             texts.append('the orchestrator is emptying %s to remove %s ("ceph orch osd rm '
-                         'status"): perfguard does not delay this' % (
+                         'status"): perfguard does not delay this; "ceph perfguard drain", before '
+                         'a removal is ordered, goes at the pace of clients' % (
                              osds_text(self.removing), 'it' if len(self.removing) == 1
                              else 'them'))
         if self.maintenance:

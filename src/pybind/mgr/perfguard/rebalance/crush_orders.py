@@ -90,7 +90,8 @@ class CrushOrders:
                           self._drained(seen), {
                               osd: dict(record.uneven)
                               for osd, record in self._records().items() if record.uneven},
-                          undone=self._undone(seen.osdmap))
+                          undone=self._undone(seen.osdmap),
+                          removing=seen.orchestrating.removing)
 
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         """As Reader.drive_ids."""

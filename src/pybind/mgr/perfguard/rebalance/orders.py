@@ -92,6 +92,8 @@ class OrderFacts:
     shared: Mapping[int, float] = field(default_factory=dict)
     #: OSDs that were new before an expansion that was rolled back.
     undone: AbstractSet[int] = frozenset()
+    #: OSDs that the orchestrator empties to remove them.
+    removing: AbstractSet[int] = frozenset()
 
 
 def words(*texts: Optional[str]) -> Tuple[str, ...]:
@@ -194,6 +196,8 @@ def left_out_text(osd: int, why: str) -> str:
 
 def _not_new(osd: int, inventory: OrderFacts) -> str:
     space = inventory.space.get(osd)
+    if osd in inventory.removing:
+        return 'is being removed by the orchestrator'
     if osd not in inventory.undone:
         if osd in inventory.drained:
             return 'was drained'
@@ -417,6 +421,9 @@ def _must_serve(osd: int, inventory: OrderFacts) -> None:
         raise Refused(errno.EINVAL, 'osd.%d is down' % osd)
     if row.reweight == 0:
         raise Refused(errno.EINVAL, 'osd.%d is out (see "ceph osd in")' % osd)
+    if osd in inventory.removing:
+        raise Refused(errno.EBUSY, 'the orchestrator is removing osd.%d: "ceph orch osd rm stop '
+                      '%d", and try again in a few seconds' % (osd, osd))
 
 
 def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:

@@ -9,6 +9,7 @@ import pytest
 from perfguard.cluster.orchestrator import (HOSTS, KEYS, MGRS, ORCHESTRATOR_SECONDS, REMOVALS,
                                             UPGRADE, Orchestrating, OrchestratorReader,
                                             orchestrating)
+from perfguard.errors import Refused
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver, codes
@@ -116,3 +117,14 @@ def test_an_upgrade_that_waits_for_a_dead_osd_does_not_stop_a_campaign_for_good(
     driver.ask('accept', code='UPGRADE')
     driver.run(120)
     assert driver.status['released'] > released
+
+
+def test_orders_know_what_the_orchestrator_removes() -> None:
+    cluster = FakeCluster()
+    cluster.add_waiting(2)
+    cluster.tick()
+    driver = Driver(cluster)
+    cluster.orchestrator = Orchestrating(removing=frozenset(cluster.new))
+    driver.run(2)
+    with pytest.raises(Refused, match='being removed by the orchestrator'):
+        driver.order('expand', weight='1.0')

@@ -138,6 +138,15 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
     assert 'osd.9 ' + why in refusal(Order('expand', weight='1'), gone)
 
 
+def test_an_osd_that_the_orchestrator_removes_gets_no_weight() -> None:
+    there = inventory(drained={9: 1.0}, removing=frozenset({9}))
+    assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={8: 1.0})
+    assert waiting(there)[9] == 'is being removed by the orchestrator'
+    for order in (Order('expand', ('9',), weight='1'), Order('undrain', ('osd.9',))):
+        assert '"ceph orch osd rm stop 9"' in refusal(order, there)
+        change_of(order, replace(there, removing=frozenset()))
+
+
 def test_osds_that_have_not_reported_yet_are_waited_for() -> None:
     there = inventory(osds={9: Osd(9, True, 1.0)})
     for unknown in (Space(100 * GIB, GIB, None), Space(0, 0, 0)):
