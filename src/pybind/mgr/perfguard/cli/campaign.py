@@ -91,8 +91,7 @@ class CampaignCommands(Handlers):
         if seconds:
             message = 'pausing for %s; "campaign resume" ends the pause early' % (
                 seconds_text(seconds))
-        return self._ask(Request('pause', until=self.loop.clock() + seconds if seconds else 0.0),
-                         message)
+        return self._ask(Request('pause', seconds=seconds), message)
 
     @writes('perfguard campaign set', accepted)
     def campaign_set(self, setting: str) -> Json:

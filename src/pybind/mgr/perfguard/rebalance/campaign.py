@@ -22,6 +22,9 @@ from .types import ENDED, Flight, Holds, Pace, Phase, Sent, UnpinnablePgs
 
 #: Number of accepted undersized PGs that a campaign lists.
 LISTED_UNDERSIZED = 1000
+#: Seconds after which it is stored how much of a pause is left: a failover makes a pause longer by
+#: at most as much, and by the time without an active mgr.
+COUNT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,13 @@ class Orders:
     """What the operator has ordered since the campaign began."""
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
-    #: When a pause was ordered, and the seconds until it ends; 0: with "resume" only.
+    #: When a pause was ordered.
     paused_at: Time = 0.0
+    #: The seconds of it that were left when they were last counted, and when that was; 0: it ends
+    #: with "resume" only. The clock of the next mgr may differ, and nothing moves too early: time
+    #: without an active mgr does not count.
     paused_seconds: float = 0.0
+    paused_counted: Time = 0.0
     #: finish --keep: the remaining pins become ordinary upmaps.
     keep: bool = False
     #: Codes of stop conditions that the operator has waived.
@@ -117,17 +124,28 @@ class Orders:
     #: Options of this campaign only, as text.
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def pausing(self, now: float, until: float) -> 'Orders':
-        """`until`: 0: "resume"."""
-        return replace(self, paused=True, paused_at=now, paused_seconds=until and until - now)
+    def pausing(self, now: float, seconds: float) -> 'Orders':
+        """`seconds`: 0: until "resume"."""
+        return replace(self, paused=True, paused_at=now, paused_seconds=seconds,
+                       paused_counted=now)
+
+    def counting(self, now: float) -> 'Orders':
+        """Before a pause ends: a later mgr knows how much of it is left."""
+        if not self.paused_seconds or now - self.paused_counted < COUNT_SECONDS:
+            return self
+        return replace(self, paused_seconds=self.paused_until - now, paused_counted=now)
+
+    def taken_over(self, now: float) -> 'Orders':
+        """By another mgr, or after a time in which another one may have been active."""
+        return replace(self, paused_counted=now) if self.paused_seconds else self
 
     def resumed(self) -> 'Orders':
-        return replace(self, paused=False, paused_seconds=0.0)
+        return replace(self, paused=False, paused_seconds=0.0, paused_counted=0.0)
 
     @property
     def paused_until(self) -> float:
         """When the pause ends; 0: with "resume" only."""
-        return self.paused_seconds and self.paused_at + self.paused_seconds
+        return self.paused_seconds and self.paused_counted + self.paused_seconds
 
     def accepting(self, *codes: str) -> 'Orders':
         return replace(self, acknowledged=tuple(dict.fromkeys((*self.acknowledged, *codes))))

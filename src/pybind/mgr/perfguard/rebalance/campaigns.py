@@ -89,7 +89,8 @@ class Campaigns:
         if campaign is not None and _lacks_pins(campaign):
             self._abandon(campaign, 'the mgr failed', '; give the order again')
         elif campaign is not None:
-            taken: Campaign = no_later_than(Campaign, _taken_over(campaign), self._clock())
+            now = self._clock()
+            taken: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
             if lost:
                 # Some goals are missing: all are computed again.
                 taken = replace(taken, pinning=taken.pinning.with_goals(
@@ -308,7 +309,7 @@ def _lacks_pins(campaign: Campaign) -> bool:
     return _is_storing(campaign) and campaign.origin.trigger in _PINS_WITH_ORDER
 
 
-def _taken_over(campaign: Campaign) -> Campaign:
+def _taken_over(campaign: Campaign, now: float) -> Campaign:
     """The campaign of an mgr that may have failed before it sent its commands: these attempts do
     not count. Bursts and releases may still arrive, so one attempt of each remains."""
     change = campaign.change
@@ -318,4 +319,5 @@ def _taken_over(campaign: Campaign) -> Campaign:
                else replace(flight, sent=max(1, flight.sent - 1))
                for pgid, flight in campaign.flights.in_flight.items()}
     return replace(campaign, change=change, flights=campaign.flights.now_flying(flights),
+                   orders=campaign.orders.taken_over(now),
                    pinning=campaign.pinning.count_again(campaign.pinning.sent))

@@ -511,7 +511,7 @@ def _end_pause(draft: Draft) -> Draft:
     """Resume after the duration of the pause."""
     campaign, orders = draft.campaign, draft.campaign.orders
     if not orders.paused or not orders.paused_until or draft.now < orders.paused_until:
-        return draft
+        return draft.set(orders=orders.counting(draft.now))
     return draft.set(orders=orders.resumed()).event(
         'pause', 'campaign %d continues' % campaign.id, 'the pause has expired')
 

@@ -31,8 +31,8 @@ class Request:
     sure: bool = False
     #: The code of the acknowledged stop condition.
     code: str = ''
-    #: When a pause ends; 0: only with resume.
-    until: float = 0.0
+    #: The length of a pause; 0: until resume.
+    seconds: float = 0.0
     #: set: an option and its value for this campaign; '': the value of the module option.
     option: str = ''
     value: str = ''
@@ -204,7 +204,7 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     """The campaign after a request that `check` has accepted (except prepare)."""
     verb = request.verb
     if verb == 'pause':
-        return replace(campaign, orders=campaign.orders.pausing(now, request.until))
+        return replace(campaign, orders=campaign.orders.pausing(now, request.seconds))
     if verb == 'resume':
         return _resumed(campaign, now)
     if verb == 'accept':

@@ -96,7 +96,7 @@ def times(value: Any, after: float) -> List[float]:
 @pytest.mark.parametrize('kind', [Campaign, MitigationState])
 def test_no_stored_time_is_in_the_future_of_the_next_mgr(kind: type) -> None:
     driver = releasing()
-    driver.ask('pause', until=driver.loop.clock() + 600.0)
+    driver.ask('pause', seconds=600.0)
     driver.run(3)
     jobs = driver.loop.jobs
     stored = jobs.rebalance.campaign if kind is Campaign else jobs.mitigating._state

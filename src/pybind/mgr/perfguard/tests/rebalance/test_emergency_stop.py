@@ -15,7 +15,7 @@ def releasing() -> Driver:
 
 
 def paused(driver: Driver) -> None:
-    driver.ask('pause', until=driver.cluster.now + 20.0)
+    driver.ask('pause', seconds=20.0)
     driver.run_until(lambda: 'norebalance' in driver.cluster.flags)
     driver.run(3)
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Settings of one campaign, and pauses that end by the clock."""
 from dataclasses import replace
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import pytest
 
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS, OPTIONS
+from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.settings import SETTABLE, assignment, overridden
 from perfguard.window import duration_seconds
 
@@ -142,40 +143,53 @@ def test_nothing_begins_or_starts_with_the_limit_of_a_pool_that_does_not_exist()
         driver.order('drain', 'osd.0')
 
 
-def test_a_pause_ends_by_the_clock_also_after_a_failover() -> None:
+def test_a_pause_ends_also_after_a_failover() -> None:
     driver = releasing()
-    until = driver.cluster.now + 60
-    driver.ask('pause', until=until)
+    driver.ask('pause', seconds=60.0)
     driver.run_to('HOLDING')
-    assert driver.status['paused_until'] == until
+    until = driver.status['paused_until']
+    assert until - 60.0 <= driver.cluster.now
     driver.restart()
     driver.run(20)
     assert driver.phase == 'HOLDING' and driver.status['paused']
     driver.run_until(lambda: driver.phase == 'RELEASING', 100)
-    assert until <= driver.cluster.now < until + 10
+    assert until <= driver.cluster.now < until + COUNT_SECONDS
     assert not driver.status['paused'] and driver.status['paused_until'] is None
 
 
-def test_a_pause_lasts_no_longer_if_the_clock_of_the_next_mgr_is_behind() -> None:
+@pytest.mark.parametrize('ahead', [(900.0, 0.0), (0.0, 7200.0, 0.0), (0.0, -7200.0, 0.0)])
+def test_a_pause_is_as_long_if_clocks_of_mgrs_differ(ahead: Tuple[float, ...]) -> None:
+    """Time without an active mgr does not count, nor do up to COUNT_SECONDS before a failover."""
     driver = releasing()
-    driver.cluster.ahead = 900.0
+    driver.cluster.now += 10000.0  # no time is before the epoch
+    driver.cluster.ahead = ahead[0]
     driver.restart()
     driver.run(2)
-    driver.ask('pause', until=driver.loop.clock() + 600.0)
-    driver.run(2)
-    driver.cluster.ahead = 0.0
+    driver.ask('pause', seconds=600.0)
+    begun = driver.cluster.now
+    for seconds in ahead[1:]:
+        driver.run(130)
+        driver.cluster.ahead = seconds
+        driver.restart()
+    driver.run_until(lambda: not driver.status.get('paused', True), 1000)
+    longer = (len(ahead) - 1) * COUNT_SECONDS
+    assert 600.0 <= driver.cluster.now - begun <= 600.0 + longer + 5.0
+
+
+def test_a_pause_that_the_next_mgr_executes_is_as_long() -> None:
+    driver = releasing()
+    driver.ask('pause', seconds=600.0)
+    driver.cluster.ahead = 3600.0
     driver.restart()
-    driver.run(2)
-    assert driver.status['paused_until'] <= driver.cluster.now + 600.0
-    driver.run(300)
+    driver.run(500)
     assert driver.status['paused']
-    driver.run(310)
+    driver.run(110)
     assert not driver.status['paused']
 
 
 def test_resume_ends_it_earlier_and_another_pause_has_no_end() -> None:
     driver = releasing()
-    driver.ask('pause', until=driver.cluster.now + 60)
+    driver.ask('pause', seconds=60.0)
     driver.run_to('HOLDING')
     driver.ask('resume')
     driver.run_to('RELEASING')
