@@ -68,7 +68,7 @@ def test_osds_that_boot_are_expanded(release: str, make_cluster: ClusterFactory)
     assert guard.phase() == 'IDLE'
     done = guard.wait_phase('DONE', timeout=180)
     assert done['trigger'] == 'expand' and done['released'] > 0
-    assert {round(crush_weights(cluster)[osd], 2) for osd in added} == {1.0}
+    assert {round(crush_weights(cluster)[osd], 2) for osd in added} == {0.5}
     cluster.wait(lambda: guard.get('held')['held'] == [], 30, 'the option given back')
     cluster.wait_clean(60)
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)

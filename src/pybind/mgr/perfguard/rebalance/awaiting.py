@@ -21,7 +21,7 @@ from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .executor import commands_of, execute
 from .holds import INITIAL_WEIGHT, option_text
-from .orders import AWAIT, UNREPORTED, Order, OrderFacts, waiting, weight_of
+from .orders import AWAIT, UNREPORTED, Order, OrderFacts, change_of, waiting, warnings, weight_of
 from .plans import RETRY_SECONDS, PlanOrder, QueuedOrder, Retry, WaitingOrder
 from .requests import Request, refuse_bad_options, unfit
 from .types import SetOption
@@ -48,7 +48,7 @@ class Await:
     since: Time
     #: Seconds until it expires.
     within: float
-    #: As Order.weight.
+    #: As Order.weight, or the one that operators have set for OSDs that boot.
     weight: Optional[str] = None
     #: OSDs in CRUSH before that were never the primary of a PG -> uuid: if they are empty, they
     #: stay so.
@@ -110,6 +110,13 @@ def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
     known = {entry.section: entry.value for entry in entries
              if entry.name == INITIAL_WEIGHT and not entry.mask}
     return next((known[section] for section in sections if section in known), None)
+
+
+def weight_found(entries: Sequence[ConfigEntry]) -> Optional[str]:
+    """The CRUSH weight that operators have set for OSDs that boot; None: their size, or 0."""
+    value = value_of(entries, OSD, 'global')
+    by_size = value is None or value.strip().startswith('-') or same_value(value, EMPTY)
+    return None if by_size else value
 
 
 def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
@@ -268,12 +275,13 @@ class Awaiting:
                            {pool.name for pool in seen.osdmap.pools.values()})
         if unfit(seen.osdmap):
             raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit(seen.osdmap))
-        if order.weight is not None:
-            weight_of(order.weight)
         entries = self._context.cluster.config_entries()
         if entries is None:
             raise Refused(errno.EIO, 'could not read the configuration database: try again')
-        return Await(seen.now, order.within or WITHIN_SECONDS, order.weight,
+        weight = order.weight or weight_found(entries)
+        if weight is not None:
+            weight_of(weight)
+        return Await(seen.now, order.within or WITHIN_SECONDS, weight,
                      before(facts), borrowed_of(entries), arrived=seen.now)
 
     # ---- one turn
@@ -398,6 +406,13 @@ class Awaiting:
         def carry_out() -> Optional[Document]:
             if why:
                 raise Refused(errno.EPERM, why + ' ("campaign prepare" acknowledges this)')
+            if pending.job is None:
+                facts = self._crush_orders.facts(seen)
+                change = change_of(order, facts)
+                unusual = change is not None and warnings(order, change, facts)
+                if unusual:
+                    raise Refused(errno.EPERM, '%s: run "ceph perfguard %s" with the weight you '
+                                  'want' % ('; '.join(unusual), order.text))
             return fill(pending, order)
 
         after, refused = replace(retry, name=name).attempt(seen.now, carry_out)
@@ -428,8 +443,9 @@ def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float)
             'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
                          for osd in left_out],
             'message': 'OSDs that boot within %s start with CRUSH weight 0, and are expanded once '
-            'no other one has appeared for %s; %s. "campaign abort" ends the wait%s' % (
+            'no other one has appeared for %s; %s%s. "campaign abort" ends the wait%s' % (
                 seconds_text(record.within), seconds_text(settle), kept,
+                '; their CRUSH weight is then %s' % record.weight if record.weight else '',
                 '; %s of weight 0 %s left out' % (
                     plural(len(left_out), 'earlier OSD'),
                     'is' if len(left_out) == 1 else 'are') if left_out else '')}

@@ -75,6 +75,12 @@ def weights(driver: Driver) -> Dict[int, float]:
     return {osd: toy.crush_weight for osd, toy in driver.cluster.toys.items()}
 
 
+def weigh_all(driver: Driver, weight: float) -> None:
+    """Give all OSDs this weight, which is not their size in TiB."""
+    driver.cluster.toys = {osd: toy._replace(crush_weight=weight)
+                           for osd, toy in driver.cluster.toys.items()}
+
+
 def test_osds_that_boot_later_are_expanded_together() -> None:
     driver = a_driver()
     answer = give(driver)
@@ -188,6 +194,28 @@ def test_the_value_of_operators_is_restored() -> None:
     driver.ask('abort')
     driver.run(5)
     assert option(driver) == '1.5'
+
+
+@pytest.mark.parametrize('where', ('osd', 'global'))
+def test_osds_get_the_weight_that_operators_have_set(where: str) -> None:
+    driver = a_driver(where, '0.25')
+    weigh_all(driver, 0.25)
+    assert 'their CRUSH weight is then 0.25' in give(driver)['message']
+    driver.cluster.add_waiting(2)
+    driver.run_until(lambda: weights(driver)[8] > 0.0)
+    assert weights(driver)[8] == weights(driver)[9] == 0.25
+
+
+def test_a_weight_that_others_do_not_have_is_left_to_the_operator() -> None:
+    driver = awaiting()
+    weigh_all(driver, 0.25)
+    driver.cluster.add_waiting(2)
+    driver.run(60)
+    assert driver.status['id'] is None and option(driver) == '0'
+    assert '"--weight 0.25" gives osd.8 as much data per TiB' in told(driver)
+    driver.order('expand', weight='0.25')
+    driver.run_until(lambda: weights(driver)[8] > 0.0)
+    assert weights(driver)[8] == weights(driver)[9] == 0.25
 
 
 @pytest.mark.parametrize('where', ('osd', 'global'))
