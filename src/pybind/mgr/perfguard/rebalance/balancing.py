@@ -26,7 +26,7 @@ from ..upmap.balance import PlacedPg, is_merging
 from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import out_osds
-from ..upmap.shares import weights_of
+from ..upmap.shares import backfill_bytes, weights_of
 from .change import Change, FirstMoves
 from .moves import Move, move_between, release_move
 from .orders import Order
@@ -68,12 +68,16 @@ class BalanceChange(Change):
             **vars(outlook), finals=self.evened(outlook, seen, space).finals)
 
     def evened(self, future: Future, seen: Observation, space: Mapping[int, Space]) -> Evened:
-        """The end state, from the present mapping of all PGs."""
+        """The end state, from the present mapping of all PGs. Those that are remapped stay, and
+        count where they go."""
         parts = _parts(self.pools, future, seen)
         budget = math.floor(self.max_movement * sum(part.shards for part in parts))
+        arriving, leaving = backfill_bytes(seen.osdmap, seen.placement, seen.shard_bytes)
         return even_out(parts, EvenGround(
-            future.crush, seen.osdmap.osds, space, seen.osdmap.nearfull_ratio, self.deviation,
-            self.by_bytes), budget)
+            future.crush, seen.osdmap.osds, {
+                osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
+                for osd, row in space.items()},
+            seen.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving), budget)
 
     def first_moves(self, seen: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
@@ -131,10 +135,16 @@ def _parts(pools: Iterable[int], future: Future, seen: Observation) -> List[Even
                              future.crush.spread(pool.crush_rule, pool.size))
         size = seen.signals.pool_bytes.get(number, 0)
         found.append(EvenPool(
-            pool, [PlacedPg(pgid, pg.acting, pg.raw, _is_free(pgid, pg, pool, osdmap, weights))
-                   for pgid, pg in pgs],
+            pool, [PlacedPg(pgid, _destination(pgid, pg, seen), pg.raw,
+                            _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs],
             {pgid: pg_shard_bytes(pool, size, pgid) for pgid, _ in pgs}))
     return found
+
+
+def _destination(pgid: str, pg: FuturePg, seen: Observation) -> OsdSet:
+    """Where the PG is after the backfill in progress: its targets get no other PGs instead."""
+    place = seen.placement(pgid) if pgid in seen.osdmap.pg_temp else None
+    return pg.acting if place is None else place.up
 
 
 def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,

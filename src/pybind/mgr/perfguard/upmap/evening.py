@@ -57,12 +57,15 @@ class EvenGround(NamedTuple):
     """What the places depend on, besides the pools."""
     crush: CrushRules
     osds: Mapping[int, Osd]
+    #: With what the backfill in progress has yet to copy.
     space: Mapping[int, Space]
     #: Share of an OSD's space that may be used.
     full: float
     #: PGs by which an OSD may differ from its share of a pool.
     deviation: float
     by_bytes: bool
+    #: OSD -> bytes of `space` that leave it with the backfill in progress.
+    leaving: Mapping[int, int] = {}
 
 
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
@@ -139,7 +142,7 @@ class _Plan:
 
     def _load_before(self, osd: int) -> float:
         if self._on.by_bytes:
-            return float(self._on.space[osd].used_bytes)
+            return float(max(0, self._on.space[osd].used_bytes - self._on.leaving.get(osd, 0)))
         return float(sum(level.before.get(osd, 0) for level in self._levels))
 
     def _relative(self, osd: int) -> float:

@@ -201,6 +201,25 @@ class PoolRoom(NamedTuple):
     fill: Mapping[int, float] = {}
 
 
+class Backfill(NamedTuple):
+    """What remapped PGs move: OSD -> bytes that arrive, and bytes that leave after that."""
+    arriving: Mapping[int, int]
+    leaving: Mapping[int, int]
+
+
+def backfill_bytes(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
+                   shard_bytes: Callable[[Pool], int]) -> Backfill:
+    arriving: 'Counter[int]' = Counter()
+    leaving: 'Counter[int]' = Counter()
+    for pgid, acting in osdmap.pg_temp.items():
+        place, pool = placement(pgid), osdmap.pools.get(pool_of(pgid))
+        if place is not None and pool is not None:
+            size = shard_bytes(pool)
+            arriving.update(dict.fromkeys(set(place.up) - set(acting), size))
+            leaving.update(dict.fromkeys(set(acting) - set(place.up), size))
+    return Backfill(arriving, leaving)
+
+
 class Room:
     """Sums of the pools that are already placed."""
 
@@ -226,11 +245,8 @@ class Room:
     def add_arrivals(self, osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
                      shard_bytes: Callable[[Pool], int]) -> None:
         """Add what remapped PGs still have to copy."""
-        for pgid, acting in osdmap.pg_temp.items():
-            place, pool = placement(pgid), osdmap.pools.get(pool_of(pgid))
-            if place is not None and pool is not None:
-                for osd in set(place.up) - set(acting):
-                    self.add(osd, shard_bytes(pool))
+        for osd, size in backfill_bytes(osdmap, placement, shard_bytes).arriving.items():
+            self.add(osd, size)
 
     def add(self, osd: int, size: int) -> None:
         """Bytes that the OSD gains, or loses."""
