@@ -313,20 +313,33 @@ class Awaiting:
         """One step: borrow the option, or give it back."""
         record = self._record
         assert record is not None
-        held = record.option
-        if held is not None and self._is_due(held, record, now):
+        if self._is_due(record, now):
             self._option_read = now
             entries = self._context.cluster.config_entries()
             if entries is not None:
-                self._step(held, value_of(entries, OSD))
+                self._end_if_changed(entries)
+                if record.option is not None:
+                    self._step(record.option, value_of(entries, OSD))
         if self._record is not None and self._record.ended and self._record.option is None:
             self._store.remove(AWAIT_DOCUMENT)
             self._record = None
 
-    def _is_due(self, held: Held, record: Await, now: float) -> bool:
+    def _is_due(self, record: Await, now: float) -> bool:
         """A value that is in force is read at intervals."""
-        return not held.seen or bool(record.ended) \
-            or now - self._option_read >= OPTION_SECONDS
+        held = record.option
+        return held is not None and (not held.seen or bool(record.ended)) \
+            or not record.ended and now - self._option_read >= OPTION_SECONDS
+
+    def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
+        """End the wait if others have changed the option for some OSDs, or one that is not
+        borrowed."""
+        record = self._record
+        assert record is not None
+        try:
+            if borrowed_of(entries) is not None and record.option is None:
+                self.end('%s is no longer 0: it was changed outside perfguard' % INITIAL_WEIGHT)
+        except Refused as refused:
+            self.end(str(refused))
 
     def _step(self, held: Held, value: Optional[str]) -> None:
         assert self._record is not None

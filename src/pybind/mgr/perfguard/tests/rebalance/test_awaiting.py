@@ -247,6 +247,25 @@ def test_a_change_by_others_ends_the_wait() -> None:
     assert option(driver) == '2' and 'changed outside perfguard' in ends(driver)[0]
 
 
+def test_a_zero_of_others_that_disappears_ends_the_wait() -> None:
+    driver = awaiting('osd', '0')
+    driver.run(40)
+    assert driver.loop.rebalance.awaiting.waits
+    del driver.cluster.osd_config[KEY]
+    driver.run(32)
+    assert not driver.loop.rebalance.awaiting and option(driver) is None
+    assert 'osd_crush_initial_weight is no longer 0' in ends(driver)[0]
+
+
+@pytest.mark.parametrize('who', ('osd/host:new9', 'osd.9'))
+def test_another_value_for_some_osds_ends_the_wait(who: str) -> None:
+    driver = awaiting()
+    driver.cluster.osd_config[who, INITIAL_WEIGHT] = '9'
+    driver.run(35)
+    assert option(driver) is None and driver.cluster.osd_config[who, INITIAL_WEIGHT] == '9'
+    assert 'osd_crush_initial_weight is 9 for %s' % who in ends(driver)[0]
+
+
 def test_an_option_that_the_mons_refuse_ends_the_wait() -> None:
     driver = a_driver()
     driver.cluster.refuse['config set osd_crush_initial_weight'] = 'no such option'
