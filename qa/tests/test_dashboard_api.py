@@ -27,7 +27,7 @@ FORM_TYPES = ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form
 
 READS = {
     '/status': 'status', '/events?count=5': 'events', '/osds': 'osds', '/pools': 'pools',
-    '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/advice/expect': 'advise expect',
+    '/laggy': 'laggy', '/held': 'held', '/advice': 'advise',
     '/history?what=osd.1': 'history',
     '/history?what=p&week=true': 'history',
     '/mitigation': 'mitigation ls', '/campaign': 'campaign status',

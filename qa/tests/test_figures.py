@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Figures that operators take away: of advise expect, and an exported history."""
+"""Figures that operators take away: of pools --expected, and an exported history."""
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def probes(release: str, cluster_factory: ClusterFactory) -> Probes:
 
 
 def by_pool(probes: Probes, key: str) -> Dict[str, Any]:
-    return {row['pool']: row for row in probes.guard.get('advise expect')[key]}
+    return {row['pool']: row for row in probes.guard.get('pools', expected=True)[key]}
 
 
 def test_a_probe_stands_beside_what_is_expected(probes: Probes) -> None:

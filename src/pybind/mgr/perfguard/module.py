@@ -114,9 +114,8 @@ class Module(Commands, MgrModule):
 # ---- "ceph mgr self-test module perfguard": it changes nothing
 
 #: Handlers whose only argument is the format.
-READ_HANDLERS = ('status', 'advise', 'advise_expect', 'held', 'events', 'osds', 'pools', 'laggy',
-                 'mitigation_ls', 'history', 'preview', 'campaign_status', 'campaign_ls',
-                 'probe_ls')
+READ_HANDLERS = ('status', 'advise', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls',
+                 'history', 'preview', 'campaign_status', 'campaign_ls', 'probe_ls')
 
 
 class SelfTestFailed(PerfguardError):

@@ -47,10 +47,13 @@ class WatchCommands(Handlers):
         return show({'osds': osds_json(published.watched.osds, published.rebalanced.plan)}, format,
                     tables.osds)
 
-    @reads('perfguard pools', tables.pools)
-    def pools(self) -> Json:
-        """Show the client latency of each pool and its baseline"""
-        return {'pools': [pool_json(row) for row in self._ready().watched.pools]}
+    @reads('perfguard pools')
+    def pools(self, expected: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Show the client latency of each pool and its baseline, or what is --expected of it"""
+        if expected:
+            return show(self.loop.probed().expected_json(), format, probe_tables.expected)
+        return show({'pools': [pool_json(row) for row in self._ready().watched.pools]}, format,
+                    tables.pools)
 
     @reads('perfguard laggy', tables.laggy)
     def laggy(self) -> Json:
@@ -66,11 +69,6 @@ class WatchCommands(Handlers):
     def advise(self, refresh: bool = False) -> Json:
         """List settings and devices that cost performance, with reason, command and source"""
         return self.loop.advise() if refresh else advice.to_json(self.loop.advice())
-
-    @reads('perfguard advise expect', probe_tables.expected)
-    def advise_expect(self) -> Json:
-        """Show what each pool is expected to achieve for one client, and to serve to all of them"""
-        return self.loop.probed().expected_json()
 
     @writes('perfguard advise mute', advice.plain)
     def advise_mute(self, code: str) -> Json:
