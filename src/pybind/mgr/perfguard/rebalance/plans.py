@@ -269,6 +269,11 @@ class Plans:
         return sorted((plan for plan in self._plans.values() if plan.approved),
                       key=lambda plan: (plan.approved, plan.name))
 
+    def last_place(self, now: float) -> float:
+        """When a plan is approved now: later than all others, even those of the same turn, or of an
+        mgr whose clock was ahead."""
+        return max([now, *(plan.approved + 1e-3 for plan in self.queue())])
+
     def get(self, name: str) -> SavedPlan:
         if name not in self._plans:
             raise Refused(errno.ENOENT, 'plan %.64r does not exist (see "plan ls")'
@@ -405,7 +410,8 @@ class PlanQueue:
                               'cluster at that time cannot be accepted now (omit --accept)' % (
                                   plan.name, campaign.id))
             self._starter.reopen()
-            self.saved.put(replace(plan, approved=plan.approved or seen.now, refused=''))
+            self.saved.put(replace(plan, approved=plan.approved or self.saved.last_place(seen.now),
+                                   refused=''))
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**plan.preview, 'plan': plan.name, 'accepted': list(plan.order.accept),

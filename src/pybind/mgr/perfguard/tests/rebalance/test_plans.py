@@ -183,6 +183,27 @@ def test_a_plan_that_is_approved_during_a_campaign_begins_after_it() -> None:
     assert driver.cluster.toys[7].crush_weight < 0.001 and plans(driver) == []
 
 
+@pytest.mark.parametrize('ahead', [0.0, 3600.0])
+def test_plans_queue_in_the_order_of_their_approval(ahead: float) -> None:
+    """Also if the clock of the mgr that took the first approval was ahead."""
+    driver = waiting()
+    driver.cluster.ahead = ahead
+    driver.restart()
+    driver.run(2)
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    for plan, host in ('z', 'h7'), ('y', 'h6'), ('a', 'h5'):
+        save(driver, Order('drain', (host,)), plan)
+    first = [driver.loop.requests.submit(PlanOrder(APPROVE, plan)) for plan in ('z', 'y')]
+    driver.turn()
+    assert all(waiting.answer is not None for waiting in first)
+    driver.cluster.ahead = 0.0
+    driver.restart()
+    driver.turn()
+    approve(driver, 'a')
+    assert [plan.name for plan in driver.loop.rebalance.plans.saved.queue()] == ['z', 'y', 'a']
+
+
 def test_a_queued_plan_is_compared_once_more_when_its_turn_comes() -> None:
     driver = waiting()
     driver.order('expand', weight='1.0')
