@@ -103,7 +103,8 @@ class RebalanceController:
         self._forget()
         self._auto_expand.load(self._context.store.get(LAST_CLEAN))
         self._crush_orders.load()
-        return lost + self.plans.load() + self.replacing.load() + self.awaiting.load()
+        return lost + self.plans.load() + self.replacing.load(
+            self._context.clock()) + self.awaiting.load()
 
     def resumed(self) -> None:
         """This mgr has become active: log that the campaign continues."""

@@ -13,7 +13,7 @@ from typing import (Callable, Container, Dict, FrozenSet, Iterable, Iterator, Li
                     NamedTuple, Optional, Sequence, Tuple)
 
 from ..cluster.types import Document, Osd, Space, pool_of
-from ..codec import encode
+from ..codec import Time, encode, no_later_than
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -69,7 +69,7 @@ class Replacement(NamedTuple):
     weight: float
     #: Size of the old device; 0: not known.
     total_bytes: int
-    since: float
+    since: Time
     #: Vendor, model and serial number of the old drive; '': not known.
     drive: str = ''
 
@@ -311,11 +311,12 @@ class Replacing:
         #: For `status`.
         self.remarks: Tuple[str, ...] = ()
 
-    def load(self) -> List[str]:
+    def load(self, now: float) -> List[str]:
         """Returns texts on what cannot be read."""
         self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.withheld, self.remarks = {}, frozenset(), ()
         self._known, errors = self._store.load(REPLACEMENTS_DOCUMENT, Dict[int, Replacement], {})
+        self._known = no_later_than(Dict[int, Replacement], self._known, now)
         return ['the replacements of OSDs (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:

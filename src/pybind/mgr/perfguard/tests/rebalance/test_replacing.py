@@ -108,6 +108,23 @@ def test_a_drive_is_not_filled_again_unless_an_operator_orders_it() -> None:
     assert phases(driver) == {} and driver.cluster.toys[8].crush_weight == 1.0
 
 
+def test_an_order_fills_the_drive_also_if_the_clock_of_an_earlier_mgr_was_ahead() -> None:
+    driver = filled()
+    driver.cluster.drive_ids_ = {8: 'ACME_D1_S1'}
+    driver.cluster.ahead = 36000.0
+    driver.restart()
+    driver.run(2)
+    driver.order(REPLACE, 'osd.8')
+    driver.run_to('DONE')
+    driver.cluster.ahead = 0.0
+    driver.restart()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    settle(driver)
+    driver.order('undrain', 'osd.8')
+    driver.run_to('DONE')
+
+
 def test_another_drive_is_filled_once_the_mgr_knows_it() -> None:
     driver = drained_and_created_again()
     driver.run(5)
