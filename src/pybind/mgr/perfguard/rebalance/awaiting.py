@@ -35,8 +35,8 @@ EMPTY = '0'
 WITHIN_SECONDS = 86400.0
 #: Seconds between two looks for new OSDs, and between two readings of the option in force.
 LOOK_SECONDS, OPTION_SECONDS = 10.0, 30.0
-#: Seconds since the last new OSD for which OSDs that do not serve yet are awaited. One that was
-#: created long ago, and never booted, must not keep the others empty.
+#: Seconds since a new OSD was first seen for which it is awaited although it does not serve. One
+#: that never boots, or flaps, must not keep the others empty.
 BOOT_SECONDS = 600.0
 #: OSDs and entries that a text names.
 NAMED = 10
@@ -55,9 +55,10 @@ class Await:
     others: Mapping[int, str] = field(default_factory=dict)
     #: The borrowed option; None: OSDs boot with weight 0 anyway, or it is given back.
     option: Optional[Held] = None
-    #: New OSDs so far, and when the last one appeared.
+    #: New OSDs so far that can be expanded.
     osds: Tuple[int, ...] = ()
-    arrived: Time = 0.0
+    #: When each new OSD was first seen, also of those that cannot be expanded yet.
+    appeared: Mapping[int, Time] = field(default_factory=dict)
     #: Why it has ended; the option may still have to be given back.
     ended: str = ''
 
@@ -282,7 +283,7 @@ class Awaiting:
         if weight is not None:
             weight_of(weight)
         return Await(seen.now, order.within or WITHIN_SECONDS, weight,
-                     before(facts), borrowed_of(entries), arrived=seen.now)
+                     before(facts), borrowed_of(entries))
 
     # ---- one turn
 
@@ -368,22 +369,22 @@ class Awaiting:
         assert self._record is not None
         if seen.now - self._looked < LOOK_SECONDS:
             return
-        first, self._looked = self._looked < 0.0, seen.now
-        found = new_osds(self._record.others, self._crush_orders.facts(seen))
-        changed = found.osds != self._record.osds or not first and (
-            found.late.keys() != self._found.late.keys())
-        self._found = found
-        if changed:
-            self._put(replace(self._record, osds=found.osds, arrived=seen.now))
+        self._looked = seen.now
+        record, found = self._record, new_osds(self._record.others, self._crush_orders.facts(seen))
+        if found.osds != record.osds:
             self._fill = _Expansion()
+        appeared = {osd: record.appeared.get(osd, seen.now) for osd in (*found.osds, *found.late)}
+        self._put(replace(record, osds=found.osds, appeared={**record.appeared, **appeared}))
+        self._found = found
 
     def _expand(self, seen: Observation, campaign: Optional[Campaign], settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """Begin the campaign, unless the OSDs do not stand still."""
         record, late = self._record, self._found.late
         assert record is not None
-        quiet = seen.now - record.arrived
-        booting = late if quiet < BOOT_SECONDS else {}
+        quiet = seen.now - max(record.appeared.values(), default=record.since)
+        booting = {osd: lacks for osd, lacks in late.items()
+                   if seen.now - record.appeared[osd] < BOOT_SECONDS}
         if record.option is not None and not record.option.seen:
             waits = 'waiting until %s is 0' % INITIAL_WEIGHT
         elif record.osds and not booting and quiet >= settle:

@@ -335,6 +335,18 @@ def test_an_osd_that_never_boots_does_not_keep_the_others_empty() -> None:
     assert filled_by(driver) == {8}
 
 
+def test_an_osd_that_flaps_does_not_keep_the_others_empty() -> None:
+    driver = awaiting()
+    driver.cluster.add_waiting(3)
+    for turn in range(int(BOOT_SECONDS) + 40):
+        if turn % 22 == 0:
+            driver.cluster.take_down(10)
+        elif turn % 22 == 11:
+            driver.cluster.revive(10)
+        driver.turn()
+    assert driver.status['id'] == 1 and filled_by(driver) >= {8, 9}
+
+
 def test_an_expansion_that_is_refused_is_tried_again() -> None:
     driver = awaiting()
     driver.cluster.add_waiting(2)
