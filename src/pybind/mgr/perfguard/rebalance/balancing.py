@@ -50,6 +50,7 @@ NAMED_POOLS = 10
 class BalanceChange(Change):
     kind: ClassVar[str] = 'balance'
     subject: ClassVar[str] = 'upmaps'
+    moves_only: ClassVar[bool] = True
     why_first: ClassVar[str] = 'PGs move, and nothing else is changed'
 
     pools: Tuple[int, ...] = ()

@@ -103,6 +103,8 @@ class Change:
     subject: ClassVar[str] = 'CRUSH'
     #: Before it is sent, all PGs must have reported since the last part.
     awaits_reports: ClassVar[bool] = False
+    #: PGs move, and nothing else is changed.
+    moves_only: ClassVar[bool] = False
     #: Why a phase follows in which PGs move before it is made.
     why_first: ClassVar[str] = 'the PGs move before the pool is changed'
 

@@ -12,7 +12,7 @@ from typing import AbstractSet, Callable, Dict, FrozenSet, List, NamedTuple, Opt
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import OsdSet, Pool, UpmapEntry
+from ..cluster.types import OsdSet, Pool, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import Observation
 from ..options import Options
@@ -21,10 +21,11 @@ from ..upmap.pins import INCOMPLETE, after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from ..watch.stop_conditions import is_muted, is_waived
 from .bridging import bridging, hides_raw, in_both
-from .campaign import Campaign, Rollback
+from .campaign import Campaign, GoalsMark, Rollback
 from .change import Change, ChangeStage, FirstMoves
 from .draft import Draft
 from .epochs import pin_limit
+from .goals import basis
 from .holds import flags_settled, waiting_text
 from .join_plan import Join, PlannedFuture, bases_of, is_given_up, plan_join, undersized
 from .orders import is_tiny
@@ -247,6 +248,9 @@ def _move_first(draft: Draft, change: Change, future: Future, moves: FirstMoves)
     """Note the goals of the PGs that move."""
     # The others stay where they are by their upmaps, until the pool is changed.
     settled = [pgid for pgid in draft.pinned() if pgid in future.pgs and pgid not in moves.pins]
+    if change.moves_only:
+        on = basis(draft.seen.osdmap, draft.seen.crush, set(map(pool_of, moves.pins)))
+        draft = draft.set(pinning=draft.campaign.pinning.with_goals(GoalsMark(1, on)))
     return draft.forget_pins(settled).note_pins(moves.pins).set(change=change.moves_noted()).event(
         'plan', '%s %s' % (pgs(len(moves.pins)), change.first_moves_text(draft.seen.osdmap)),
         'the current rule allows their new places')

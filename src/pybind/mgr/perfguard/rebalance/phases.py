@@ -32,8 +32,9 @@ from .orders import DRAINED_WEIGHT
 from .pinning import (are_many, audit, awaited, is_mixture, is_still, kept_on_osds, loose_pgs,
                       pin_remapped, staying, unpinnable_excess, waiting)
 from .progress import Limits, charge, limit_of
-from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
-                        keep_stayers, loose_moves, others_degraded, release_more, stops_of)
+from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_stale_goals,
+                        held_moves, keep, keep_stayers, loose_moves, others_degraded, release_more,
+                        stops_of)
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -343,7 +344,7 @@ def _pinned_summary(draft: Draft) -> str:
 
 
 def _pinned(draft: Draft) -> Draft:
-    draft = pin_remapped(draft)
+    draft = draft.then(drop_stale_goals, pin_remapped)
     draft = _borrow(draft, norebalance=not _yields(draft))
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     if draft.left:
@@ -369,7 +370,7 @@ def _arriving(draft: Draft) -> List[Reason]:
 
 
 def _releasing(draft: Draft) -> Draft:
-    draft = draft.then(_end_pause, pin_remapped)
+    draft = draft.then(_end_pause, drop_stale_goals, pin_remapped)
     excess = unpinnable_excess(draft.campaign, _size_of_campaign(draft), draft.options)
     # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(draft.left or excess or draft.campaign.pinning.sent or _flag_is_coming(draft))

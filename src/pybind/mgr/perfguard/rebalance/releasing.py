@@ -19,6 +19,7 @@ from .copying import in_force
 from .draft import Draft
 from .epochs import epoch_of, peering_text
 from .flights import note_ahead
+from .goals import basis, is_adopted, without_goals
 from .holds import foreign_movement_flags, refused_options
 from .latency import explains_alarm, stopped_osds
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
@@ -186,6 +187,25 @@ def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
     # The operator accepted these PGs, but not PGs that become unpinnable later.
     return draft.set(flights=draft.campaign.flights.joined_by(adopted),
                      orders=draft.campaign.orders.accepting_unpinnable(0))
+
+
+def drop_stale_goals(draft: Draft) -> Draft:
+    """Goals of a change that only moves PGs are computed once. After a change of CRUSH, a reweight
+    or a pool by others they may overfill OSDs, or put two shards of a PG into one failure domain.
+    """
+    change, known = draft.campaign.change, draft.campaign.pinning.goals.basis
+    if change is None or not change.moves_only or known is None or known.covers(
+            basis(draft.seen.osdmap, draft.seen.crush, known.pools)):
+        return draft
+    pins = {pgid: draft.pin_of(pgid) for pgid in (*draft.pinned(), *draft.new_pins)
+            if pgid not in draft.campaign.flights.in_flight}
+    stale = {pgid: pin for pgid, pin in pins.items() if pin is not None and pin.goal is not None}
+    if not stale:
+        return draft
+    return draft.forget_pins([pgid for pgid, pin in stale.items() if is_adopted(pin)]).note_pins(
+        {pgid: pin for pgid, pin in without_goals(stale).items() if not is_adopted(pin)}).event(
+            'plan', '%s not moved: CRUSH, a reweight or a pool has changed since the plan'
+            % pgs_are(len(stale)), 'run "%s" again' % draft.campaign.origin.trigger)
 
 
 def keep_stayers(draft: Draft) -> Draft:
