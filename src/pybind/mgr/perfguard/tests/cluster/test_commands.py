@@ -15,13 +15,16 @@ pytestmark = pytest.mark.usefixtures('mgr_stub')
 
 
 class Mons:
-    """The mgr's API; the mons answer all commands that they have with each proposal."""
+    """The mgr's API; the mons answer all commands that they have with each proposal.
 
-    def __init__(self, answers: int = 1 << 30) -> None:
+    They propose a while after the first command, or once so many wait.
+    """
+
+    def __init__(self, answers: int = 1 << 30, wait_for: int = 0) -> None:
         self._lock = threading.Lock()
         self._waiting: List[Any] = []
         #: After this number, they are silent.
-        self._answers = answers
+        self._answers, self._wait_for = answers, wait_for
         self.sent: List[Dict[str, Any]] = []
         self.most = 0
 
@@ -35,8 +38,10 @@ class Mons:
             if len(self.sent) <= self._answers:
                 self._waiting.append(result)
             self.most = max(self.most, len(self._waiting))
-            if len(self._waiting) == 1:
+            if len(self._waiting) == 1 and not self._wait_for:
                 threading.Timer(0.3, self._propose).start()
+            if len(self._waiting) == self._wait_for:
+                threading.Thread(target=self._propose).start()
 
     def _propose(self) -> None:
         with self._lock:
@@ -66,9 +71,10 @@ def test_no_more_commands_wait_for_the_mons_than_they_answer_in_a_few_seconds() 
 
 def test_a_burst_that_fits_into_one_epoch_is_sent_at_once() -> None:
     """Each pin takes up to two commands, and the OSDs get their weights."""
-    mons = Mons()
-    mgr_cluster(mons).run(commands(2 * MAX_BURST_PINS + 500))
-    assert mons.most == 2 * MAX_BURST_PINS + 500
+    number = 2 * MAX_BURST_PINS + 500
+    mons = Mons(wait_for=number)
+    replies = mgr_cluster(mons).run(commands(number), timeout=60.0)
+    assert mons.most == number and [reply.retval for reply in replies] == [0] * number
 
 
 def test_without_an_answer_the_rest_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
