@@ -217,5 +217,5 @@ class Observation:
         return found
 
     def shard_bytes(self, pool: Pool) -> int:
-        """As cluster.types.shard_bytes, from the present size of the pool."""
-        return shard_bytes(pool, self.signals.pool_bytes.get(pool.id, 0))
+        """Space for one PG of the pool on one OSD, as cluster.types.shard_bytes."""
+        return shard_bytes(pool, self.signals.space_of(pool.id))

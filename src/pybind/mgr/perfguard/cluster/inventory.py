@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .types import ConfigEntry, Json, OsdMap
+from .types import ConfigEntry, Json, OsdMap, Pool
 
 #: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
@@ -197,6 +197,12 @@ def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json, shared:
 def pool_spaces(mgr: Any) -> Dict[int, Json]:
     """Pool -> its `stats` of ``ceph df``."""
     return {pool['id']: pool['stats'] for pool in mgr.get('df').get('pools', [])}
+
+
+def pool_space(pool: Pool, space: Json) -> int:
+    """As `Signals.pool_space`; 0: not known. `space`: as pool_spaces."""
+    used = int(space.get('bytes_used', 0))
+    return (used + _unused_bytes(space)) * pool.data_shards // max(1, pool.size) if used else 0
 
 
 def shared_bytes(mgr: Any, spaces: Mapping[int, Json]) -> Dict[int, int]:

@@ -141,7 +141,9 @@ class MgrCluster:
             muted=muted, health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
             recovered_objects=int(status.get('num_objects_recovered', 0)),
-            pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()})
+            pool_bytes={pool: int(space.get('stored', 0)) for pool, space in spaces.items()},
+            pool_space={pool: inventory.pool_space(osdmap.pools[pool], space)
+                        for pool, space in spaces.items() if pool in osdmap.pools})
 
     def _slow_daemons(self) -> Dict[str, int]:
         """Operations in flight for too long, by the OSD or mon that reports them."""

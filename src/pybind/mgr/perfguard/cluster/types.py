@@ -267,6 +267,13 @@ class Signals:
     recovered_objects: int = 0
     #: Logical bytes by pool id: bytes of one copy (of all k data shards together).
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
+    #: Space for these on the OSDs, by pool id: allocation units and omap take more, compression
+    #: less. Clones count as if they shared nothing. Missing: not known.
+    pool_space: Mapping[int, int] = field(default_factory=dict)
+
+    def space_of(self, pool: int) -> int:
+        """Bytes of space for one copy (of all k data shards together)."""
+        return self.pool_space.get(pool, 0) or self.pool_bytes.get(pool, 0)
 
 
 #: Maximum valid duration of an operation: one week.

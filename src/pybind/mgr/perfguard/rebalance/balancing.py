@@ -134,7 +134,7 @@ def _parts(pools: Iterable[int], future: Future, seen: Observation) -> List[Even
         pool = osdmap.pools[number]
         weights = weights_of(pool, future.crush, osdmap.osds,
                              future.crush.spread(pool.crush_rule, pool.size))
-        size = seen.signals.pool_bytes.get(number, 0)
+        size = seen.signals.space_of(number)
         found.append(EvenPool(
             pool, [PlacedPg(pgid, _destination(pgid, pg, seen), pg.raw,
                             _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs],

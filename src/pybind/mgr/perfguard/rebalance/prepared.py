@@ -5,11 +5,12 @@ This includes the effects of a change of CRUSH on each OSD, its duration, and th
 borrows. Pure, for any thread.
 """
 import errno
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, DefaultDict, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future, NoFuture, Outlook
-from ..cluster.types import ConfigEntry, Document, Json, Space, UpmapEntry, pool_of
+from ..cluster.types import ConfigEntry, Document, Json, Signals, Space, UpmapEntry, pool_of
 from ..errors import Code
 from ..observation import Observation
 from ..options import Options
@@ -111,7 +112,8 @@ def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
     eta, basis = _eta(forecast, rates)
     clocked = Eta(*(by_the_clock(seconds, options, seen.wall) for seconds in eta))
     shared = facts.shared
-    return Effects(tuple(_osd_effects(forecast, facts.space, made, _not_freed(moves, shared))),
+    return Effects(tuple(_osd_effects(forecast, facts.space, made,
+                                      _further_space(moves, shared, seen.signals))),
                    clocked, basis, tuple(_borrowed(seen, options)), pg_limit,
                    round(sum(move.bytes * _shared(move, shared) for move in moves)))
 
@@ -120,25 +122,32 @@ def _shared(move: Move, shared: Mapping[int, float]) -> float:
     return shared.get(pool_of(move.pgid), 0.0)
 
 
-def _not_freed(moves: Sequence[Move], shared: Mapping[int, float]) -> Dict[int, float]:
-    """OSD -> bytes of the shards it gives away that it does not store: clones share them."""
-    found: Dict[int, float] = {}
+def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
+                   signals: Signals) -> Dict[int, float]:
+    """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
+    more or less space than they store, and what clones share is not freed."""
+    found: 'DefaultDict[int, float]' = defaultdict(float)
     for move in moves:
-        if move.targets and _shared(move, shared):
+        pool = pool_of(move.pgid)
+        stored = signals.pool_bytes.get(pool, 0)
+        more = signals.space_of(pool) / stored - 1.0 if stored else 0.0
+        if move.targets and (more or pool in shared):
+            size = move.bytes / len(move.targets)
             for osd in move.sources:
-                found[osd] = found.get(osd, 0.0) + (
-                    move.bytes / len(move.targets) * _shared(move, shared))
+                found[osd] += size * (shared.get(pool, 0.0) - more)
+            for osd in move.targets:
+                found[osd] += size * more
     return found
 
 
 def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
-                 not_freed: Mapping[int, float]) -> List[OsdEffect]:
+                 further: Mapping[int, float]) -> List[OsdEffect]:
     found, loads = [], {load.osd: load for load in forecast.osds}
     for osd in sorted(loads.keys() | made.keys()):
         load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
         row, more = space.get(osd, Space(0, 0)), made.get(osd, 0)
         before = row.pgs or 0
-        used = row.used_bytes + load.bytes_in - load.bytes_out + round(not_freed.get(osd, 0.0))
+        used = row.used_bytes + load.bytes_in - load.bytes_out + round(further.get(osd, 0.0))
         found.append(OsdEffect(
             osd, before, before + more + load.pgs_in - load.pgs_out,
             before + max(0, more) + load.pgs_in,

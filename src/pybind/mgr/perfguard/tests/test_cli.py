@@ -602,7 +602,7 @@ class Mgr:
                 'OSD_DOWN': {'summary': {'message': '1 osds down'}},
                 'SLOW_OPS': {'muted': True, 'summary': {'message': 'x'}}}})},
             'mgr_map': {'active_gid': 4100},
-            'df': {'pools': [{'id': 1, 'stats': {'stored': 77}}]},
+            'df': {'pools': [{'id': 1, 'stats': {'stored': 77, 'bytes_used': 300}}]},
             'pg_summary': {'by_osd': {'3': {'active+undersized+degraded': 1},
                                       '4': {'active+clean': 9}}}}
 
@@ -660,6 +660,7 @@ def test_signals(mgr_stub: types.ModuleType) -> None:
     assert signals.health == {'OSD_DOWN': '1 osds down'}
     assert (signals.health_status, signals.slow_ops) == ('HEALTH_WARN', 3)
     assert (signals.misplaced_ratio, signals.pool_bytes) == (0.25, {1: 77})
+    assert signals.pool_space == {1: 100}
 
 
 def test_degraded_osds_and_balancer(mgr_stub: types.ModuleType) -> None:

@@ -4,7 +4,8 @@ from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.cluster.inventory import shared_bytes, shared_ratios
+from perfguard.cluster.inventory import pool_space, shared_bytes, shared_ratios
+from perfguard.cluster.types import Pool
 
 
 class Mgr:
@@ -40,3 +41,14 @@ def test_bytes_that_clones_share(space: Dict[str, int], objects: Tuple[int, int]
     assert shared_bytes(mgr, {1: space}) == ({1: shared} if shared else {})
     assert shared_ratios(mgr) == (
         {1: shared / space['stored_raw']} if shared else {})
+
+
+@pytest.mark.parametrize('space, found', [
+    ({}, 0), ({'stored': 77}, 0),
+    # Allocation units, compression, and clones.
+    ({'stored_raw': 1000, 'bytes_used': 3000}, 2000),
+    ({'stored_raw': 1000, 'bytes_used': 600, 'compress_under_bytes': 1000,
+      'compress_bytes_used': 600}, 400),
+    ({'stored_raw': 3000, 'bytes_used': 1200}, 2000)])
+def test_space_of_one_copy(space: Dict[str, int], found: int) -> None:
+    assert pool_space(Pool(1, 'ec', True, 6, 5, 0, 8, 8, 8, data_shards=4), space) == found

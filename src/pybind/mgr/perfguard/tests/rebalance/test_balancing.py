@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from perfguard.cluster.types import Balancing, Space, pg_shard_bytes, pool_of
+from perfguard.cluster.types import Balancing, OsdMap, Signals, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
@@ -242,24 +242,37 @@ def test_osds_that_are_to_be_emptied_keep_their_pgs() -> None:
 
 class Filled(Watcher):
     """Its OSDs are as full as their PGs make them."""
+    #: Space by what is stored.
+    allocated = 1
+
+    def signals(self, osdmap: OsdMap) -> Signals:
+        found = super().signals(osdmap)
+        return replace(found, pool_space={
+            pool: self.allocated * size for pool, size in found.pool_bytes.items()})
 
     def osd_space(self) -> Dict[int, Space]:
         osdmap = self.map_view().osdmap
         totals = self.signals(osdmap).pool_bytes
-        sizes = {pgid: pg_shard_bytes(osdmap.pools[pool_of(pgid)], totals[pool_of(pgid)], pgid)
-                 for pgid in self.pg}
+        sizes = {pgid: self.allocated * pg_shard_bytes(
+            osdmap.pools[pool_of(pgid)], totals[pool_of(pgid)], pgid) for pgid in self.pg}
         return {osd: row._replace(used_bytes=sum(
             sizes[pgid] for pgid, pg in self.pg.items() if osd in pg.data))
             for osd, row in super().osd_space().items()}
 
 
-def test_a_balance_by_bytes() -> None:
+@pytest.mark.parametrize('allocated', [1, 3])
+def test_a_balance_by_bytes(allocated: int) -> None:
     """Every second OSD has twice the size, and the same CRUSH weight; some PGs are not split."""
     cluster = Filled(pgs=48)
-    cluster.sizes = {osd: 1 << (36 + osd % 2) for osd in cluster.toys}
+    cluster.allocated = allocated
+    cluster.sizes = {osd: allocated << (36 + osd % 2) for osd in cluster.toys}
     driver = Driver(cluster)
-    shown = give(driver, by='bytes', deviation='20', accept=('BALANCER_UNDOES',))['balance']
+    preview = give(driver, by='bytes', deviation='20', accept=('BALANCER_UNDOES',))
+    shown = preview['balance']
     driver.run_to('DONE')
+    for row in preview['osds']:
+        after = cluster.osd_space()[row['osd']]
+        assert row['fill_after'] == pytest.approx(after.used_bytes / after.total_bytes, abs=0.001)
     fills = [row.used_bytes / row.total_bytes for row in cluster.osd_space().values()]
     assert [min(fills), max(fills)] == pytest.approx(shown['load_after'])
     assert max(fills) - min(fills) < 0.02
