@@ -9,8 +9,8 @@ from ..cluster.types import NO_OSD, OsdMap, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..observation import BALANCER
 from ..options import Options
-from ..tables import are, osds_text, pgs, pgs_are, plural
-from ..upmap.pins import released_up
+from ..tables import are, listed, osds_text, pgs, pgs_are, plural
+from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .campaign import GoalsMark
@@ -273,6 +273,11 @@ def release_more(draft: Draft) -> Draft:
     if not fitting.moves:
         return draft
     chosen, stalls = _afforded(draft, campaign.stalls, fitting.moves)
+    unlawful = sorted(move.pgid for move in chosen if _breaks_rule(draft, move.pgid))
+    if unlawful:
+        return draft.forget_pins(unlawful).event(
+            'plan', '%s not moved: %s' % (pgs_are(len(unlawful)), listed(unlawful)),
+            'others have changed CRUSH, and the upmap would break the CRUSH rule')
     spread = len(chosen) < len(fitting.moves) or len(affordable) < len(candidates.moves)
     if not _is_batch(draft, len(chosen), allowed.caps.pgs, spread):
         # A batch waits for what prevents a larger one.
@@ -281,6 +286,20 @@ def release_more(draft: Draft) -> Draft:
             'with the next release' % batch_seconds(draft.seen.commit_seconds))
     return _release(draft, chosen, stalls).event(
         'release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _breaks_rule(draft: Draft, pgid: str) -> bool:
+    """Whether a release would set an upmap that the rule does not allow: the upmaps from before a
+    change that only moves PGs may be older than a change of CRUSH by others. No mon checks some
+    rules, such as those for several OSDs in each rack."""
+    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
+    change = draft.campaign.change
+    if pin is None or pool is None or place is None or not pin.leads_to \
+            or change is None or not change.moves_only:
+        return False
+    there = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
+    return there is not None and broken_rule(
+        pool, there, draft.seen.crush, draft.out) is not None
 
 
 def _spread(options: Options) -> Reason:
