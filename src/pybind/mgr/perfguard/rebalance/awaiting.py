@@ -2,7 +2,7 @@
 """`expand --await`: the next OSDs that boot start empty, and are expanded once no more appear.
 
 Meanwhile osd_crush_initial_weight of the OSDs is borrowed, by the rule of perfguard/holds.py. It is
-given back when the campaign that fills the OSDs has begun, or when the wait ends without one.
+given back when the campaign that fills the OSDs has ended, or when the wait ends without one.
 """
 import errno
 from dataclasses import dataclass, field, replace
@@ -59,6 +59,8 @@ class Await:
     osds: Tuple[int, ...] = ()
     #: When each new OSD was first seen, also of those that cannot be expanded yet.
     appeared: Mapping[int, Time] = field(default_factory=dict)
+    #: The campaign that fills them; 0: it has not begun. OSDs that boot meanwhile stay empty.
+    campaign: int = 0
     #: Why it has ended; the option may still have to be given back.
     ended: str = ''
 
@@ -138,25 +140,47 @@ def borrowed_of(entries: Sequence[ConfigEntry]) -> Optional[Held]:
     return Held(value_of(entries, OSD), EMPTY)
 
 
+def weighed(campaign: Optional[Campaign]) -> Mapping[int, float]:
+    """OSD -> CRUSH weight of the campaign's change."""
+    return {} if campaign is None or campaign.change is None else campaign.change.weights
+
+
+def filling(record: Await, seen: Observation, campaign: Optional[Campaign]) -> int:
+    """The id of the campaign that fills all of these OSDs; 0: none."""
+    if campaign is None or not campaign.active:
+        return 0
+    weights, ordered = seen.crush.weights(), weighed(campaign)
+    begun = any(osd in ordered for osd in record.osds) and all(
+        weights.get(osd, 0.0) or osd in ordered for osd in record.osds
+        if osd in seen.osdmap.osds)
+    return campaign.id if begun else 0
+
+
 def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = seen.crush.weights()
-    change = campaign.change if campaign is not None and campaign.active else None
-    ordered = {} if change is None else change.weights
     left = [osd for osd in record.osds
-            if osd in seen.osdmap.osds and not (weights.get(osd, 0.0) or osd in ordered)]
-    filled = [osd for osd in record.osds if weights.get(osd, 0.0) or osd in ordered]
-    if filled and not left:
-        return 'campaign %d fills %s' % (campaign.id, osds_text(filled)) \
-            if campaign is not None and change is not None \
-            else '%s already %s a CRUSH weight' % (
-                osds_text(filled), 'has' if len(filled) == 1 else 'have')
-    if seen.now - record.since < record.within:
+            if osd in seen.osdmap.osds and not weights.get(osd, 0.0)]
+    filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
+    if record.campaign:
+        if campaign is not None and campaign.open and campaign.id == record.campaign:
+            return ''
+        why = 'campaign %d has ended' % record.campaign
+    elif filled and not left:
+        return '%s already %s a CRUSH weight' % (
+            osds_text(filled), 'has' if len(filled) == 1 else 'have')
+    elif seen.now - record.since < record.within:
         return ''
-    return 'no campaign has begun within %s%s' % (
-        seconds_text(record.within), '; %s CRUSH weight 0 ("ceph perfguard expand" fills %s)' % (
-            osds_text(left) + (' keeps' if len(left) == 1 else ' keep'),
-            'it' if len(left) == 1 else 'them') if left else '')
+    else:
+        why = 'no campaign has begun within %s' % seconds_text(record.within)
+    return '; '.join([why, *kept_empty(left)])
+
+
+def kept_empty(osds: Sequence[int]) -> List[str]:
+    """What the operator has to decide on OSDs that nothing fills."""
+    return ['%s CRUSH weight 0 ("ceph perfguard expand" fills %s)' % (
+        osds_text(osds) + (' keeps' if len(osds) == 1 else ' keep'),
+        'it' if len(osds) == 1 else 'them')] if osds else []
 
 
 @dataclass
@@ -169,7 +193,7 @@ class _Expansion:
 class Awaiting:
     """Keeps the record. Once a turn:
 
-    1. End the wait if a campaign fills the OSDs, or if it has expired.
+    1. End the wait if the campaign that fills the OSDs has ended, or if it has expired.
     2. Borrow the option, or give it back: journalled, sent, read back.
     3. Look for new OSDs; order their expansion once they stand still.
     """
@@ -269,7 +293,10 @@ class Awaiting:
                  options: Options) -> Await:
         """The record of an order. Raises Refused."""
         if self._record is not None and not order.dry_run:
-            raise Refused(errno.EALREADY, 'new OSDs are awaited already: "campaign abort" ends '
+            raise Refused(errno.EALREADY, 'campaign %d fills the OSDs of the previous order: wait '
+                          'until it has ended' % self._record.campaign
+                          if self.waits and self._record.campaign else
+                          'new OSDs are awaited already: "campaign abort" ends '
                           'that' if self.waits else '%s is being given back: try again in a few '
                           'seconds' % INITIAL_WEIGHT)
         refuse_bad_options(Request('prepare'), options,
@@ -299,13 +326,19 @@ class Awaiting:
         self._borrow(seen.now)
         if self.waits:
             self._look(seen)
-            self._expand(seen, campaign, settle, fill)
+            if self._record.campaign:
+                self.reasons = tuple(Reason(Code.REMARK, text) for text in kept_empty(
+                    [osd for osd in self._record.osds if osd not in weighed(campaign)]))
+            else:
+                self._expand(seen, campaign, settle, fill)
         elif self:
             self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
                                    'command)' % INITIAL_WEIGHT),)
 
     def end_if_over(self, seen: Observation, campaign: Optional[Campaign]) -> None:
         assert self._record is not None
+        begun = self._record.campaign or filling(self._record, seen, campaign)
+        self._put(replace(self._record, campaign=begun))
         why = over(self._record, seen, campaign)
         if why:
             self.end(why)
@@ -456,9 +489,10 @@ def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float)
             'expires': record.since + record.within, 'settle_seconds': settle,
             'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
                          for osd in left_out],
-            'message': 'OSDs that boot within %s start with CRUSH weight 0, and are expanded once '
-            'no other one has appeared for %s; %s%s. "campaign abort" ends the wait%s' % (
-                seconds_text(record.within), seconds_text(settle), kept,
+            'message': 'OSDs that boot start with CRUSH weight 0, and are expanded once '
+            'no other one has appeared for %s. This ends with their campaign, or after %s without '
+            'one; %s%s. "campaign abort" ends the wait%s' % (
+                seconds_text(settle), seconds_text(record.within), kept,
                 '; their CRUSH weight is then %s' % record.weight if record.weight else '',
                 '; %s of weight 0 %s left out' % (
                     plural(len(left_out), 'earlier OSD'),
