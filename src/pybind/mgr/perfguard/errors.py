@@ -189,7 +189,7 @@ class Code:
     # Risks of a change, which begins only if they are accepted.
     #: the autoscaler may undo a change of pg_num
     AUTOSCALER = 'AUTOSCALER'
-    #: the built-in balancer would undo a balance by bytes
+    #: the built-in balancer would undo a balance
     BALANCER_UNDOES = 'BALANCER_UNDOES'
     #: some mappings cannot be imported
     LEFT_OUT = 'LEFT_OUT'

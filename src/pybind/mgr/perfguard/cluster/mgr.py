@@ -204,10 +204,11 @@ class MgrCluster:
             return default if value is None else value
 
         deviation, pools = option('upmap_max_deviation', ''), option('pool_ids', '')
+        mode = option('mode', 'upmap')
         return Balancing(
-            float(deviation) if deviation.isdigit() else BALANCER_DEVIATION,
-            option('mode', 'upmap') in UPMAP_MODES,
-            frozenset(int(pool) for pool in pools.replace(',', ' ').split() if pool.isdigit()))
+            float(deviation) if deviation.isdigit() else BALANCER_DEVIATION, mode in UPMAP_MODES,
+            frozenset(int(pool) for pool in pools.replace(',', ' ').split() if pool.isdigit()),
+            mode == 'crush-compat')
 
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         """The configuration database: section -> option -> value, without masked entries."""

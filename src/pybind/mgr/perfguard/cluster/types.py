@@ -376,6 +376,8 @@ class Balancing:
     upmap: bool = True
     #: Pools that it balances, by id (pool_ids); empty: all.
     pools: FrozenSet[int] = frozenset()
+    #: Its mode balances PGs by weight-sets (crush-compat). The other modes move none.
+    weight_sets: bool = False
 
     def covers(self, pool_id: int) -> bool:
         return self.upmap and (not self.pools or pool_id in self.pools)

@@ -381,10 +381,10 @@ def _ends(found: Evened, index: int) -> Tuple[float, float]:
 
 def _undone(change: BalanceChange, pools: Sequence[Pool], seen: Observation) -> str:
     """Why the built-in balancer would move PGs again; '' if it would not."""
-    if seen.settings.balancer_active != 'true' or not change.by_bytes:
+    if seen.settings.balancer_active != 'true':
         return ''
-    if not seen.balancing.upmap:
-        return 'the built-in balancer is on and does not use upmaps: it would move PGs again ' \
+    if seen.balancing.weight_sets:
+        return 'the built-in balancer balances by weight-sets: it would move PGs again ' \
             '("ceph balancer off", or "ceph balancer mode upmap")'
     if change.deviation > seen.balancing.deviation and any(
             seen.balancing.covers(pool.id) for pool in pools):

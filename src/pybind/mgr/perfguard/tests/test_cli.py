@@ -856,7 +856,7 @@ def test_the_options_of_the_balancer(mgr_stub: types.ModuleType) -> None:
     assert cluster.balancing() == Balancing(5.0, True, frozenset())
     mgr.options = {('balancer', 'upmap_max_deviation'): 1, ('balancer', 'mode'): 'crush-compat',
                    ('balancer', 'pool_ids'): '1, 17'}
-    assert cluster.balancing() == Balancing(1.0, False, frozenset({1, 17}))
+    assert cluster.balancing() == Balancing(1.0, False, frozenset({1, 17}), True)
     assert cluster.balancing().covers(1) is False
 
 

@@ -304,24 +304,27 @@ def test_a_class_is_balanced_although_osds_of_another_one_are_emptier_and_fuller
     assert counts(cluster, 1)[4] < before - 2
 
 
+@pytest.mark.parametrize('by', ['pgs', 'bytes'])
 @pytest.mark.parametrize('deviation, balancer, text', [
+    ('5', Balancing(upmap=False), ''),
+    ('5', Balancing(upmap=False, weight_sets=True), 'balances by weight-sets'),
     (None, Balancing(deviation=5.0), ''), ('3', Balancing(deviation=5.0), ''),
     ('3', Balancing(deviation=1.0), 'upmap_max_deviation is 1'),
     ('3', Balancing(deviation=1.0, pools=frozenset({9})), '')])
-def test_by_bytes_the_balancer_would_undo(deviation: Optional[str], balancer: Balancing,
-                                          text: str) -> None:
+def test_the_balancer_would_undo(by: str, deviation: Optional[str], balancer: Balancing,
+                                 text: str) -> None:
     cluster = Filled(pgs=48)
     cluster.balancer = balancer
     cluster.sizes = {osd: 1 << (36 + osd % 2) for osd in cluster.toys}
     driver = Driver(cluster)
-    shown = give(driver, 'rep', by='bytes', deviation=deviation, dry_run=True)
+    shown = give(driver, 'rep', by=by, deviation=deviation, dry_run=True)
     risks = {row['code']: row['text'] for row in shown['risks']}
     assert ('BALANCER_UNDOES' in risks) == bool(text)
     assert text in risks.get('BALANCER_UNDOES', '')
     if text:
         with pytest.raises(Refused, match='BALANCER_UNDOES'):
-            give(driver, 'rep', by='bytes', deviation=deviation)
-    give(driver, 'rep', by='bytes', deviation=deviation, accept=('BALANCER_UNDOES',))
+            give(driver, 'rep', by=by, deviation=deviation)
+    give(driver, 'rep', by=by, deviation=deviation, accept=('BALANCER_UNDOES',))
     driver.run_to('DONE')
     assert cluster.clean()
 
