@@ -238,10 +238,11 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
 def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:
     """Commands that end an aborted campaign. `intermediate`: a pool has an intermediate rule."""
     back = campaign.way_back(osdmap)
-    pool = campaign.change is not None and campaign.change.pool is not None
+    change = campaign.change
+    moves = change is not None and (change.moves_only or change.pool is not None)
     return [
         '"ceph perfguard campaign resume" continues to release the PGs',
-        *(['"ceph perfguard %s" %s' % (back, 'moves the PGs back, in batches' if pool else
+        *(['"ceph perfguard %s" %s' % (back, 'moves the PGs back, in batches' if moves else
                                        'restores the CRUSH weights or map from before the '
                                        'campaign, if they are known')] if back else []),
         '"ceph perfguard campaign finish --keep%s" turns the pins into ordinary upmaps and gives '

@@ -371,7 +371,17 @@ class Campaign:
 
     def way_back(self, osdmap: OsdMap) -> str:
         """The command that undoes its change once it is aborted; '': there is none."""
+        if self.rolls_back:
+            return ''
         return 'campaign rollback' if self.change is None else self.change.way_back(osdmap)
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether a rollback was ordered, unless it was aborted before all of its change was in
+        force."""
+        unfinished = (self.phase is Phase.ABORTED and self.change is not None
+                      and self.change.stage is ChangeStage.WANTED)
+        return self.rollback.wanted is not None or self.rollback.begun and not unfinished
 
     def idle_seconds(self, now: float) -> float:
         """Seconds since the last release or arrival of a PG."""

@@ -15,7 +15,6 @@ from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import Adopted, Imported, adopted, imported, parsed
 from .campaign import Campaign
 from .campaigns import CampaignContext, Campaigns
-from .change import ChangeStage
 from .changes import AnyChange
 from .crush_orders import CrushOrders
 from .epochs import too_many
@@ -301,8 +300,7 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
-    rollback = campaign.rollback
-    if rollback.wanted is not None or rollback.begun and not _is_unfinished(campaign):
+    if campaign.rolls_back:
         raise Refused(errno.EALREADY, 'campaign %d is already being rolled back (see "campaign '
                       'status")' % campaign.id)
     if campaign.phase is Phase.FINISHING:
@@ -327,12 +325,6 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     if not campaign.crush.is_own(seen) and not (change is not None and change.moves_only):
         raise Refused(errno.EPERM, _changed_by_others(campaign, seen.crush_version))
     return campaign
-
-
-def _is_unfinished(campaign: Campaign) -> bool:
-    """Whether an earlier rollback was aborted after a part of its change was in force."""
-    return (campaign.phase is Phase.ABORTED and campaign.change is not None
-            and campaign.change.stage is ChangeStage.WANTED)
 
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:

@@ -106,8 +106,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if not running and not _decides(campaign, verb):
         if campaign is not None and campaign.held:
             raise Refused(errno.ENOENT, 'campaign %d is ABORTED and keeps PGs pinned: run '
-                          '"campaign resume", "campaign rollback" or "campaign finish --keep"'
-                          % campaign.id)
+                          '"campaign resume"%s or "campaign finish --keep"' % (
+                              campaign.id,
+                              '' if campaign.rolls_back else ', "campaign rollback"'))
         if campaign is not None and campaign.phase is not Phase.IDLE:
             raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
                           '"campaign prepare"' % (campaign.id, campaign.phase.value))

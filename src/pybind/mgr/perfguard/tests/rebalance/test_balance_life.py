@@ -2,12 +2,15 @@
 """balance: what others change while its campaign is active, and its end."""
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
+import pytest
+
+from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Flight
 
 from ..fakes.driver import Driver
 from .test_balancing import counts, give
-from .test_rule_change import Watcher
+from .test_rule_change import Watcher, sets
 
 
 def take_away(cluster: Watcher, osd: int, most: int) -> None:
@@ -136,3 +139,27 @@ def test_a_rollback_puts_no_two_shards_into_one_host() -> None:
     to_the_end(driver)
     assert not sends(cluster, sent, pgid, osd)
     assert 'not moved: ' + pgid in events(driver) and cluster.clean()
+
+
+def test_an_aborted_rollback_offers_only_what_is_possible() -> None:
+    cluster = Watcher(pgs=48)
+    take_away(cluster, 3, 1)
+    driver = Driver(cluster)
+    before, entries, found = sets(cluster, ''), cluster.entries(), cluster.foreign()
+    give(driver)
+    driver.run_until(lambda: len(cluster.moved) > 20)
+    driver.give(Order('rollback'))
+    driver.run_until(lambda: len(cluster.moved) > 28)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(2)
+    reason = ' '.join(driver.status['reasons'])
+    detail = ' '.join(cluster.checks['PERFGUARD_HELD_PINS']['detail'])
+    with pytest.raises(Refused, match='already being rolled back'):
+        driver.give(Order('rollback'))
+    for text in (reason, detail):
+        assert 'campaign resume' in text and 'campaign rollback' not in text
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert sets(cluster, '') == before and cluster.entries() == entries
+    assert cluster.foreign() == found
