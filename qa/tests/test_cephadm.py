@@ -91,7 +91,6 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
         add_osd(rig, host, rig.devices(host)[1])
     lap('two OSDs created')
     admin.wait_moving()
-    assert 'osd_crush_initial_weight' not in rig.ceph('config', 'dump')
     rig.ceph('mgr', 'fail')
     lap('failover in the middle of the campaign')
     done = admin.wait_phase('DONE', seconds=180)
@@ -99,6 +98,7 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     lap('done')
     through_the_dashboard(rig)
     lap('page and REST')
+    assert 'osd_crush_initial_weight' not in rig.ceph('config', 'dump')
 
     admin.installer('--remove')
     lap('removed')

@@ -55,7 +55,7 @@ class Await:
     others: Mapping[int, str] = field(default_factory=dict)
     #: The borrowed option; None: OSDs boot with weight 0 anyway, or it is given back.
     option: Optional[Held] = None
-    #: New OSDs so far that can be expanded.
+    #: New OSDs so far that can be expanded; after the end, those that nothing fills.
     osds: Tuple[int, ...] = ()
     #: When each new OSD was first seen, also of those that cannot be expanded yet.
     appeared: Mapping[int, Time] = field(default_factory=dict)
@@ -159,8 +159,7 @@ def filling(record: Await, seen: Observation, campaign: Optional[Campaign]) -> i
 def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = seen.crush.weights()
-    left = [osd for osd in record.osds
-            if osd in seen.osdmap.osds and not weights.get(osd, 0.0)]
+    left = still_empty(record, seen)
     filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
     if record.campaign:
         if campaign is not None and campaign.open and campaign.id == record.campaign:
@@ -174,6 +173,13 @@ def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
     else:
         why = 'no campaign has begun within %s' % seconds_text(record.within)
     return '; '.join([why, *kept_empty(left)])
+
+
+def still_empty(record: Await, seen: Observation) -> Tuple[int, ...]:
+    """The OSDs of the record that have CRUSH weight 0."""
+    weights = seen.crush.weights()
+    return tuple(osd for osd in record.osds
+                 if osd in seen.osdmap.osds and not weights.get(osd, 0.0))
 
 
 def kept_empty(osds: Sequence[int]) -> List[str]:
@@ -223,7 +229,8 @@ class Awaiting:
 
     def __bool__(self) -> bool:
         """OSDs are awaited, or the option is not given back yet."""
-        return self._record is not None
+        record = self._record
+        return record is not None and not (record.ended and record.option is None)
 
     @property
     def waits(self) -> bool:
@@ -234,8 +241,8 @@ class Awaiting:
     def busy(self) -> bool:
         """The option is being borrowed, or given back."""
         record = self._record
-        return record is not None and bool(
-            record.ended or record.option and not record.option.seen)
+        return record is not None and record.option is not None and bool(
+            record.ended or not record.option.seen)
 
     @property
     def held(self) -> List[Row]:
@@ -253,12 +260,15 @@ class Awaiting:
             self._store.put(AWAIT_DOCUMENT, encode(record))
             self._record = record
 
-    def end(self, why: str) -> None:
-        """Await no more OSDs; the next turns give the option back."""
-        if self._record is None or self._record.ended:
+    def end(self, why: str, left: Tuple[int, ...] = ()) -> None:
+        """Await no more OSDs; the next turns give the option back. `left`: empty OSDs that `status`
+        names from now on."""
+        if self._record is None:
             return
-        self._put(replace(self._record, ended=why))
-        self._note(Event(KIND, 'the wait for new OSDs has ended', why))
+        waits = self.waits
+        self._put(replace(self._record, ended=self._record.ended or why, osds=left))
+        if waits:
+            self._note(Event(KIND, 'the wait for new OSDs has ended', why))
 
     # ---- the order
 
@@ -292,10 +302,10 @@ class Awaiting:
     def _ordered(self, order: Order, seen: Observation, facts: OrderFacts,
                  options: Options) -> Await:
         """The record of an order. Raises Refused."""
-        if self._record is not None and not order.dry_run:
+        if self and not order.dry_run:
             raise Refused(errno.EALREADY, 'campaign %d fills the OSDs of the previous order: wait '
                           'until it has ended' % self._record.campaign
-                          if self.waits and self._record.campaign else
+                          if self.waits and self._record and self._record.campaign else
                           'new OSDs are awaited already: "campaign abort" ends '
                           'that' if self.waits else '%s is being given back: try again in a few '
                           'seconds' % INITIAL_WEIGHT)
@@ -334,6 +344,10 @@ class Awaiting:
         elif self:
             self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
                                    'command)' % INITIAL_WEIGHT),)
+        elif self._record is not None:
+            self._put(replace(self._record, osds=still_empty(self._record, seen)))
+            self.reasons = tuple(Reason(Code.REMARK, text)
+                                 for text in kept_empty(self._record.osds))
 
     def end_if_over(self, seen: Observation, campaign: Optional[Campaign]) -> None:
         assert self._record is not None
@@ -341,7 +355,7 @@ class Awaiting:
         self._put(replace(self._record, campaign=begun))
         why = over(self._record, seen, campaign)
         if why:
-            self.end(why)
+            self.end(why, self._record.osds)
 
     def _borrow(self, now: float) -> None:
         """One step: borrow the option, or give it back."""
@@ -354,7 +368,7 @@ class Awaiting:
                 self._end_if_changed(entries)
                 if record.option is not None:
                     self._step(record.option, value_of(entries, OSD))
-        if self._record is not None and self._record.ended and self._record.option is None:
+        if self._record is not None and not self and not self._record.osds:
             self._store.remove(AWAIT_DOCUMENT)
             self._record = None
 
@@ -371,9 +385,10 @@ class Awaiting:
         assert record is not None
         try:
             if borrowed_of(entries) is not None and record.option is None:
-                self.end('%s is no longer 0: it was changed outside perfguard' % INITIAL_WEIGHT)
+                self.end('%s is no longer 0: it was changed outside perfguard' % INITIAL_WEIGHT,
+                         record.osds)
         except Refused as refused:
-            self.end(str(refused))
+            self.end(str(refused), record.osds)
 
     def _step(self, held: Held, value: Optional[str]) -> None:
         assert self._record is not None
@@ -382,7 +397,7 @@ class Awaiting:
         if step.theirs:
             why = '%s was changed outside perfguard and is left alone' % INITIAL_WEIGHT
             if self.waits:
-                self.end(why)
+                self.end(why, self._record.osds)
             else:
                 self._note(Event(KIND, why))
         if step.send and step.held is not None and self._context.kept():

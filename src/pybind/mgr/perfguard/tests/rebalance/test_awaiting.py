@@ -215,6 +215,33 @@ def test_a_wait_expires() -> None:
     assert option(driver) is None and driver.status['id'] is None
     assert 'within 60 s; osd.8 keeps CRUSH weight 0 ("ceph perfguard expand" fills it)' \
         in ends(driver)[0]
+    driver.restart()
+    driver.run(3)
+    assert 'osd.8 keeps CRUSH weight 0' in told(driver) and not driver.loop.rebalance.awaiting
+    assert not driver.loop.rebalance.busy
+    driver.order('expand', weight='1')
+    driver.run_until(lambda: weights(driver)[8] > 0.0)
+    driver.run(2)
+    assert 'osd.8 keeps' not in str(driver.loop.status()) and Store(driver.kv).get('await') is None
+
+
+def test_a_wait_begins_after_one_that_has_expired() -> None:
+    driver = a_driver(settle=3600.0)
+    give(driver, within=60.0)
+    driver.cluster.add_waiting(1)
+    driver.run(70)
+    assert give(driver)['left_out'] == [{'osd': 8, 'reason': 'has CRUSH weight 0 already'}]
+    assert 'none so far' in told(driver)
+
+
+def test_a_shutdown_forgets_the_osds_of_a_wait_that_has_expired() -> None:
+    driver = a_driver(settle=3600.0)
+    give(driver, within=60.0)
+    driver.cluster.add_waiting(1)
+    driver.run(70)
+    driver.give(ShutdownOrder())
+    driver.run(3)
+    assert driver.loop.shutdown.done and Store(driver.kv).get('await') is None
 
 
 def test_the_value_of_operators_is_restored() -> None:
