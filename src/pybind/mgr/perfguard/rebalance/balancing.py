@@ -14,7 +14,8 @@ import errno
 import math
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
@@ -191,8 +192,9 @@ def chosen(names: Sequence[str], seen: Observation) -> Chosen:
     (): all. Raises Refused."""
     osdmap = seen.osdmap
     by_name = {pool.name: pool for pool in osdmap.pools.values()}
+    by_hand = _by_hand(seen)
     if not names:
-        reasons = {name: _why_not(pool, seen) for name, pool in sorted(by_name.items())}
+        reasons = {name: _why_not(pool, seen, by_hand) for name, pool in sorted(by_name.items())}
         pools = [pool for name, pool in by_name.items() if not reasons[name]]
         if not pools:
             raise Refused(errno.ENOENT, 'no pool can be balanced%s' % ''.join(
@@ -210,7 +212,7 @@ def chosen(names: Sequence[str], seen: Observation) -> Chosen:
             raise Refused(errno.ENOENT, 'no pool, nor device class or CRUSH root with pools, is '
                           'called %.64r' % name)
         for pool in [named] if named is not None else group:
-            why = _why_not(pool, seen, named is not None)
+            why = _why_not(pool, seen, by_hand, named is not None)
             if why and named is not None:
                 raise Refused(errno.EINVAL, 'pool %s cannot be balanced: %s' % (name, why))
             if why:
@@ -238,15 +240,26 @@ def _group(name: str, seen: Observation) -> List[Pool]:
     return found
 
 
-def _why_not(pool: Pool, seen: Observation, named: bool = False) -> str:
+def _by_hand(seen: Observation) -> Set[int]:
+    """The pools with upmaps, if the balancer is off: these may have been set by hand."""
+    osdmap = seen.osdmap
+    return set() if seen.settings.balancer_active != 'false' else {
+        pool_of(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)}
+
+
+def _why_not(pool: Pool, seen: Observation, by_hand: AbstractSet[int],
+             named: bool = False) -> str:
     """Why a pool is not balanced; '' if it is. Those that the balancer must not touch have to be
-    named: their upmaps may have been set by hand."""
+    named, and so do those of `by_hand`."""
     if not seen.crush.balances(pool.crush_rule, pool.size):
         return 'the mons keep no upmaps under its CRUSH rule, or perfguard does not know its shares'
     if is_merging(pool):
         return 'its PGs are being merged'
     if not named and not seen.balancing.covers(pool.id):
         return 'the balancer does not cover it (balancer mode, or pool list); name it to balance it'
+    if not named and pool.id in by_hand:
+        return 'it has upmaps, which may have been set by hand since the balancer is off; ' \
+            'name it to balance it'
     return ''
 
 
@@ -302,8 +315,9 @@ class NewBalance:
     limit_shards: int
     shards: int
     wanted_shards: int
-    #: PGs of the pools with an upmap.
+    #: PGs of the pools with an upmap, and those of them whose upmap is changed or removed.
     upmaps_before: int
+    upmaps_changed: int
     upmaps: int
     pools: Tuple[PoolBalance, ...]
     #: Of the emptiest and the fullest OSD: PGs relative to its share, or used relative to total.
@@ -346,7 +360,7 @@ def balance_ordered(order: Order, seen: Observation, space: Mapping[int, Space],
         BYTES if change.by_bytes else PGS, change.deviation, change.max_movement,
         math.floor(change.max_movement * sum(len(pg.acting) for pgid, pg in all_pgs(future)
                                              if pool_of(pgid) in change.pools)),
-        found.moved, found.wanted, len(upmaps), len(after),
+        found.moved, found.wanted, len(upmaps), len(upmaps & moves.pins.keys()), len(after),
         tuple(_of_pool(pool, found, seen, space) for pool in pools),
         _ends(found, 0), _ends(found, 1), left, _undone(change, pools, seen)), moves
 

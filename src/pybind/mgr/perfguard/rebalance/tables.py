@@ -295,8 +295,8 @@ def _evened(data: Optional[Json]) -> List[Tuple[str, str]]:
         data['wanted_shards'] - data['shards']))] if data['wanted_shards'] > data['shards'] else []
     rows += [(loads, '%.1f to %.1f %% (before %.1f to %.1f %%)' % tuple(
         100 * share for share in (*data['load_after'], *data['load_before']))),
-             ('upmaps of the pools', '%d (before %d)' % (
-                 data['upmaps_after'], data['upmaps_before']))]
+             ('upmaps of the pools', '%d (before %d, of which %d change or are removed)' % (
+                 data['upmaps_after'], data['upmaps_before'], data['upmaps_changed']))]
     for pool in data['pools'][:20]:
         text = 'OSDs end within %.2f PGs of their share (before %.2f)' % (
             pool['deviation_after'], pool['deviation_before'])

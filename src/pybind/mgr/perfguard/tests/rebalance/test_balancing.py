@@ -9,6 +9,7 @@ import pytest
 
 from perfguard.cluster.types import Balancing, OsdMap, Signals, Space, pg_shard_bytes, pool_of
 from perfguard.errors import Refused
+from perfguard.observation import BALANCER
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.tables import order as order_text
@@ -152,6 +153,34 @@ def test_pools_that_the_balancer_must_not_touch_have_to_be_named() -> None:
     assert give(driver, 'ec', dry_run=True)['balance']['left_out'] == []
     cluster.balancer = Balancing(upmap=False)
     with pytest.raises(Refused, match='no pool can be balanced'):
+        give(driver)
+
+
+def test_pools_with_upmaps_have_to_be_named_while_the_balancer_is_off() -> None:
+    """Their upmaps may have been set by hand."""
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    assert give(driver, dry_run=True)['balance']['upmaps_changed'] == 0
+    host_of = {osd: toy.host for osd, toy in cluster.toys.items()}
+    for pgid in ('1.5', '1.6'):
+        here = cluster.pg[pgid].data
+        cluster.add_upmap(pgid, here[0], next(
+            osd for osd in host_of if host_of[osd] not in {host_of[other] for other in here}))
+    driver.run_until(cluster.clean)
+    assert give(driver, dry_run=True)['balance']['left_out'] == []
+    cluster.config[BALANCER] = 'false'
+    (left,) = give(driver, dry_run=True)['balance']['left_out']
+    assert left['pool'] == 'rep' and 'name it' in left['reason']
+    shown = give(driver, 'rep', dry_run=True)
+    assert shown['balance']['left_out'] == [] and shown['balance']['upmaps_changed'] > 0
+    assert '(before 2, of which %d change' % shown['balance']['upmaps_changed'] \
+        in order_text(shown)
+    # A balance by perfguard is not distinguished from that.
+    give(driver, 'rep')
+    driver.run_to('DONE')
+    give(driver, 'ec')
+    driver.run_to('DONE')
+    with pytest.raises(Refused, match='no pool can be balanced; ec: it has upmaps'):
         give(driver)
 
 
