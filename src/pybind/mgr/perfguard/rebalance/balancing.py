@@ -13,7 +13,7 @@ within that, so that nothing is undone.
 import errno
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
@@ -59,6 +59,8 @@ class BalanceChange(Change):
     deviation: float = DEFAULT_DEVIATION
     #: Share of the shards of the pools that may move.
     max_movement: float = DEFAULT_MOVEMENT
+    #: Shards that move by its preview, and at most; 0: not known yet.
+    shards: int = 0
 
     @property
     def whole(self) -> bool:
@@ -75,11 +77,20 @@ class BalanceChange(Change):
         parts = _parts(self.pools, future, seen)
         budget = math.floor(self.max_movement * sum(part.shards for part in parts))
         arriving, leaving = backfill_bytes(seen.osdmap, seen.placement, seen.shard_bytes)
-        return even_out(parts, EvenGround(
+        ground = EvenGround(
             future.crush, seen.osdmap.osds, {
                 osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
                 for osd, row in space.items()},
-            seen.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving), budget)
+            seen.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
+        found = even_out(parts, ground, budget)
+        # The same limit from the start might lead to other moves than those of the preview.
+        return found if found.moved <= (self.shards or budget) \
+            else even_out(parts, ground, self.shards)
+
+    def same_as(self, other: Change) -> bool:
+        """Others may have moved PGs since: then it may move fewer shards."""
+        return isinstance(other, BalanceChange) and self.shards <= other.shards \
+            and replace(self, shards=other.shards) == other
 
     def first_moves(self, seen: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
@@ -113,7 +124,7 @@ class BalanceChange(Change):
     def features(self) -> Mapping[str, str]:
         return {'pools (IDs):': ', '.join(map(str, self.pools)),
                 'deviation:': '%g' % self.deviation,
-                'movement:': '%g %%' % (100 * self.max_movement)}
+                'movement:': '%g %%' % (100 * self.max_movement), 'shards:': str(self.shards)}
 
 
 @dataclass(frozen=True)
@@ -356,7 +367,7 @@ def balance_ordered(order: Order, seen: Observation, space: Mapping[int, Space],
               if pool_of(pgid) in change.pools}
     after = upmaps - moves.pins.keys() | {
         pgid for pgid, pin in moves.pins.items() if pin.leads_to}
-    return change, NewBalance(
+    return replace(change, shards=found.moved), NewBalance(
         BYTES if change.by_bytes else PGS, change.deviation, change.max_movement,
         math.floor(change.max_movement * sum(len(pg.acting) for pgid, pg in all_pgs(future)
                                              if pool_of(pgid) in change.pools)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Plans: previews that are saved by name and carried out once they are approved.
 
-A plan is carried out as it was saved, or refused with a list of the changes since then. One that is
-approved while a campaign is active waits until that is DONE, and is compared with the cluster once
-more."""
+A plan is carried out as it was saved, or refused with a list of the changes since then. The moves
+of a balance are computed again, and are no more than those saved. A plan that is approved while a
+campaign is active waits until that is DONE, and is compared with the cluster once more."""
 import errno
 import re
 import secrets

@@ -6,10 +6,11 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.types import Flight
 
 from ..fakes.driver import Driver
-from .test_balancing import counts, give
+from .test_balancing import counts, give, shards_moved
 from .test_rule_change import Watcher, sets
 
 
@@ -163,3 +164,36 @@ def test_an_aborted_rollback_offers_only_what_is_possible() -> None:
     driver.run_to('DONE')
     assert sets(cluster, '') == before and cluster.entries() == entries
     assert cluster.foreign() == found
+
+
+def test_a_plan_moves_no_more_than_its_preview_said() -> None:
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    give(driver)
+    driver.run_to('DONE')
+    take_away(cluster, 3, 2)
+    driver.run(5)
+    order = Order('balance', max_movement='100%')
+    saved = driver.give(PlanOrder(SAVE, 'even', order))['preview']['balance']['shards']
+    take_away(cluster, 3, 6)
+    driver.run(5)
+    before = sets(cluster, '')
+    with pytest.raises(Refused, match='shards: %d, now ' % saved):
+        driver.give(PlanOrder(APPROVE, 'even'))
+    assert driver.phase == 'DONE' and sets(cluster, '') == before
+
+
+def test_a_campaign_moves_no_more_than_its_order_was_answered() -> None:
+    """Others set upmaps after the answer, before the moves are planned."""
+    cluster = Watcher(pgs=48)
+    driver = Driver(cluster)
+    give(driver)
+    driver.run_to('DONE')
+    take_away(cluster, 3, 2)
+    driver.run(5)
+    shown = give(driver)['balance']['shards']
+    take_away(cluster, 3, 6)
+    before = sets(cluster, '')
+    driver.run_to('DONE')
+    assert 0 < shards_moved(before, sets(cluster, '')) <= shown
+    assert cluster.clean()
