@@ -272,7 +272,7 @@ def test_pin_dropped_silently(guard: Guard) -> None:
         remover.join()
         guard.option('readback_timeout', '20')
     dropped = {row['pgid']: row['reason'] for row in guard.status()['unpinnable']}
-    assert 'did not keep' in dropped[victim]
+    assert 'do not keep' in dropped[victim]
     guard.wait_phase('PINNED')
     wait_check(guard, 'PERFGUARD_UNPINNABLE')
     # With another request it gets its pin.
