@@ -265,7 +265,7 @@ def test_observe_changes_nothing(guard: Guard) -> None:
                 wait_rung(guard, rung, 'would')
             assert guard.foreign() == replace(before, flags=before.flags | {'nodown'})
             assert guard.get('status')['mode'] == 'observe'
-            assert guard.ask('mitigation revert', rung=rows(guard)['norebalance']['id'])[0] < 0
+            assert guard.ask('mitigation revert', mitigation=rows(guard)['norebalance']['id'])[0] < 0
         wait_idle(guard)
 
 
@@ -346,14 +346,14 @@ def test_revert_and_mode_off(guard: Guard) -> None:
     with remapped(guard):
         with laggy(cluster, HANGS):
             number = wait_rung(guard, 'norebalance', 'held')['id']
-            assert guard.ask('mitigation revert', rung=number)[0] == 0
+            assert guard.ask('mitigation revert', mitigation=number)[0] == 0
             wait_rung(guard, 'norebalance', 'reverted')
             assert 'norebalance' not in flags(guard)
             wait_rung(guard, 'slow recovery', 'held')
             guard.option('mitigation_mode', 'off')
             wait_rung(guard, 'slow recovery', 'idle', 15)
             assert configured(guard, knob) == [fast]
-            retval, _, error = guard.ask('mitigation revert', rung=number)
+            retval, _, error = guard.ask('mitigation revert', mitigation=number)
             assert retval < 0 and 'does not exist' in error
             time.sleep(3 * SECONDS)
             assert {row['state'] for row in rows(guard).values()} == {'idle'}

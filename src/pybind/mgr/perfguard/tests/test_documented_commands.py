@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every command of perfguard in README and manual exists, with the arguments that are given."""
+import ast
 import inspect
 import re
 import shlex
 import types
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Set, Tuple
 
 import pytest
 
@@ -65,3 +66,32 @@ def test_a_command_exists_with_its_arguments(
 def test_options_that_are_set_exist(name: str, line: str) -> None:
     option = re.search(r'mgr/perfguard/(?:<id>/)?(\w+)', line)
     assert option is None or option.group(1) in {spec['name'] for spec in OPTIONS}, (name, line)
+
+
+#: How the tests on clusters call a command, and what they give to these functions themselves.
+CALLERS = {'ask', 'get', 'order', 'refused'}
+OF_CALLERS = {'format', 'timeout', 'given'}
+
+
+def called() -> Iterator[Tuple[str, str, Set[str]]]:
+    """Place, command and arguments of each call in qa."""
+    for path in sorted((CHECKOUT / 'qa').rglob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or getattr(
+                    node.func, 'attr', getattr(node.func, 'id', '')) not in CALLERS:
+                continue
+            for argument in node.args[:2]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield ('%s:%d' % (path.name, node.lineno), argument.value,
+                           {keyword.arg for keyword in node.keywords if keyword.arg})
+
+
+def test_commands_of_the_tests_on_clusters_have_their_arguments(
+        mgr_stub: types.ModuleType) -> None:
+    """The mgr ignores arguments that a command does not have."""
+    import perfguard.cli  # noqa: F401
+    known = [(place, COMMANDS['perfguard ' + command][1], given)
+             for place, command, given in called() if 'perfguard ' + command in COMMANDS]
+    assert len(known) > 300
+    assert not [(place, sorted(wrong)) for place, handler, given in known for wrong in [
+        given - OF_CALLERS - inspect.signature(handler).parameters.keys()] if wrong]
