@@ -130,11 +130,15 @@ class Answering:
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,
                options: Options) -> Optional[Document]:
-        order = pending.order
-        if isinstance(order, RunOrder) and not order.dry_run:
-            self._jobs.shutdown.reopen()
-        return self._jobs.probing.carry_out(pending, seen, view, options,
-                                            self._jobs.rebalance.active)
+        order, shutdown = pending.order, self._jobs.shutdown
+        begins = isinstance(order, RunOrder) and not order.dry_run
+        if begins:
+            shutdown.refuse()
+        answer = self._jobs.probing.carry_out(pending, seen, view, options,
+                                              self._jobs.rebalance.active)
+        if begins and answer is not None:
+            shutdown.reopen()
+        return answer
 
     def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Document:
         return self._jobs.advising.carry_out(pending.order, seen, view,

@@ -224,18 +224,25 @@ class RebalanceController:
         """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, seen)
-        if waiting.order.verb == REPLACE and not waiting.order.dry_run:
-            # A failed device begins no campaign now, but its successor will.
-            self._context.reopen()
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
-            return self.replacing.carry_out(
-                waiting.order, seen, self.campaign,
-                lambda order, keep: self._orders.change(waiting, seen, order, keep=keep))
+            return self._carry_out_replace(waiting, seen)
         if waiting.order.verb == AWAIT:
             return self.awaiting.carry_out(waiting, seen, self._context.options())
         if waiting.order.verb == 'export':
             return exported(seen.osdmap)
         return self._orders.carry_out(waiting, seen, view)
+
+    def _carry_out_replace(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+        begins = waiting.order.verb == REPLACE and not waiting.order.dry_run
+        if begins:
+            self._context.refuse_closing()
+        answer = self.replacing.carry_out(
+            waiting.order, seen, self.campaign,
+            lambda order, keep: self._orders.change(waiting, seen, order, keep=keep))
+        if begins and answer is not None:
+            # A failed device begins no campaign now, but its successor will.
+            self._context.reopen()
+        return answer
 
     def _unfold(self, order: Order, seen: Observation) -> Tuple[Order, Callable[[], None]]:
         if order.verb != REPLACE:

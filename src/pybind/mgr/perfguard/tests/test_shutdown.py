@@ -12,6 +12,7 @@ from perfguard.holds import Held, shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
+from perfguard.probe.plan import RunOrder
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.requests import ShutdownOrder
@@ -201,7 +202,7 @@ def test_an_order_after_a_shutdown_is_taken() -> None:
 
 
 @pytest.mark.parametrize('verb, names', [
-    ('drain', ('osd.99',)), ('drain', ('osd.3',)), ('adopt', ())])
+    ('drain', ('osd.99',)), ('drain', ('osd.3',)), ('replace', ('osd.99',)), ('adopt', ())])
 def test_a_refused_order_leaves_a_shutdown_complete(verb: str, names: Tuple[str, ...]) -> None:
     driver = Driver()
     shut_down(driver)
@@ -211,6 +212,16 @@ def test_a_refused_order_leaves_a_shutdown_complete(verb: str, names: Tuple[str,
         driver.order(verb, *names)
     driver.run(3)
     assert driver.loop.shutdown.done and driver.phase == 'IDLE'
+
+
+def test_a_refused_probe_leaves_a_shutdown_complete() -> None:
+    driver = Driver()
+    shut_down(driver)
+    to_safety(driver)
+    with pytest.raises(Refused):
+        driver.give(RunOrder(profile='quick', pool='nosuch'))
+    driver.run(3)
+    assert driver.loop.shutdown.done
 
 
 def test_lost_state_names_what_may_be_left_with_its_command() -> None:
