@@ -40,7 +40,7 @@ def test_an_export_of_the_module_is_a_trace(tmp_path: Path) -> None:
     (tmp_path / 'a.csv').write_text(text)
     (trace,) = recorded.load(tmp_path)
     assert (trace.beats, trace.case.beat, trace.names[3]) == (4, 5.0, 'osd.3')
-    assert trace.places[2][1:] == ('h1', 'default', 'ssd', 'm', '', '')
+    assert trace.places[2][1:] == ('h1', 'default', 'ssd', 'm', '', '', ())
     sample = trace.samples(2)[3]
     assert (sample.read.rate, sample.read.ms) == (100.0, 3.0)
     assert (sample.commit.rate, sample.commit.ms) == (50.0, 2.0)

@@ -46,6 +46,7 @@ ACTIONS = (
     Request('POST', '/undrain', {'what': ['osd.0']}),
     Request('POST', '/replace', {'what': ['osd.0'], 'cancel': True}),
     Request('POST', '/crushmap', {'crush_map': 'nonsense'}),
+    Request('POST', '/balance', {'what': ['nosuch']}),
     Request('POST', '/rule', {'pool': 'p', 'rule': 'nosuch'}),
     Request('POST', '/pg_num', {'pool': 'nosuch', 'pg_num': 8}),
     Request('POST', '/import', {'mappings': 'nonsense'}),
