@@ -298,7 +298,8 @@ class RebalanceController:
         """Begin the campaign of the plan that was approved first, or withdraw all plans."""
         why = self.plans.not_done()
         if why:
-            self.withdraw_plans(why)
+            # Awaited OSDs must stay empty, and devices are still replaced.
+            self.plans.withdraw_all(why)
         else:
             self.plans.start_next(seen)
 

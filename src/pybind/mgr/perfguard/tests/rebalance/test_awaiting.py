@@ -14,6 +14,7 @@ from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, b
                                           new_osds)
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.requests import ShutdownOrder
 from perfguard.store import Store
 
@@ -162,6 +163,20 @@ def test_an_abort_of_a_campaign_does_not_end_the_wait() -> None:
     driver.run(3)
     assert not driver.loop.rebalance.awaiting and option(driver) is None
     assert driver.phase == 'ABORTED'
+
+
+def test_nor_does_it_if_a_plan_is_withdrawn_with_the_campaign() -> None:
+    driver = awaiting()
+    driver.order('drain', 'osd.3')
+    driver.run_to('RELEASING')
+    driver.give(PlanOrder(SAVE, 'next', Order('drain', ('osd.4',))))
+    driver.give(PlanOrder(APPROVE, 'next'))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    plan, = driver.loop.rebalance.plans.saved.all()
+    assert plan.refused == 'campaign 1 is ABORTED'
+    assert driver.loop.rebalance.awaiting.waits and option(driver) == '0'
 
 
 def test_osds_that_boot_during_the_campaign_stay_empty() -> None:
