@@ -44,8 +44,8 @@ NEXT_STEPS: Dict[str, str] = {
     Code.BACKFILL_TOOFULL: '"ceph osd df" shows the space',
     Code.TARGET_FULL: '"ceph osd df" shows the space',
     Code.TARGET_DOWN: '"ceph osd tree down" lists them',
-    Code.CAP_BACKFILLS: _RAISE % 'max_backfills_target' + ', likewise _source, _primary, _host and '
-    '_domain',
+    Code.CAP_BACKFILLS: _RAISE % 'max_backfills_target' + ', likewise _source, _primary, _device, '
+    '_host and _domain',
     Code.CAP_PGS: _RAISE % 'max_pgs_in_flight',
     Code.CAP_BYTES: _RAISE % 'max_bytes_in_flight',
     Code.STALL_RATIO: _RAISE % 'stall_ratio',
