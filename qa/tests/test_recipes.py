@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The recipes of the manual, followed to the letter: the commands are those of the document."""
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import pytest
 
@@ -104,9 +105,25 @@ def assert_over(guard: Guard) -> None:
     assert guard.get('held')['held'] == [] and not guard.tracebacks()
 
 
+@contextmanager
+def weighing(cluster: Cluster) -> Iterator[None]:
+    """New OSDs have the weight of the others, which is not their size: operators say so once."""
+    option = {'who': 'osd', 'name': 'osd_crush_initial_weight'}
+    cluster.mon('config set', value='1', **option)
+    try:
+        yield
+        found = [row['value'] for row in cluster.mon('config dump')
+                 if row['name'] == option['name']]
+        assert [float(value) for value in found] == [1.0], 'as before the expansion'
+    finally:
+        cluster.mon('config rm', **option)
+
+
 def test_first_expansion(guard: Guard) -> None:
     added: List[int] = []
-    follow(guard, 'first expansion', {'Create the OSDs': lambda: added.extend(add(guard, 4))})
+    with weighing(guard.cluster):
+        follow(guard, 'first expansion', {
+            'Create the OSDs': lambda: added.extend(add(guard, 4))})
     assert holders(guard.cluster) >= set(added) and guard.status()['released'] > 0
     assert_over(guard)
 
@@ -141,8 +158,9 @@ def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
 @nightly
 def test_expand_with_osds_that_have_db_devices(guard: Guard) -> None:
     added: List[int] = []
-    follow(guard, 'expand with OSDs that have DB devices', {
-        'Create the OSDs': lambda: added.extend(add(guard, 4))})
+    with weighing(guard.cluster):
+        follow(guard, 'expand with OSDs that have DB devices', {
+            'Create the OSDs': lambda: added.extend(add(guard, 4))})
     assert holders(guard.cluster) >= set(added) and guard.status()['released'] > 0
     assert_over(guard)
 
