@@ -420,6 +420,10 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
+#: Phases in which PGs have been released.
+_MOVING = frozenset({Phase.RELEASING, Phase.HOLDING})
+
+
 def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     """`sent`: the entry of an earlier plan that the mons may still have in their queue."""
     pool = draft.pool(pgid)
@@ -429,10 +433,13 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     reason = skip_reason(pool, pgid)
     if reason is not None:
         return PgPlan(pgid, Unpinnable(reason))
-    if stays(pool, place.up, place.acting):
+    if draft.stays(pgid, pool, place):
+        return PgPlan(pgid, INCOMPLETE)
+    if draft.campaign.phase in _MOVING and stays(pool, place.up, place.acting):
         # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
-        # Ceph delete the copy on the OSD that is down, as soon as it is back.
-        return PgPlan(pgid, INCOMPLETE if draft.stays(pgid, pool, place) else DEGRADED)
+        # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
+        # nothing may move, also not to a new OSD that is down.
+        return PgPlan(pgid, DEGRADED)
     present = draft.seen.osdmap.entry(pgid)
     result = plan_partial_pin(pool, place.up, place.acting, present, draft.seen.osdmap.osds,
                               draft.seen.crush, draft.out, draft.seen.evacuation.get(pgid, ()))
