@@ -265,7 +265,8 @@ def test_observe_changes_nothing(guard: Guard) -> None:
                 wait_rung(guard, rung, 'would')
             assert guard.foreign() == replace(before, flags=before.flags | {'nodown'})
             assert guard.get('status')['mode'] == 'observe'
-            assert guard.ask('mitigation revert', mitigation=rows(guard)['norebalance']['id'])[0] < 0
+            number = rows(guard)['norebalance']['id']
+            assert guard.ask('mitigation revert', mitigation=number)[0] < 0
         wait_idle(guard)
 
 
