@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, core, settings
 
 from .fakes import mgr_module
 from .fakes.seeds import FRESH, SEED, VARIABLE
+from .fakes.zones import in_zone
 
 settings.register_profile('perfguard', deadline=None, derandomize=not FRESH, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -45,3 +46,10 @@ def mgr_stub() -> Iterator[types.ModuleType]:
         sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
+
+
+@pytest.fixture
+def utc() -> Iterator[None]:
+    """Local time is UTC."""
+    with in_zone('UTC'):
+        yield

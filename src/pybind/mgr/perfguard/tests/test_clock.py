@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The wall clock is set while an mgr is active, and the clock of the next mgr differs."""
-import time
 from dataclasses import replace
-from typing import Any, Iterator, List
+from typing import Any, List
 
 import pytest
 
@@ -14,13 +13,7 @@ from perfguard.rebalance.campaign import Campaign
 from .fakes.driver import OPTIONS, Driver
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv('TZ', 'UTC')
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures('utc')
 
 
 @pytest.mark.parametrize('seconds', [3600.0, -3600.0])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What people and programs are shown."""
 import json
-import time
 from typing import Any, Dict, Optional
 
 import pytest
@@ -10,6 +9,7 @@ from perfguard import tables
 from perfguard.status import Published, status_json
 
 from .fakes.driver import Driver
+from .fakes.zones import in_zone
 
 
 @pytest.mark.parametrize('size, text', [
@@ -41,14 +41,9 @@ def test_lists_name_the_first_ones_and_count_the_others() -> None:
     assert tables.osds_text(range(3), most=2) == 'osd.0, osd.1 and 1 more'
 
 
-def test_times_have_the_zone_of_the_mgr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TZ', 'Europe/Berlin')
-    time.tzset()
-    try:
+def test_times_have_the_zone_of_the_mgr() -> None:
+    with in_zone('Europe/Berlin'):
         assert tables.time_text(1e9) == '2001-09-09 03:46:40 CEST'
-    finally:
-        monkeypatch.undo()
-        time.tzset()
     assert tables.time_text(None) == '' and tables.time_text(0) == ''
 
 

@@ -29,6 +29,8 @@ from .rebalance.test_mappings import a_pair, text
 from .rebalance.test_phases import out_of_hours
 from .watch.test_controller import Watched
 
+#: Time windows are in local time.
+pytestmark = pytest.mark.usefixtures('utc')
 RECORDED = Path(__file__).parent / 'recorded' / 'transcripts'
 
 

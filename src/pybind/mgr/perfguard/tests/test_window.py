@@ -2,7 +2,7 @@
 """Time windows, and the other options that are text."""
 import time
 from dataclasses import replace
-from typing import Iterator, List, Tuple
+from typing import List, Tuple
 
 import pytest
 
@@ -11,6 +11,8 @@ from perfguard.rebalance.settings import problems
 from perfguard.watch.pools import BadLimit, latency_limits_ms, named_target, target_ms
 from perfguard.window import BadWindow, Window, is_open, opens_in, seconds_until_done, window
 
+from .fakes.zones import in_zone
+
 HOUR, DAY = 3600.0, 86400.0
 #: A Sunday, 00:00 UTC.
 SUNDAY = 1700352000.0
@@ -18,13 +20,7 @@ NIGHT = window('2200', '0600', 0, 0)
 WORKDAYS = window('0000', '2400', 1, 6)
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv('TZ', 'UTC')
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures('utc')
 
 
 def hours(when: Window, day: int = 0) -> List[int]:
@@ -69,14 +65,13 @@ def test_minutes_count() -> None:
 
 
 @pytest.mark.parametrize('zone', ['Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe'])
-def test_where_clocks_are_changed(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TZ', zone)
-    time.tzset()
-    for day in range(0, 400, 3):
-        now = SUNDAY + day * DAY + 1234.0
-        seconds = opens_in(NIGHT, now)
-        assert seconds is not None and 0.0 <= seconds <= 17 * HOUR
-        assert is_open(NIGHT, now + seconds)
+def test_where_clocks_are_changed(zone: str) -> None:
+    with in_zone(zone):
+        for day in range(0, 400, 3):
+            now = SUNDAY + day * DAY + 1234.0
+            seconds = opens_in(NIGHT, now)
+            assert seconds is not None and 0.0 <= seconds <= 17 * HOUR
+            assert is_open(NIGHT, now + seconds)
 
 
 @pytest.mark.parametrize('zone, begin, end, weekdays, now, seconds', [
@@ -89,13 +84,11 @@ def test_where_clocks_are_changed(zone: str, monkeypatch: pytest.MonkeyPatch) ->
     ('Europe/Berlin', '0245', '0430', (0, 0), (2017, 10, 29, 3, 10), 2100.0)])
 def test_times_that_the_clock_skips_or_repeats(
         zone: str, begin: str, end: str, weekdays: Tuple[int, int],
-        now: Tuple[int, int, int, int, int], seconds: float,
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TZ', zone)
-    time.tzset()
-    # The first of two, where the clock repeats the hour.
-    at = time.mktime((*now, 0, 0, 0, int(now[1] > 9)))
-    assert opens_in(window(begin, end, *weekdays), at) == seconds
+        now: Tuple[int, int, int, int, int], seconds: float) -> None:
+    with in_zone(zone):
+        # The first of two, where the clock repeats the hour.
+        at = time.mktime((*now, 0, 0, 0, int(now[1] > 9)))
+        assert opens_in(window(begin, end, *weekdays), at) == seconds
 
 
 @pytest.mark.parametrize('begin, end', [('0800', '0800'), ('2400', '0000'), ('0000', '0000'),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from .driver import Driver
+from .zones import in_zone
 
 #: PGs named in a line.
 MOST_NAMED = 12
@@ -109,8 +110,9 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for path in directory.glob('*.txt'):
         path.unlink()
-    for name, story in STORIES.items():
-        (directory / (name + '.txt')).write_text(story().transcript.text)
+    with in_zone('UTC'):
+        for name, story in STORIES.items():
+            (directory / (name + '.txt')).write_text(story().transcript.text)
 
 
 if __name__ == '__main__':

@@ -2,10 +2,9 @@
 """The probes in the loop: orders, schedules, baselines, and what is kept, through failovers."""
 import calendar
 import errno
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import pytest
 
@@ -35,13 +34,8 @@ HOUR, DAY = 3600.0, 86400.0
 
 
 @pytest.fixture(autouse=True)
-def setting(monkeypatch: Any) -> Iterator[None]:
+def setting(monkeypatch: Any, utc: None) -> None:
     fake_children(monkeypatch)
-    monkeypatch.setenv('TZ', 'UTC')
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def ran(driver: ProbeDriver, order: RunOrder = IN_POOL) -> int:

@@ -2,12 +2,14 @@
 """When scheduled probes are due."""
 import json
 import time
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, List, Optional
 
 import pytest
 
 from perfguard.probe.settings import Schedule, due, schedule_of, schedule_to_json
 from perfguard.probe.types import BadJob
+
+from ..fakes.zones import in_zone
 
 HOUR, DAY = 3600.0, 86400.0
 #: A Sunday, 00:00 UTC.
@@ -15,17 +17,7 @@ SUNDAY = 1700352000.0
 NIGHT = {'begin_time': '0200', 'end_time': '0500'}
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield from zone(monkeypatch, 'UTC')
-
-
-def zone(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
-    monkeypatch.setenv('TZ', name)
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures('utc')
 
 
 def starts(schedule: Schedule, begin: float, days: float, run_seconds: float = 60.0,
@@ -93,10 +85,9 @@ def test_a_missed_window_is_made_up_for_in_the_next() -> None:
 @pytest.mark.parametrize('begin, end', [('0130', '0230'), ('0200', '0300'), ('0230', '0500'),
                                         ('0000', '2400'), ('2300', '0230'), ('0100', '0330')])
 @pytest.mark.parametrize('shift', ['2023-03-26', '2023-10-29'])
-def test_once_a_window_where_clocks_are_changed(monkeypatch: pytest.MonkeyPatch, begin: str,
-                                                end: str, shift: str) -> None:
+def test_once_a_window_where_clocks_are_changed(begin: str, end: str, shift: str) -> None:
     """Central Europe, as a rule: zones need not be installed."""
-    for _ in zone(monkeypatch, 'CET-1CEST,M3.5.0,M10.5.0/3'):
+    with in_zone('CET-1CEST,M3.5.0,M10.5.0/3'):
         day = time.mktime(time.strptime(shift, '%Y-%m-%d'))
         found = starts(schedule_of('s', {'begin_time': begin, 'end_time': end}),
                        day - 36 * HOUR, 4, period=120.0)
