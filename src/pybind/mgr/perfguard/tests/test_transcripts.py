@@ -18,31 +18,19 @@ from perfguard.requests import ShutdownOrder
 
 from .fakes.cluster import BALANCER, FakeCluster
 from .fakes.driver import OPTIONS, Driver
-from .fakes.ruled_cluster import RULES, RuledCluster
+from .fakes.ruled_cluster import RuledCluster
 from .fakes.split_cluster import SplitCluster
-from .fakes.straw_cluster import AuditedCluster
 from .fakes.transcript import Transcript
 from .mitigation.test_controller import Mitigated
 from .mitigation.test_rescue import hurt
 from .rebalance.test_adopting import expanded as expanded_by_script
-from .rebalance.test_mappings import a_pair, text
 from .rebalance.test_phases import out_of_hours
+from .test_crash_matrix import mappings, ruled, small
 from .watch.test_controller import Watched
 
 #: Time windows are in local time.
 pytestmark = pytest.mark.usefixtures('utc')
 RECORDED = Path(__file__).parent / 'recorded' / 'transcripts'
-
-
-def small(waiting: int = 0, pgs: int = 6, **options: Any) -> Driver:
-    """8 OSDs with PGs of two pools, an upmap of others, and OSDs that wait for their weight."""
-    cluster = AuditedCluster(pgs=pgs)
-    raw = cluster.pg['1.0'].mon.raw
-    cluster.add_upmap('1.0', raw[0], next(osd for osd in cluster.toys if osd not in raw))
-    if waiting:
-        cluster.add_osds(waiting, 0.0)
-    cluster.tick(5.0)
-    return Driver(cluster, replace(OPTIONS, **options))
 
 
 class Told:
@@ -109,52 +97,25 @@ def by_hand() -> Told:
     return told.ask('pin').to('PINNED').ask('start').done()
 
 
-def an_osd_dies() -> Told:
-    told = expanding()
-    told.others('osd.5 goes down', lambda cluster: cluster.take_down(5)).run(10)
-    return told.others('osd.5 is up again', lambda cluster: cluster.revive(5)).done()
-
-
-def an_osd_is_marked_out() -> Told:
-    told = expanding()
-    told.others('osd.5 goes down', lambda cluster: cluster.take_down(5)).run(10)
-    return told.others('osd.5 is marked out', lambda cluster: cluster.mark_out(5)).done()
-
-
-def flag_of_others() -> Told:
-    told = expanding()
-    told.others('others set norebalance', lambda cluster: cluster.flags.add('norebalance'))
-    told.run(12)
-    told.others('others clear it', lambda cluster: cluster.flags.discard('norebalance'))
-    return told.done()
-
-
-def balancer() -> Told:
-    told = expanding()
-    told.others('others switch the balancer on',
-                lambda cluster: cluster.config.update({BALANCER: 'true'})).run(12)
-    return told.others('and off again',
-                       lambda cluster: cluster.config.update({BALANCER: 'false'})).done()
+def interrupted(said: str, begin: Callable[[Any], Any], then: str, end: Callable[[Any], Any],
+                turns: int = 20, **options: Any) -> Callable[[], Told]:
+    """An expansion during which something is done, and something else so many turns later."""
+    return lambda: expanding(**options).others(said, begin).run(turns).others(then, end).done()
 
 
 def trouble(**counts: int) -> Callable[[], Told]:
-    def story() -> Told:
-        told = expanding()
-        told.others('trouble: %s' % counts, lambda cluster: cluster.trouble.update(counts))
-        told.run(20)
-        return told.others('it is over', lambda cluster: cluster.trouble.clear()).done()
-
-    return story
+    return interrupted('trouble: %s' % counts, lambda cluster: cluster.trouble.update(counts),
+                       'it is over', lambda cluster: cluster.trouble.clear())
 
 
 def health(check: str) -> Callable[[], Told]:
-    def story() -> Told:
-        told = expanding()
-        told.others(check, lambda cluster: cluster.health.update({check: 'as the mons say'}))
-        told.run(20)
-        return told.others('it is over', lambda cluster: cluster.health.clear()).done()
+    return interrupted(check, lambda cluster: cluster.health.update({check: 'as the mons say'}),
+                       'it is over', lambda cluster: cluster.health.clear())
 
-    return story
+
+def switched(active: str) -> Callable[[Any], Any]:
+    """The balancer."""
+    return lambda cluster: cluster.config.update({BALANCER: active})
 
 
 def out_of_window() -> Told:
@@ -166,13 +127,6 @@ def out_of_window() -> Told:
     told.transcript.say('it opens')
     told.driver.options = inside
     return told.done()
-
-
-def full_targets() -> Told:
-    told = expanding(max_pgs_in_flight=4)
-    told.others('osd.8 and osd.9 are nearfull',
-                lambda cluster: cluster.fullness.update({8: 'nearfull', 9: 'nearfull'})).run(20)
-    return told.others('they are not', lambda cluster: cluster.fullness.clear()).done()
 
 
 def refused_pins() -> Told:
@@ -215,14 +169,15 @@ def slow_clients() -> Told:
     return told
 
 
-def led_less() -> Told:
+def watched(minutes: int, after: int, **options: Any) -> Told:
+    """An OSD is slow for some minutes."""
     driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.options = replace(driver.options, **options)
     told = Told(driver)
     told.others('osd.7 is 8 times as slow', lambda cluster: cluster.slow.update({7: 8.0}))
-    driver.minutes(8)
+    driver.minutes(minutes)
     told.others('it is as fast as others', lambda cluster: cluster.slow.clear())
-    driver.minutes(30)
+    driver.minutes(after)
     return told
 
 
@@ -250,19 +205,7 @@ def queued() -> Told:
 
 def imported() -> Told:
     driver = small()
-    assert isinstance(driver.cluster, AuditedCluster)
-    rows = [a_pair(driver.cluster, pgid) for pgid in ('1.3', '1.4', '2.1', '2.3')]
-    return Told(driver).give(Order('import', mappings=text(rows)), 'import').done()
-
-
-def rule(start: str, target: str, balanced: bool) -> Callable[[], Told]:
-    def story() -> Told:
-        names = [each.name for each in RULES]
-        cluster = RuledCluster(rule=names.index(start), pgs=5)
-        options = replace(OPTIONS, target='balanced' if balanced else 'crush')
-        return Told(Driver(cluster, options)).order('rule', 'rep', target).done()
-
-    return story
+    return Told(driver).give(mappings(driver.cluster), 'import').done()
 
 
 def mitigated() -> Told:
@@ -279,16 +222,6 @@ def rescued() -> Told:
     told.others('osd.3 has room again', lambda cluster: (
         cluster.fullness.clear(), cluster.used.clear()))
     return told.run(400)
-
-
-def watched() -> Told:
-    driver = Watched()
-    told = Told(driver)
-    told.others('osd.7 is 8 times as slow', lambda cluster: cluster.slow.update({7: 8.0}))
-    driver.minutes(5)
-    told.others('it is as fast as others', lambda cluster: cluster.slow.clear())
-    driver.minutes(5)
-    return told
 
 
 STORIES: Dict[str, Callable[[], Told]] = {
@@ -308,8 +241,9 @@ STORIES: Dict[str, Callable[[], Told]] = {
     'drain-and-undrain': lambda: Told(small()).order('drain', 'osd.3').done().order(
         'undrain', 'osd.3').done(2),
     'replace': replaced,
-    'rule': rule('hosts-hdd', 'hosts-ssd', False),
-    'rule-least-moves': rule('hosts', 'racks', True),
+    'rule': lambda: Told(ruled()).order('rule', 'rep', 'hosts-ssd').done(),
+    'rule-least-moves': lambda: Told(ruled('hosts', 'balanced')).order(
+        'rule', 'rep', 'racks').done(),
     'pg-num': lambda: Told(Driver(SplitCluster(pgs=8))).order('pg_num', 'rep', '16').done(),
     'import': imported,
     'adopt': adopted,
@@ -324,23 +258,34 @@ STORIES: Dict[str, Callable[[], Told]] = {
         'rollback', accept=RISKS).done(),
     'shutdown': lambda: expanding().give(ShutdownOrder(True), 'shutdown').run(30),
     'failover': lambda: expanding().fail_over().done(),
-    'osd-dies': an_osd_dies,
-    'osd-is-marked-out': an_osd_is_marked_out,
-    'norebalance-of-others': flag_of_others,
-    'balancer-of-others': balancer,
+    'osd-dies': interrupted(
+        'osd.5 goes down', lambda cluster: cluster.take_down(5),
+        'osd.5 is up again', lambda cluster: cluster.revive(5), 10),
+    'osd-is-marked-out': interrupted(
+        'osd.5 goes down', lambda cluster: cluster.take_down(5),
+        'osd.5 is marked out', lambda cluster: cluster.mark_out(5), 10),
+    'norebalance-of-others': interrupted(
+        'others set norebalance', lambda cluster: cluster.flags.add('norebalance'),
+        'others clear it', lambda cluster: cluster.flags.discard('norebalance'), 12),
+    'balancer-of-others': interrupted(
+        'others switch the balancer on', switched('true'), 'and off again', switched('false'), 12),
     'laggy-pgs': trouble(laggy=3),
     'inactive-pgs': trouble(inactive=2),
     'degraded-pgs': trouble(degraded=3),
     'mon-disk-low': health('MON_DISK_LOW'),
     'mon-down': health('MON_DOWN'),
     'window-closes': out_of_window,
-    'nearfull-targets': full_targets,
+    'nearfull-targets': interrupted(
+        'osd.8 and osd.9 are nearfull',
+        lambda cluster: cluster.fullness.update({8: 'nearfull', 9: 'nearfull'}),
+        'they are not', lambda cluster: cluster.fullness.clear(), max_pgs_in_flight=4),
     'refused-pins': refused_pins,
     'mitigation': mitigated,
     'rescue': rescued,
     'slow-clients': slow_clients,
-    'slow-osd': watched,
-    'slow-osd-leads-less': led_less,
+    'slow-osd': lambda: watched(5, 5),
+    'slow-osd-leads-less': lambda: watched(
+        8, 30, mitigation_mode='act', mitigation_affinity=True),
 }
 
 
