@@ -17,7 +17,7 @@ from .campaign import Campaign
 from .draft import Draft
 from .epochs import pin_limit, too_many
 from .holds import NOREBALANCE, gives_way
-from .types import Phase, PinRecord, Sent, SetEntry
+from .types import RELEASING_PHASES, Phase, PinRecord, Sent, SetEntry
 
 #: Number of times that a pin is sent before it counts as refused if the OSDMap does not show it.
 PIN_SEND_TIMES = 2
@@ -420,10 +420,6 @@ def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
-#: Phases in which PGs have been released.
-_MOVING = frozenset({Phase.RELEASING, Phase.HOLDING})
-
-
 def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
     """`sent`: the entry of an earlier plan that the mons may still have in their queue."""
     pool = draft.pool(pgid)
@@ -435,7 +431,7 @@ def plan_pin_of(draft: Draft, pgid: str, sent: UpmapEntry = NO_ENTRY) -> PgPlan:
         return PgPlan(pgid, Unpinnable(reason))
     if draft.stays(pgid, pool, place):
         return PgPlan(pgid, INCOMPLETE)
-    if draft.campaign.phase in _MOVING and stays(pool, place.up, place.acting):
+    if draft.campaign.phase in RELEASING_PHASES and stays(pool, place.up, place.acting):
         # While an OSD is down, one that the PG has left may serve it again. A pin to that would let
         # Ceph delete the copy on the OSD that is down, as soon as it is back. In other phases
         # nothing may move, also not to a new OSD that is down.

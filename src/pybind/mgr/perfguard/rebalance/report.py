@@ -22,7 +22,7 @@ from .moves import Caps, MovePlan, OsdLoad, plan
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import Action, Phase, PinRecord, SetAutoscale, SetFlag
+from .types import RELEASING_PHASES, Action, Phase, PinRecord, SetAutoscale, SetFlag
 
 #: The plain command.
 BALANCER_ON_COMMAND = 'ceph balancer on'
@@ -220,7 +220,7 @@ def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Opti
     `waiting`: what OSDs are still to send and to receive, without PGs in flight. None while the
     time is unknown.
     """
-    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.orders.paused:
+    if campaign.phase not in RELEASING_PHASES or campaign.orders.paused:
         return None
     progress = campaign.progress
     found = remaining(progress.arrivals, left, progress.released,
