@@ -210,6 +210,10 @@ class CrushRules:
 
     def weights(self) -> Mapping[int, float]:
         """OSD -> CRUSH weight, of all OSDs in CRUSH."""
+        return self._weights
+
+    @cached_property
+    def _weights(self) -> Mapping[int, float]:
         return {item: weight / 0x10000 for bucket in self._buckets.values()
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
 
