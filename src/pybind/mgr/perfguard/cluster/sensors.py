@@ -401,7 +401,7 @@ class Loads(NamedTuple):
 
 
 class _Query:
-    """A query, which counts while it is wanted."""
+    """A performance query of the mgr. It is registered as long as it has a description."""
 
     def __init__(self, mgr: MgrModule) -> None:
         self._mgr = mgr

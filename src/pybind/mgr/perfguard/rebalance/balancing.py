@@ -176,11 +176,11 @@ def moves_to(finals: Mapping[str, OsdSet], future: Future, seen: Observation) ->
     unpinnable: Dict[str, Unpinnable] = {}
     moves: Dict[str, Move] = {}
     for pgid, final in finals.items():
+        if pgid in osdmap.pg_temp:
+            continue
         pool, present, pg = osdmap.pools[pool_of(pgid)], osdmap.entry(pgid), future.of(pgid)
         goal = plan_pin(pool, pg.acting, final, present, osdmap.osds, future.crush, raw=pg.raw,
                         out=out)
-        if pgid in osdmap.pg_temp:
-            continue
         if isinstance(goal, Unpinnable):
             unpinnable[pgid] = goal
             continue

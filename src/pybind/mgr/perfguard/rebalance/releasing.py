@@ -292,10 +292,11 @@ def _breaks_rule(draft: Draft, pgid: str) -> bool:
     """Whether a release would set an upmap that the rule does not allow: the upmaps from before a
     change that only moves PGs may be older than a change of CRUSH by others. No mon checks some
     rules, such as those for several OSDs in each rack."""
-    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
     change = draft.campaign.change
-    if pin is None or pool is None or place is None or not pin.leads_to \
-            or change is None or not change.moves_only:
+    if change is None or not change.moves_only:
+        return False
+    pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
+    if pin is None or pool is None or place is None or not pin.leads_to:
         return False
     there = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
     return there is not None and broken_rule(
