@@ -223,12 +223,18 @@ def test_osds_that_share_a_device_are_capped_together() -> None:
     assert most == 1
 
 
-def test_recovery_after_announced_maintenance_is_not_stalled() -> None:
+def in_maintenance() -> Driver:
+    """An OSD is down for longer than stalled_after, with noout."""
     driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
     driver.to_releasing()
     driver.cluster.flags |= {'nobackfill', 'noout'}
     driver.cluster.take_down(0)
     driver.run(60)
+    return driver
+
+
+def test_recovery_after_announced_maintenance_is_not_stalled() -> None:
+    driver = in_maintenance()
     driver.cluster.recovery_seconds = 20.0
     driver.cluster.revive(0)
     driver.cluster.flags.discard('noout')
@@ -237,11 +243,7 @@ def test_recovery_after_announced_maintenance_is_not_stalled() -> None:
 
 
 def test_a_forgotten_noout_and_a_dead_osd_do_not_hide_a_stall() -> None:
-    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
-    driver.to_releasing()
-    driver.cluster.flags |= {'nobackfill', 'noout'}
-    driver.cluster.take_down(0)
-    driver.run(60)
+    driver = in_maintenance()
     assert 'PERFGUARD_STALLED' not in driver.cluster.checks
     driver.cluster.now += ANNOUNCED_SECONDS
     driver.run(5)

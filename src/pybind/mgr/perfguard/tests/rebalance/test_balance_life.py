@@ -24,14 +24,20 @@ def take_away(cluster: Watcher, osd: int, most: int) -> None:
         cluster.add_upmap(pgid, osd, free[number % len(free)])
 
 
-def lacking_pgs() -> Tuple[Watcher, Driver]:
-    """A balance is moving PGs to osd.3, and has only begun."""
-    cluster = Watcher(pgs=96)
+def disturbed(pgs: int, most: int) -> Tuple[Watcher, Driver]:
+    """After a balance, upmaps of others have taken this many PGs from osd.3."""
+    cluster = Watcher(pgs=pgs)
     driver = Driver(cluster)
     give(driver)
     driver.run_to('DONE')
-    take_away(cluster, 3, 20)
+    take_away(cluster, 3, most)
     driver.run(5)
+    return cluster, driver
+
+
+def lacking_pgs() -> Tuple[Watcher, Driver]:
+    """A balance is moving PGs to osd.3, and has only begun."""
+    cluster, driver = disturbed(96, 20)
     moved = len(cluster.moved)
     give(driver)
     driver.run_until(lambda: len(cluster.moved) > moved + 2)
@@ -167,12 +173,7 @@ def test_an_aborted_rollback_offers_only_what_is_possible() -> None:
 
 
 def test_a_plan_moves_no_more_than_its_preview_said() -> None:
-    cluster = Watcher(pgs=48)
-    driver = Driver(cluster)
-    give(driver)
-    driver.run_to('DONE')
-    take_away(cluster, 3, 2)
-    driver.run(5)
+    cluster, driver = disturbed(48, 2)
     order = Order('balance', max_movement='100%')
     saved = driver.give(PlanOrder(SAVE, 'even', order))['preview']['balance']['shards']
     take_away(cluster, 3, 6)
@@ -185,12 +186,7 @@ def test_a_plan_moves_no_more_than_its_preview_said() -> None:
 
 def test_a_campaign_moves_no_more_than_its_order_was_answered() -> None:
     """Others set upmaps after the answer, before the moves are planned."""
-    cluster = Watcher(pgs=48)
-    driver = Driver(cluster)
-    give(driver)
-    driver.run_to('DONE')
-    take_away(cluster, 3, 2)
-    driver.run(5)
+    cluster, driver = disturbed(48, 2)
     shown = give(driver)['balance']['shards']
     take_away(cluster, 3, 6)
     before = sets(cluster, '')
