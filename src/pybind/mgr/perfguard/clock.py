@@ -3,10 +3,10 @@
 
 It never goes back and never jumps, so the difference of two of its times is the time that has
 passed. Times that another mgr has stored may be after its present time: they are limited once, when
-they are loaded (codec.no_later_than); the length of a pause does not depend on them
-(campaign.Orders). If the wall clock of the host is set meanwhile, the time windows, which operators
-think of in local time, and exported metrics follow it at once. All other times are off by as much
-until another mgr becomes active, and `status` reports that.
+they are loaded (codec.no_later_than); the length of a pause (campaign.Orders) and of a wait for
+OSDs (awaiting.Await) does not depend on them. If the wall clock of the host is set meanwhile, the
+time windows, which operators think of in local time, and exported metrics follow it at once. All
+other times are off by as much until another mgr becomes active, and `status` reports that.
 """
 import time
 from typing import Callable, List

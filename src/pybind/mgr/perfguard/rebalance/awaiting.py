@@ -16,7 +16,7 @@ from ..holds import Held, Owner, Row, give_back, hold, same_value, shell
 from ..observation import OSD, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import listed, osds_text, plural, seconds_text
-from .campaign import Campaign
+from .campaign import COUNT_SECONDS, Campaign
 from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .executor import commands_of, execute
@@ -63,6 +63,26 @@ class Await:
     campaign: int = 0
     #: Why it has ended; the option may still have to be given back.
     ended: str = ''
+    #: The seconds that it had lasted when they were last counted, and when that was. The clock of
+    #: the next mgr may differ, and time without an active mgr does not count.
+    waited: float = 0.0
+    counted: Time = 0.0
+
+    def waited_until(self, now: float) -> float:
+        """Seconds."""
+        return self.waited + now - self.counted
+
+    def counting(self, now: float) -> 'Await':
+        """Stored at intervals, so that a later mgr knows how long it has lasted."""
+        if now - self.counted < COUNT_SECONDS:
+            return self
+        return replace(self, waited=self.waited_until(now), counted=now)
+
+    def taken_over(self, now: float) -> 'Await':
+        """By the clock of another mgr. OSDs that have appeared since the last count appear now."""
+        return replace(self, counted=now, appeared={
+            osd: now - max(0.0, self.counted - appeared)
+            for osd, appeared in self.appeared.items()})
 
 
 class NewOsds(NamedTuple):
@@ -168,7 +188,7 @@ def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
     elif filled and not left:
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
-    elif seen.now - record.since < record.within:
+    elif record.waited_until(seen.now) < record.within:
         return ''
     else:
         why = 'no campaign has begun within %s' % seconds_text(record.within)
@@ -224,7 +244,8 @@ class Awaiting:
         """Returns texts on what cannot be read."""
         self._forget()
         record, errors = self._store.load(AWAIT_DOCUMENT, Optional[Await], None)
-        self._record = no_later_than(Optional[Await], record, self._context.clock())
+        now = self._context.clock()
+        self._record = no_later_than(Optional[Await], record and record.taken_over(now), now)
         return ['the wait of expand --await (%s)' % error for error in errors]
 
     def __bool__(self) -> bool:
@@ -320,7 +341,7 @@ class Awaiting:
         if weight is not None:
             weight_of(weight)
         return Await(seen.now, order.within or WITHIN_SECONDS, weight,
-                     before(facts), borrowed_of(entries))
+                     before(facts), borrowed_of(entries), counted=seen.now)
 
     # ---- one turn
 
@@ -352,7 +373,8 @@ class Awaiting:
     def end_if_over(self, seen: Observation, campaign: Optional[Campaign]) -> None:
         assert self._record is not None
         begun = self._record.campaign or filling(self._record, seen, campaign)
-        self._put(replace(self._record, campaign=begun))
+        self._put(replace(self._record if begun else self._record.counting(seen.now),
+                          campaign=begun))
         why = over(self._record, seen, campaign)
         if why:
             self.end(why, self._record.osds)
@@ -446,7 +468,7 @@ class Awaiting:
         else:
             waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
                 or 'create them now'
-        left = seconds_text(max(0.0, record.since + record.within - seen.now))
+        left = seconds_text(max(0.0, record.within - record.waited_until(seen.now)))
         after = 'once campaign %d has ended, ' % campaign.id \
             if campaign is not None and campaign.active else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '

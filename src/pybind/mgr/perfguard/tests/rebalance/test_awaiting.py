@@ -12,6 +12,7 @@ from perfguard.errors import Code, Refused
 from perfguard.holds import Held
 from perfguard.rebalance.awaiting import (BOOT_SECONDS, KIND, NewOsds, before, borrowed_of,
                                           new_osds)
+from perfguard.rebalance.campaign import COUNT_SECONDS
 from perfguard.rebalance.holds import INITIAL_WEIGHT
 from perfguard.rebalance.orders import AWAIT, UNREPORTED, Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
@@ -476,13 +477,35 @@ def test_no_wait_without_a_campaign_that_may_begin() -> None:
         give(a_driver(), weight='x')
 
 
-def test_the_clock_of_the_next_mgr_does_not_prolong_the_wait() -> None:
+@pytest.mark.parametrize('ahead', (3600.0, -3600.0))
+def test_the_wait_is_as_long_if_the_clock_of_the_next_mgr_differs(ahead: float) -> None:
+    """Seconds since the last count do not count."""
     driver = a_driver()
-    give(driver, within=60.0)
-    driver.cluster.ahead -= 3600.0
+    driver.cluster.now += 10000.0  # no time is before the epoch
+    give(driver, within=300.0)
+    begun = driver.cluster.now
+    driver.run(130)
+    driver.cluster.ahead += ahead
     driver.restart()
-    driver.run(70)
-    assert option(driver) is None and 'within 60 s' in ends(driver)[0]
+    driver.turn()
+    driver.run_until(lambda: not driver.loop.rebalance.awaiting, 400)
+    assert option(driver) is None and 'within 5 min' in ends(driver)[0]
+    assert 300.0 <= driver.cluster.now - begun <= 300.0 + COUNT_SECONDS + 10.0
+
+
+@pytest.mark.parametrize('ahead', (3600.0, -3600.0))
+def test_osds_stand_still_as_long_if_the_clock_of_the_next_mgr_differs(ahead: float) -> None:
+    driver = a_driver(settle=100.0)
+    driver.cluster.now += 10000.0
+    give(driver)
+    driver.cluster.add_waiting(1)
+    created = driver.cluster.now
+    driver.run(30)
+    driver.cluster.ahead += ahead
+    driver.restart()
+    driver.turn()
+    driver.run_until(lambda: driver.status['id'] == 1, 300)
+    assert 100.0 <= driver.cluster.now - created <= 100.0 + COUNT_SECONDS + 20.0
 
 
 def test_only_new_osds_are_taken() -> None:
