@@ -3,10 +3,10 @@
 
 `decide` makes one turn: pure, from observations to actions. A setting is journalled, put, seen in
 the cluster, and finally given back. A setting that was changed outside perfguard meanwhile is left
-alone.
+alone. A rule takes a draft of the decision and returns the next one.
 """
-from dataclasses import replace
-from typing import List, Optional, Set, Tuple
+from dataclasses import dataclass, replace
+from typing import Callable, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..errors import Code, Reason, texts
 from ..events import Event
@@ -59,18 +59,16 @@ MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy: Policy,
            now: float) -> LadderDecision:
     """Make one turn. It can be repeated at once after the `needs` of the decision are met."""
-    draft = _Draft(state, evidence, seen, policy, now)
-    draft.keep_time()
+    draft = _keep_time(_Draft(evidence, seen, policy, now, state))
     for step in draft.state.steps:
-        _unwanted(draft, step)
+        draft = _exclude(draft, step)
     for step in draft.state.steps:
-        _follow(draft, step)
+        draft = _follow(draft, step)
     if draft.free:
-        _down(draft)
+        draft = _down(draft)
     if draft.free:
-        _up(draft)
-    return LadderDecision(draft.state, tuple(draft.actions), tuple(draft.events),
-                          frozenset(draft.needs))
+        draft = _up(draft)
+    return LadderDecision(draft.state, draft.actions, draft.events, draft.needs)
 
 
 def revert(state: MitigationState, step_id: int) -> MitigationState:
@@ -81,16 +79,67 @@ def revert(state: MitigationState, step_id: int) -> MitigationState:
         for step in state.steps))
 
 
+@dataclass(frozen=True)
 class _Draft:
-    """A LadderDecision under construction."""
+    """A LadderDecision in the making, after what it is based on."""
+    evidence: Evidence
+    seen: LadderView
+    policy: Policy
+    now: float
+    state: MitigationState
+    actions: Tuple[Put, ...] = ()
+    events: Tuple[Event, ...] = ()
+    needs: FrozenSet[Need] = frozenset()
 
-    def __init__(self, state: MitigationState, evidence: Evidence, seen: LadderView,
-                 policy: Policy, now: float) -> None:
-        self.state, self.evidence, self.seen, self.policy = state, evidence, seen, policy
-        self.now = now
-        self.actions: List[Put] = []
-        self.events: List[Event] = []
-        self.needs: Set[Need] = set()
+    # ---- what rules return
+
+    def put(self, new: LadderStep) -> '_Draft':
+        """With this step instead of the one of the same id."""
+        return self._with_steps(new if step.id == new.id else step for step in self.state.steps)
+
+    def drop(self, dropped: LadderStep) -> '_Draft':
+        return self._with_steps(step for step in self.state.steps if step.id != dropped.id)
+
+    def _with_steps(self, steps: Iterable[LadderStep]) -> '_Draft':
+        return replace(self, state=replace(self.state, steps=tuple(steps)))
+
+    def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
+            pgs: Tuple[str, ...] = (), note: str = '') -> '_Draft':
+        """Apply a rung or, unless the mode is act, record that it would be."""
+        number, acting = self.state.last_id + 1, self.policy.mode == 'act'
+        step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
+                          why, subject, settings, pgs, note=note)
+        others = tuple(other for other in self.state.steps
+                       if other.rung is not rung or other.stage is not StepStage.IN_VAIN)
+        draft = replace(self, state=replace(self.state, steps=(*others, step), last_id=number,
+                                            stepped=self.now))
+        if not acting:
+            return draft.event('%s: would be done in mode act (mitigation_mode is observe)'
+                               % step_name(step), why)
+        return draft.event(step_text(DONE_TEXT, step), why).send(
+            Put(setting, setting.held.put) for setting in settings)
+
+    def limit(self, rung: Rung, why: str, subject: str, limit: str) -> '_Draft':
+        """Record a rung that is not applied because of a limit."""
+        number = self.state.last_id + 1
+        step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
+        state = replace(self.state, steps=(*self.state.steps, step), last_id=number)
+        return replace(self, state=state).event('%s: not changed' % step_name(step), limit)
+
+    def event(self, what: str, why: str = '') -> '_Draft':
+        return replace(self, events=(*self.events, Event(MITIGATION, what, why)))
+
+    def send(self, actions: Iterable[Put]) -> '_Draft':
+        return replace(self, actions=(*self.actions, *actions))
+
+    def need(self, need: Need) -> '_Draft':
+        return replace(self, needs=self.needs | {need})
+
+    def stepped(self) -> '_Draft':
+        """No other rung is applied or undone in this interval."""
+        return replace(self, state=replace(self.state, stepped=self.now))
+
+    # ---- what predicates read
 
     @property
     def free(self) -> bool:
@@ -104,7 +153,7 @@ class _Draft:
     @property
     def causes(self) -> Tuple[Reason, ...]:
         """The trouble that movement may cause, as far as it is known."""
-        in_vain = {each.key for each in self.state.troubles if each.in_vain}
+        in_vain = {trouble.key for trouble in self.state.troubles if trouble.in_vain}
         return tuple(reason for reason in self.evidence.of_movement
                      if not is_known(reason, in_vain))
 
@@ -112,88 +161,58 @@ class _Draft:
     def in_vain(self) -> bool:
         """Whether there is trouble, all of it has another cause than movement, and no other trouble
         has just paused."""
-        paused = any(not each.in_vain and each.last < self.now for each in self.state.troubles)
+        paused = any(not trouble.in_vain and trouble.last < self.now
+                     for trouble in self.state.troubles)
         return bool(self.evidence.of_movement) and not self.causes and not paused
-
-    def keep_time(self) -> None:
-        now, stopped = self.now, NOREBALANCE in self.seen.flags
-        # An operator who changes the mode and back has it judged anew.
-        state = self.state = replace(self.state, turned=now, troubles=troubles(
-            self.state, self.evidence, stopped, self.policy.seconds, now)
-            if self.policy.mode == 'act' else ())
-        bad, clear = state.bad_since, state.clear_since
-        if self.bad:
-            bad, clear = bad or now, 0.0
-        elif not self.evidence.unknown:
-            # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
-            bad, clear = 0.0, clear or now
-        elif self.in_vain:
-            bad, clear = 0.0, 0.0
-        degraded = now if self.evidence.degraded else state.degraded
-        remembered = max(RETURNED_SECONDS, self.rest_seconds)
-        self.state = replace(state, bad_since=bad, clear_since=clear,
-                             degraded=degraded, returned=tuple(
-                                 (osd, when) for osd, when in state.returned
-                                 if now - when < remembered))
 
     @property
     def rest_seconds(self) -> float:
         """Time for which a primary affinity that was given back is not lowered again."""
         return AFFINITY_REST_INTERVALS * self.policy.seconds
 
+    @property
     def lasting(self) -> bool:
         since = self.state.bad_since
         return bool(since) and self.now - since >= self.policy.seconds
 
+    @property
     def is_clear(self) -> bool:
         since = self.state.clear_since
         return bool(since) and self.now - since >= CLEAR_INTERVALS * self.policy.seconds
 
-    def put(self, new: LadderStep) -> None:
-        """Replace the step of the same id."""
-        self.state = replace(self.state, steps=tuple(
-            new if each.id == new.id else each for each in self.state.steps))
 
-    def drop(self, step: LadderStep) -> None:
-        self.state = replace(self.state, steps=tuple(
-            each for each in self.state.steps if each.id != step.id))
-
-    def add(self, rung: Rung, why: str, subject: str = '', settings: Tuple[Setting, ...] = (),
-            pgs: Tuple[str, ...] = (), note: str = '') -> LadderStep:
-        number = self.state.last_id + 1
-        acting = self.policy.mode == 'act'
-        step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
-                          why, subject, settings, pgs, note=note)
-        others = tuple(each for each in self.state.steps
-                       if each.rung is not rung or each.stage is not StepStage.IN_VAIN)
-        self.state = replace(self.state, steps=others + (step,), last_id=number,
-                             stepped=self.now)
-        return step
-
-    def limit(self, rung: Rung, why: str, subject: str, limit: str) -> None:
-        """Record a rung that is not applied because of a limit."""
-        number = self.state.last_id + 1
-        step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
-        self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number)
-        self.event('%s: not changed' % step_name(step), limit)
-
-    def event(self, what: str, why: str = '') -> None:
-        self.events.append(Event(MITIGATION, what, why))
-
-    def stepped(self) -> None:
-        self.state = replace(self.state, stepped=self.now)
+def _keep_time(draft: _Draft) -> _Draft:
+    """Note since when there has been evidence, or none."""
+    now, evidence, stopped = draft.now, draft.evidence, NOREBALANCE in draft.seen.flags
+    # An operator who changes the mode and back has it judged anew.
+    present = troubles(draft.state, evidence, stopped, draft.policy.seconds, now) \
+        if draft.policy.mode == 'act' else ()
+    draft = replace(draft, state=replace(draft.state, turned=now, troubles=present))
+    state = draft.state
+    bad, clear = state.bad_since, state.clear_since
+    if draft.bad:
+        bad, clear = bad or now, 0.0
+    elif not evidence.unknown:
+        # Also while a cause lasts for which mitigations are in vain: it may last for weeks.
+        bad, clear = 0.0, clear or now
+    elif draft.in_vain:
+        bad, clear = 0.0, 0.0
+    remembered = max(RETURNED_SECONDS, draft.rest_seconds)
+    returned = tuple((osd, when) for osd, when in state.returned if now - when < remembered)
+    return replace(draft, state=replace(
+        state, bad_since=bad, clear_since=clear, returned=returned,
+        degraded=now if evidence.degraded else state.degraded))
 
 
 # ---- Rungs in force, and rungs that are being undone
 
-def _follow(draft: _Draft, step: LadderStep) -> None:
+def _follow(draft: _Draft, step: LadderStep) -> _Draft:
     if step.stage is StepStage.HELD:
-        _hold(draft, step)
-    elif step.stage is StepStage.UNDOING:
-        _undo(draft, step)
+        return _hold(draft, step)
+    return _undo(draft, step) if step.stage is StepStage.UNDOING else draft
 
 
-def _hold(draft: _Draft, step: LadderStep) -> None:
+def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     settings: List[Setting] = []
     actions: List[Put] = []
     theirs: List[str] = []
@@ -207,23 +226,20 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
                 actions.append(Put(setting, setting.held.put))
             setting = _with_held(setting, held.held)
         elif not setting.held.seen:
-            draft.needs.add(Need.CONFIG)
+            draft = draft.need(Need.CONFIG)
         settings.append(setting)
     if theirs:
-        draft.event('%s: given up' % step_name(step), 'it was changed outside perfguard: %s; '
-                    'perfguard leaves it alone'
-                    % ', '.join(theirs))
-        draft.put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
-                          then=StepStage.GIVEN_UP, note=', '.join(theirs)))
-    elif actions and draft.now - step.since > READBACK_SECONDS:
-        draft.event('%s: given up' % step_name(step), 'the cluster does not show it after %d s'
-                    % READBACK_SECONDS)
-        draft.put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
-                          note='the cluster did not accept it'))
-    else:
-        draft.actions += actions
-        moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
-        draft.put(replace(step, settings=tuple(settings), pgs=moving))
+        return draft.event('%s: given up' % step_name(step), 'it was changed outside perfguard: '
+                           '%s; perfguard leaves it alone' % ', '.join(theirs)) \
+            .put(replace(step, settings=tuple(settings), stage=StepStage.UNDOING,
+                         then=StepStage.GIVEN_UP, note=', '.join(theirs)))
+    if actions and draft.now - step.since > READBACK_SECONDS:
+        return draft.event('%s: given up' % step_name(step), 'the cluster does not show it after '
+                           '%d s' % READBACK_SECONDS) \
+            .put(replace(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
+                         note='the cluster did not accept it'))
+    moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
+    return draft.send(actions).put(replace(step, settings=tuple(settings), pgs=moving))
 
 
 def _is_ordered(setting: Setting, draft: _Draft) -> bool:
@@ -235,97 +251,101 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
     return replace(setting, done=True) if held is None else replace(setting, held=held)
 
 
-def _undo(draft: _Draft, step: LadderStep) -> None:
+def _undo(draft: _Draft, step: LadderStep) -> _Draft:
     if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still
             and step.then in (None, StepStage.IN_VAIN)
             and not draft.evidence.against_norebalance):
         # Data would move until the campaign has set the flag itself.
-        draft.put(replace(step, note='kept as long as the campaign also needs it'))
-        return
+        return draft.put(replace(step, note='kept as long as the campaign also needs it'))
     settings: List[Setting] = []
     for setting in step.settings:
         if not setting.done:
-            known, value = present(setting, draft.seen)
-            if not known:
-                draft.needs.add(Need.CONFIG)
-            else:
-                back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
-                if back.send:
-                    draft.actions.append(Put(setting, setting.held.found))
-                elif back.theirs:
-                    draft.event('%s remains unchanged' % setting.text(),
-                                'it was changed outside perfguard')
-                setting = _with_held(setting, back.held)
+            draft, setting = _give_back(draft, setting)
         settings.append(setting)
-    if not all(setting.done for setting in settings):
-        draft.put(replace(step, settings=tuple(settings)))
-        return
+    step = replace(step, settings=tuple(settings))
+    return _undone(draft, step) if all(setting.done for setting in settings) else draft.put(step)
+
+
+def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
+    known, value = present(setting, draft.seen)
+    if not known:
+        return draft.need(Need.CONFIG), setting
+    back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
+    if back.send:
+        draft = draft.send([Put(setting, setting.held.found)])
+    elif back.theirs:
+        draft = draft.event('%s remains unchanged' % setting.text(),
+                            'it was changed outside perfguard')
+    return draft, _with_held(setting, back.held)
+
+
+def _undone(draft: _Draft, step: LadderStep) -> _Draft:
+    """All settings of the rung are given back."""
     if step.then is not StepStage.GIVEN_UP:
-        draft.event(step_text(UNDONE_TEXT, step), 'by command' if step.then is StepStage.REVERTED
-                    else 'it was in vain' if step.then is StepStage.IN_VAIN else '')
+        draft = draft.event(
+            step_text(UNDONE_TEXT, step), 'by command' if step.then is StepStage.REVERTED
+            else 'it was in vain' if step.then is StepStage.IN_VAIN else '')
     if step.rung is Rung.AFFINITY:
         # An operator who changes an option and back has it judged anew.
         osd, allowed = int(step.subject), draft.policy.mode == 'act' and draft.policy.affinity
         before = [row for row in draft.state.returned if allowed or row[0] != osd]
-        draft.state = replace(draft.state, returned=(*before, (osd, draft.now)))
-    if step.then is None:
-        draft.drop(step)
-    else:
-        draft.put(replace(step, settings=tuple(settings), stage=step.then, pgs=()))
+        draft = replace(draft, state=replace(
+            draft.state, returned=(*before, (osd, draft.now))))
+    return draft.drop(step) if step.then is None else draft.put(
+        replace(step, stage=step.then, pgs=()))
 
 
-def _unwanted(draft: _Draft, step: LadderStep) -> None:
+def _exclude(draft: _Draft, step: LadderStep) -> _Draft:
     """Undo at once what the options exclude, and what would delay recovery."""
-    mode = draft.policy.mode
+    mode, stage = draft.policy.mode, step.stage
     urgent = draft.evidence.against_norebalance if step.rung is Rung.NOREBALANCE else (
         '%s degraded' % pgs_are(draft.evidence.degraded)
         if step.rung is Rung.SLOW and draft.evidence.degraded else '')
-    if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
-        draft.drop(step)
-    elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN) \
-            and mode != 'act':
-        draft.drop(step)
-    elif step.stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity):
-        draft.drop(step)
-    elif step.stage is StepStage.HELD:
-        if mode != 'act':
-            _begin_undo(draft, step, 'mitigation_mode is %s' % mode)
-        elif urgent:
-            _begin_undo(draft, step, urgent)
-            draft.stepped()
-        elif step.rung is Rung.AFFINITY and not draft.policy.affinity:
-            _begin_undo(draft, step, 'mitigation_affinity is off')
+    ended = (
+        (mode != 'observe' or urgent) if stage is StepStage.WOULD
+        else mode != 'act' if stage in (StepStage.GIVEN_UP, StepStage.REVERTED, StepStage.IN_VAIN)
+        else stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity))
+    if ended:
+        return draft.drop(step)
+    if stage is not StepStage.HELD:
+        return draft
+    if mode != 'act':
+        return _begin_undo(draft, step, 'mitigation_mode is %s' % mode)
+    if urgent:
+        return _begin_undo(draft, step, urgent).stepped()
+    if step.rung is Rung.AFFINITY and not draft.policy.affinity:
+        return _begin_undo(draft, step, 'mitigation_affinity is off')
+    return draft
 
 
 def _begin_undo(draft: _Draft, step: LadderStep, why: str,
-                then: Optional[StepStage] = None) -> None:
-    draft.event('%s: undoing' % step_name(step), why)
-    draft.put(replace(step, stage=StepStage.UNDOING, then=then))
+                then: Optional[StepStage] = None) -> _Draft:
+    return draft.event('%s: undoing' % step_name(step), why).put(
+        replace(step, stage=StepStage.UNDOING, then=then))
 
 
 # ---- Down
 
-def _down(draft: _Draft) -> None:
+def _down(draft: _Draft) -> _Draft:
     """Undo the highest rung whose evidence has cleared, or the lowest one that is in vain:
     norebalance may keep data on the OSD that is the cause."""
     vain = [step for step in draft.state.steps
             if draft.in_vain and step.rung in MOVEMENT_RUNGS and step.stage is StepStage.HELD]
     if vain:
-        _begin_undo(draft, min(vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
-                    'in vain: %s, although norebalance has stopped all movement that it can stop'
-                    % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN)
-        draft.stepped()
-        return
+        return _begin_undo(
+            draft, min(vain, key=lambda step: MOVEMENT_RUNGS.index(step.rung)),
+            'in vain: %s, although norebalance has stopped all movement that it can stop'
+            % '; '.join(texts(draft.evidence.of_movement)), StepStage.IN_VAIN).stepped()
     over = [step for step in draft.state.steps if _over(draft, step)]
     for step in over:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
-            draft.drop(step)
+            draft = draft.drop(step)
     held = [step for step in over if step.stage is StepStage.HELD]
-    if held:
-        order = list(Rung)
-        step = max(held, key=lambda each: (order.index(each.rung), each.id))
-        _begin_undo(draft, step, 'the cause has cleared')
-        draft.stepped()
+    if not held:
+        return draft
+    order = list(Rung)
+    highest = max(held, key=lambda step: (order.index(step.rung), step.id))
+    return _begin_undo(draft, highest, 'the cause has cleared').stepped()
 
 
 def _over(draft: _Draft, step: LadderStep) -> bool:
@@ -333,76 +353,71 @@ def _over(draft: _Draft, step: LadderStep) -> bool:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
     if step.stage is StepStage.IN_VAIN:
         return not any(trouble.in_vain for trouble in draft.state.troubles)
-    return draft.is_clear()
+    return draft.is_clear
 
 
 # ---- Up
 
-def _up(draft: _Draft) -> None:
+def _up(draft: _Draft) -> _Draft:
     """Apply the lowest rung that is not in force, if the evidence has lasted."""
     if draft.policy.mode not in ('observe', 'act'):
-        return
+        return draft
     taken = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
-    if draft.lasting() and draft.bad:
+    if draft.lasting and draft.bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
-            if rung not in taken and _TAKE[rung](draft, why):
-                return
-            if draft.needs:
-                return
-    if draft.policy.affinity and draft.free:
-        _take_affinity(draft)
+            if rung not in taken:
+                draft = _TAKE[rung](draft, why)
+            if draft.needs or not draft.free:
+                return draft
+    return _take_affinity(draft) if draft.policy.affinity else draft
 
 
-def _take_norebalance(draft: _Draft, why: str) -> bool:
+def _take_norebalance(draft: _Draft, why: str) -> _Draft:
     seen = draft.seen
     if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
             or NOREBALANCE in seen.flags | seen.taken):
-        return False
-    _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
-        Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set')),)))
-    return True
+        return draft
+    return draft.add(Rung.NOREBALANCE, why, settings=(
+        Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set')),))
 
 
-def _take_pin_back(draft: _Draft, why: str) -> bool:
+def _take_pin_back(draft: _Draft, why: str) -> _Draft:
     if not draft.seen.in_flight:
-        return False
+        return draft
     if draft.seen.pg_states is None:
-        draft.needs.add(Need.PG_STATES)
-        return False
+        return draft.need(Need.PG_STATES)
     # Degraded PGs need their copies, so they are not pinned back.
     waiting = tuple(sorted(pgid for pgid, state in draft.seen.pg_states.items()
                            if 'backfill_wait' in state and 'degraded' not in state
                            and 'undersized' not in state and pgid in draft.seen.in_flight))
     if not waiting:
-        return False
-    _taken(draft, draft.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
-        pgs(len(waiting)), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else '')))
-    return True
+        return draft
+    return draft.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
+        pgs(len(waiting)), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else ''))
 
 
-def _take_slow(draft: _Draft, why: str) -> bool:
+def _take_slow(draft: _Draft, why: str) -> _Draft:
     seen = draft.seen
     if draft.now - draft.state.degraded < draft.policy.seconds:
         # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
         # remain unreported, and clients wait for that OSD. Once they are reported as degraded, the
         # rung is undone at once.
-        return False
+        return draft
     if seen.schedulers is None or seen.config is None:
-        draft.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
-        return False
+        return draft.need(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
     plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.taken)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is already as slow as perfguard makes it',)
-    _taken(draft, draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
-    return True
+    return draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks))
 
 
-_TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
-         Rung.SLOW: _take_slow}
+_TAKE: Mapping[Rung, Callable[[_Draft, str], _Draft]] = {
+    Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back, Rung.SLOW: _take_slow}
 
 
-def _take_affinity(draft: _Draft) -> None:
+def _take_affinity(draft: _Draft) -> _Draft:
+    """Lower the primary affinity of one slow OSD, or record why it is not."""
     limited = {step.subject: step for step in draft.state.steps if step.stage is StepStage.LIMITED}
     taken = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
     affinities = draft.seen.affinities
@@ -412,16 +427,16 @@ def _take_affinity(draft: _Draft) -> None:
                 or osd in draft.seen.unread:
             continue
         limit = _affinity_limit(draft, osd)
-        if limit and name not in limited:
-            draft.limit(Rung.AFFINITY, why, name, limit)
-        elif limit and limited[name].note != limit:
-            draft.put(replace(limited[name], note=limit))
-        elif not limit:
+        if not limit:
             if name in limited:
-                draft.drop(limited[name])
-            _taken(draft, draft.add(Rung.AFFINITY, why, name, settings=(
-                Setting(SettingKind.AFFINITY, name, '', Held('%g' % affinities[osd], '0')),)))
-            return
+                draft = draft.drop(limited[name])
+            return draft.add(Rung.AFFINITY, why, name, settings=(
+                Setting(SettingKind.AFFINITY, name, '', Held('%g' % affinities[osd], '0')),))
+        if name not in limited:
+            draft = draft.limit(Rung.AFFINITY, why, name, limit)
+        elif limited[name].note != limit:
+            draft = draft.put(replace(limited[name], note=limit))
+    return draft
 
 
 def _affinity_limit(draft: _Draft, osd: int) -> str:
@@ -451,15 +466,6 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
         return ('it was lowered and given back %d times within a day: the OSD is slow only while '
                 'it leads PGs' % len(returned))
     return ''
-
-
-def _taken(draft: _Draft, step: LadderStep) -> None:
-    if step.stage is StepStage.WOULD:
-        draft.event('%s: would be done in mode act '
-                    '(mitigation_mode is observe)' % step_name(step), step.why)
-        return
-    draft.event(step_text(DONE_TEXT, step), step.why)
-    draft.actions += [Put(setting, setting.held.put) for setting in step.settings]
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
