@@ -168,11 +168,11 @@ class _Lines:
         parts: List[bytes] = []
         with self._pipe:
             for part in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):
-                *whole, rest = part.split(b'\n')
+                *whole, incomplete = part.split(b'\n')
                 if whole:
                     self._keep([b''.join([*parts, whole[0]]), *whole[1:]])
                     parts = []
-                parts.append(rest)
+                parts.append(incomplete)
                 if sum(map(len, parts)) > LINE_BYTES:
                     log.warning('incomplete line from a worker: %r', parts[0][:200])
                     parts = []

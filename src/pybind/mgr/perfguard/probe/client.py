@@ -162,14 +162,15 @@ def _run(args: argparse.Namespace) -> int:
     _write(args.output, json.dumps(imported_to_json(record, jobs, repeat)) + '\n')
     for text in work.messages:
         say(text)
-    left = work.left
-    if left is None and work.began:
+    objects_left = work.left
+    if objects_left is None and work.began:
         say('removing the objects of run %d' % run)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        left = _swept(replace(request, mode=SWEEP, steps=(), limit_seconds=CLIENT_SWEEP_SECONDS))
-    if left or left is None and work.began:
-        say('objects left: %s; remove them with --clean %d' % (_number(left), run))
+        objects_left = _swept(replace(request, mode=SWEEP, steps=(),
+                                      limit_seconds=CLIENT_SWEEP_SECONDS))
+    if objects_left or objects_left is None and work.began:
+        say('objects left: %s; remove them with --clean %d' % (_number(objects_left), run))
     return 0 if state == DONE else 1
 
 
@@ -190,8 +191,8 @@ def _swept(request: WorkerRequest) -> Optional[int]:
         request = replace(request, cursor=work.cursor)
 
 
-def _number(left: Optional[int]) -> str:
-    return 'unknown' if left is None else str(left)
+def _number(objects_left: Optional[int]) -> str:
+    return 'unknown' if objects_left is None else str(objects_left)
 
 
 def connected(request: WorkerRequest) -> 'Connection':
@@ -224,9 +225,9 @@ def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
 
 def _clean(args: argparse.Namespace) -> int:
     """Remove the objects of a run that was killed."""
-    left = _swept(_request(args, args.clean, SWEEP, CLIENT_SWEEP_SECONDS))
-    say('objects left: %s' % _number(left))
-    return 0 if left == 0 else 1
+    objects_left = _swept(_request(args, args.clean, SWEEP, CLIENT_SWEEP_SECONDS))
+    say('objects left: %s' % _number(objects_left))
+    return 0 if objects_left == 0 else 1
 
 
 def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:

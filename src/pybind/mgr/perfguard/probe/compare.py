@@ -106,8 +106,8 @@ def compare(a: RunRecord, b: RunRecord) -> RunComparison:
     lines = tuple(_line(key, ours[key], theirs[key],
                         (_generator(a.id, key, ours[key]), _generator(b.id, key, theirs[key])),
                         replicates) for key in common)
-    held = holm([line.p for line in lines], ALARM_LEVEL)
-    sure = [line for line, holds in zip(lines, held) if holds]
+    significant = holm([line.p for line in lines], ALARM_LEVEL)
+    sure = [line for line, is_significant in zip(lines, significant) if is_significant]
     slower = tuple(line for line in sure if line.verdict == SLOWER)
     return RunComparison(a.id, b.id, lines, _overall(lines, sure), slower,
                          tuple(_notes(a, b, ours, theirs, common)))
@@ -121,7 +121,7 @@ def _same_osds(common: Sequence[Key]) -> bool:
 def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Random:
     """Of one run in one line. Its results are part of the seed because imported runs may have the
     same id, and its id because runs may have the same results."""
-    results = [(each.iops, each.latency_ns, each.p99_ns) for each in side]
+    results = [(repetition.iops, repetition.latency_ns, repetition.p99_ns) for repetition in side]
     return random.Random(repr((SEED, run_id, tuple(key), results)))
 
 
@@ -130,11 +130,11 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rngs: Generators,
     speed = _estimate(a, b, 'iops', _of_iops, True, rngs, replicates)
     bandwidth = speed[0]._replace(a=_middle(a, 'bytes_per_second'),
                                   b=_middle(b, 'bytes_per_second'))
-    if not all(each.latency_ns for each in (*a, *b)):
+    if not all(repetition.latency_ns for repetition in (*a, *b)):
         # No latencies were measured.
-        known = {IOPS: speed[0], BANDWIDTH: bandwidth}
-        return Line(label(key, b[-1].name), key, (len(a), len(b)), known, speed[0].verdict,
-                    speed[1], _why(key, known, speed[0].verdict))
+        without_latency = {IOPS: speed[0], BANDWIDTH: bandwidth}
+        return Line(label(key, b[-1].name), key, (len(a), len(b)), without_latency,
+                    speed[0].verdict, speed[1], _why(key, without_latency, speed[0].verdict))
     latency = _estimate(a, b, 'latency_ns', _of_latency, False, rngs, replicates)
     tail = _tail(a, b, rngs, replicates)
     main, p = latency if key.job.rate_iops else speed
@@ -175,8 +175,8 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
               of: Callable[[float, int, int], float], more_is_better: bool, rngs: Generators,
               replicates: int) -> Tuple[Estimate, float]:
     """The estimate of a quantity that is known for each second, and its p."""
-    ours, theirs = ([resamples(math.log(value), each.seconds, of, rng)
-                     for value, each in zip(_values(side, quantity), side)]
+    ours, theirs = ([resamples(math.log(value), repetition.seconds, of, rng)
+                     for value, repetition in zip(_values(side, quantity), side)]
                     for side, rng in zip((a, b), rngs))
     estimate = difference(ours, theirs, PRIOR_SD, rngs, replicates)
     matters = estimate.p <= LEVEL and abs(estimate.value) >= -math.log1p(-LEAST_EFFECT)
@@ -189,34 +189,34 @@ def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rngs: Generators,
           replicates: int) -> Tuple[Estimate, float]:
     """p99 depends on few operations and has outliers: each repetition of one run must be beyond
     each of the other, and an alarm requires that the ranks alone prove the difference."""
-    ours, theirs = ([math.log(each.p99_ns) for each in side] for side in (a, b))
-    found = difference([[each] for each in ours], [[each] for each in theirs], TAIL_PRIOR_SD,
-                       rngs, replicates)
+    ours, theirs = ([math.log(repetition.p99_ns) for repetition in side] for side in (a, b))
+    estimate = difference([[log_p99] for log_p99 in ours], [[log_p99] for log_p99 in theirs],
+                          TAIL_PRIOR_SD, rngs, replicates)
     apart = min(ours) > max(theirs) or max(ours) < min(theirs)
-    matters = (apart and min(len(a), len(b)) > 1 and found.p <= LEVEL
-               and abs(found.value) >= math.log1p(LEAST_TAIL_EFFECT))
-    p = max(found.p, mann_whitney_p(ours, theirs))
-    return _verdict_of(a, b, 'p99_ns', found, matters, False), p
+    matters = (apart and min(len(a), len(b)) > 1 and estimate.p <= LEVEL
+               and abs(estimate.value) >= math.log1p(LEAST_TAIL_EFFECT))
+    p = max(estimate.p, mann_whitney_p(ours, theirs))
+    return _verdict_of(a, b, 'p99_ns', estimate, matters, False), p
 
 
 def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition], quantity: str,
-                found: Difference, matters: bool, more_is_better: bool) -> Estimate:
+                estimated: Difference, matters: bool, more_is_better: bool) -> Estimate:
     bound = -math.log1p(-RULED_OUT)
     if matters:
-        verdict = FASTER if (found.value > 0.0) == more_is_better else SLOWER
+        verdict = FASTER if (estimated.value > 0.0) == more_is_better else SLOWER
     else:
-        verdict = SAME if -bound <= found.low and found.high <= bound else UNKNOWN
-    return Estimate(_middle(a, quantity), _middle(b, quantity), math.exp(found.value),
-                    math.exp(found.low), math.exp(found.high), verdict)
+        verdict = SAME if -bound <= estimated.low and estimated.high <= bound else UNKNOWN
+    return Estimate(_middle(a, quantity), _middle(b, quantity), math.exp(estimated.value),
+                    math.exp(estimated.low), math.exp(estimated.high), verdict)
 
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
-    one, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
-    text = '%.2f times (%.2f to %.2f); ' % (one.ratio, one.low, one.high)
+    main, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
+    text = '%.2f times (%.2f to %.2f); ' % (main.ratio, main.low, main.high)
     if key.job.rate_iops:
-        text += '%.3g ms (before: %.3g ms)' % (one.b / 1e6, one.a / 1e6)
+        text += '%.3g ms (before: %.3g ms)' % (main.b / 1e6, main.a / 1e6)
     else:
-        text += '%s IOPS (before: %s IOPS)' % (rate_text(one.b), rate_text(one.a))
+        text += '%s IOPS (before: %s IOPS)' % (rate_text(main.b), rate_text(main.a))
     if tail is not None and _tail_counts(tail, verdict):
         text += '; p99 %.3g ms (before: %.3g ms)' % (tail.b / 1e6, tail.a / 1e6)
     return text
@@ -245,12 +245,12 @@ def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
                      'use at least three repetitions'
                      % ('one repetition does not show' if fewest == 1
                         else 'two repetitions show little of', 100.0 * PRIOR_SD))
-    for record, has, other in ((a, ours, theirs), (b, theirs, ours)):
-        alone = sorted({label(key, has[key][-1].name) for key in has if key not in other})
+    for record, side, other_side in ((a, ours, theirs), (b, theirs, ours)):
+        alone = sorted({label(key, side[key][-1].name) for key in side if key not in other_side})
         if alone:
             notes.append('only in probe %d: %s' % (record.id, ', '.join(alone)))
-        limited = sorted({label(key, has[key][-1].name) for key in common
-                          if any(each.client_limited for each in has[key])})
+        limited = sorted({label(key, side[key][-1].name) for key in common
+                          if any(repetition.client_limited for repetition in side[key])})
         if limited:
             notes.append('the CPU of the probe process limited probe %d in %s: the cluster may '
                          'be faster'
@@ -338,7 +338,7 @@ def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
         of_job = [_rank(key, osd, osds, [peer for peer in osds if peer != osd
                                          and groups.get(peer) == groups.get(osd)],
                         places.get(osd)) for osd in osds]
-        ranks.extend(sorted(of_job, key=lambda each: (-each.deviations, each.osd)))
+        ranks.extend(sorted(of_job, key=lambda row: (-row.deviations, row.osd)))
     return tuple(ranks)
 
 
@@ -366,26 +366,27 @@ def _rank(key: Key, osd: int, osds: Mapping[int, Repetition], peers: Sequence[in
                 result.latency_ns, result.p99_ns, ratio, deviations, len(peers), outlier)
 
 
-def _log_speed(key: Key, one: Repetition) -> float:
+def _log_speed(key: Key, repetition: Repetition) -> float:
     """Logarithm of IOPS, or, for jobs with a fixed rate, of the inverse latency."""
-    return -math.log(one.latency_ns) if key.job.rate_iops else math.log(one.iops)
+    return -math.log(repetition.latency_ns) if key.job.rate_iops else math.log(repetition.iops)
 
 
 def _spread(ordered: Sequence[float]) -> float:
     """Robust standard deviation, at least MIN_RESULT_SPREAD, also mixed in for few peers."""
     center = median(list(ordered))
-    middle = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
+    middle = MAD_SIGMA * median(sorted(abs(value - center) for value in ordered))
     count = len(ordered)
-    held = (count * middle ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (count + SPREAD_WEIGHT)
-    return max(MIN_RESULT_SPREAD, math.sqrt(held))
+    variance = (count * middle ** 2 + SPREAD_WEIGHT * MIN_RESULT_SPREAD ** 2) / (
+        count + SPREAD_WEIGHT)
+    return max(MIN_RESULT_SPREAD, math.sqrt(variance))
 
 
-def outlier_text(one: Rank) -> str:
+def outlier_text(row: Rank) -> str:
     """"osd.3: latency read 490 IOPS, 0.51 times the median of 11 peers (6.7 deviations)"."""
-    assert one.ratio is not None
+    assert row.ratio is not None
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
-        one.osd, one.job, one.direction, rate_text(one.iops), one.ratio, one.peers,
-        one.deviations)
+        row.osd, row.job, row.direction, rate_text(row.iops), row.ratio, row.peers,
+        row.deviations)
 
 
 def interference(record: RunRecord) -> Tuple[Interference, ...]:
@@ -400,13 +401,13 @@ def interference(record: RunRecord) -> Tuple[Interference, ...]:
     return (*rows, *_sums(rows))
 
 
-def _interference(key: Key, found: Measured) -> Optional[Interference]:
-    parts = [found.get(key._replace(part=part)) for part in (ALONE, TOGETHER, AGAIN)]
+def _interference(key: Key, repetitions: Measured) -> Optional[Interference]:
+    parts = [repetitions.get(key._replace(part=part)) for part in (ALONE, TOGETHER, AGAIN)]
     medians = [_median(part) for part in parts if part]
     if len(medians) < 3:
         return None
     fewest = min(len(part) for part in parts if part)
-    alone, together, again = (each.iops for each in medians)
+    alone, together, again = (repetition.iops for repetition in medians)
     return Interference(medians[0].name, key.direction, key.osd, alone, together, again,
                         MIN_RESULT_SPREAD * math.sqrt(2.0 / fewest))
 
@@ -426,13 +427,13 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
     Alone again: something has not recovered (for example the locks of an IOMMU, for 30 min)."""
     findings: List[str] = []
     for row in rows:
-        least = min(INTERFERENCE, math.exp(-INTERFERENCE_DEVIATIONS * row.spread))
+        limit = min(INTERFERENCE, math.exp(-INTERFERENCE_DEVIATIONS * row.spread))
         who = 'all OSDs' if row.osd is None else 'osd.%d' % row.osd
-        what = '%s: %s %s' % (who, row.job, row.direction)
-        if row.together_ratio < least:
+        subject = '%s: %s %s' % (who, row.job, row.direction)
+        if row.together_ratio < limit:
             findings.append('%s: together %.2f times as fast as alone (%s, %s IOPS)' % (
-                what, row.together_ratio, rate_text(row.together), rate_text(row.alone)))
-        if row.again_ratio < least:
+                subject, row.together_ratio, rate_text(row.together), rate_text(row.alone)))
+        if row.again_ratio < limit:
             findings.append('%s: alone again %.2f times as fast as alone before (%s, %s IOPS)' % (
-                what, row.again_ratio, rate_text(row.again), rate_text(row.alone)))
+                subject, row.again_ratio, rate_text(row.again), rate_text(row.alone)))
     return tuple(findings)

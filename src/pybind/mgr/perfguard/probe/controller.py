@@ -83,13 +83,13 @@ class Probing:
 
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
                  note: Callable[[Event], None], tools: ToolThread,
-                 kept: Callable[[], bool] = lambda: True,
+                 is_kept: Callable[[], bool] = lambda: True,
                  may_write: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
         it."""
         self._cluster = cluster
         self._tools = tools
-        self._kept, self._may_write = kept, may_write
+        self._kept, self._may_write = is_kept, may_write
         self._store = store
         self._archive = archive
         self._note = note
@@ -211,19 +211,19 @@ class Probing:
 
     # ---- orders
 
-    def carry_out(self, waiting: WaitingProbe, seen: Observation, view: View, options: Options,
-                  moving: bool) -> Optional[Document]:
+    def carry_out(self, waiting: WaitingProbe, observation: Observation, view: View,
+                  options: Options, moving: bool) -> Optional[Document]:
         """Called by the loop; None while a job of the order is running. Raises Refused."""
         order = waiting.order
         if isinstance(order, RunOrder):
-            given = self._drafted(order, seen, view, options, moving)
-            if not self._is_placed(waiting, given, view):
+            drafted = self._drafted(order, observation, view, options, moving)
+            if not self._is_placed(waiting, drafted, view):
                 return None
             if order.dry_run:
-                return {**given.preview, 'dry_run': True}
-            return self._begin(given, seen, options)
+                return {**drafted.preview, 'dry_run': True}
+            return self._begin(drafted, observation, options)
         if isinstance(order, NewSchedule):
-            return self._add_schedule(waiting, order, seen, view, options, moving)
+            return self._add_schedule(waiting, order, observation, view, options, moving)
         if isinstance(order, ImportedRun):
             return self._import(order.text)
         if isinstance(order, DroppedSchedule):
@@ -235,13 +235,13 @@ class Probing:
             return {'id': order.run, 'message': 'baseline removed'}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
-            'probe cancel --force': lambda record: self._abandon(record, seen.now),
+            'probe cancel --force': lambda record: self._abandon(record, observation.now),
             'probe baseline': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
-    def _is_placed(self, waiting: WaitingProbe, given: ProbeDraft, view: View) -> bool:
+    def _is_placed(self, waiting: WaitingProbe, drafted: ProbeDraft, view: View) -> bool:
         """Whether the chosen OSDs are known to lead enough PGs. Raises Refused if they do not."""
-        placing = given.placing(view)
+        placing = drafted.placing(view)
         if placing is None:
             return True
         if waiting.job is None:
@@ -265,16 +265,16 @@ class Probing:
             raise unknown(run)
         return record
 
-    def _drafted(self, order: RunOrder, seen: Observation, view: View, options: Options,
+    def _drafted(self, order: RunOrder, observation: Observation, view: View, options: Options,
                  moving: bool) -> ProbeDraft:
         """Raises Refused if the order is invalid; other refusals are in the draft."""
-        given = draft(order, self._cluster, seen, view, options, moving)
-        self._read_version(seen.now)
+        drafted = draft(order, self._cluster, observation, view, options, moving)
+        self._read_version(observation.now)
         if order.store or not self.remarks:
-            return given
-        refusals = (*self.remarks, *given.refusals)
-        return replace(given, refusals=refusals,
-                       preview={**given.preview, 'refusals': list(refusals)})
+            return drafted
+        refusals = (*self.remarks, *drafted.refusals)
+        return replace(drafted, refusals=refusals,
+                       preview={**drafted.preview, 'refusals': list(refusals)})
 
     def _read_version(self, now: float) -> None:
         """Look for an upgrade: its workers do not work for the mgr that runs since before."""
@@ -283,7 +283,7 @@ class Probing:
             (other_version(VERSION, installed) if installed else NO_FILES)
             + '; no probe begins until then',)
 
-    def _begin(self, given: ProbeDraft, seen: Observation, options: Options) -> Json:
+    def _begin(self, drafted: ProbeDraft, observation: Observation, options: Options) -> Json:
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is active: wait until it has ended, or stop it '
                           'with "probe cancel %d"' % (self._record.id, self._record.id))
@@ -291,30 +291,31 @@ class Probing:
             raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
                           'upgrade this mgr, or give up the clean-up of that probe '
                           'with "probe cancel 0 --force"' % self._foreign_journal)
-        if given.refusals:
-            raise Refused(errno.EBUSY, '; '.join(given.refusals))
-        run, now = self._archive.new_id(), seen.now
-        self._order, self._clients = given.order, AffectedClients()
+        if drafted.refusals:
+            raise Refused(errno.EBUSY, '; '.join(drafted.refusals))
+        run, now = self._archive.new_id(), observation.now
+        self._order, self._clients = drafted.order, AffectedClients()
         self._record = RunRecord(
-            run, PREPARING, given.profile, given.target, now, trigger=given.order.trigger,
-            setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
+            run, PREPARING, drafted.profile, drafted.target, now, trigger=drafted.order.trigger,
+            setting=setting_of(self._cluster.release(),
+                               0 if drafted.order.store else drafted.pg_num,
                                self._cluster.config_entries(),
-                               self._cluster.drives(given.osds_at_work(seen)).values(),
-                               '' if given.order.store else self._cluster.mgr_host(),
-                               given.redundancy))
-        if given.order.store:
+                               self._cluster.drives(drafted.osds_at_work(observation)).values(),
+                               '' if drafted.order.store else self._cluster.mgr_host(),
+                               drafted.redundancy))
+        if drafted.order.store:
             self._keep(None)
-            self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
+            self._run = StoreRun(self._cluster, drafted.target.osds, drafted.repeat, now)
         else:
-            resources = RunResources(run, own_pool(run) if given.pool is None else given.pool.name,
-                                     given.pool is None, image=given.image)
+            pool_name = own_pool(run) if drafted.pool is None else drafted.pool.name
+            resources = RunResources(run, pool_name, drafted.pool is None, image=drafted.image)
             self._keep(resources)
-            plan = RunPlan(given.steps(), given.naming(run), given.target.osds,
-                           limit_seconds(given.budget), given.target.replicas, given.pg_num)
+            plan = RunPlan(drafted.steps(), drafted.naming(run), drafted.target.osds,
+                           limit_seconds(drafted.budget), drafted.target.replicas, drafted.pg_num)
             self._run = self._probe_run(resources, plan, now)
-        self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
-                         'requested by %s' % given.order.trigger))
-        return {**given.preview, 'dry_run': False, 'id': run}
+        self._note(Event('probe', 'probe %d of %s' % (run, drafted.target.key),
+                         'requested by %s' % drafted.order.trigger))
+        return {**drafted.preview, 'dry_run': False, 'id': run}
 
     def _import(self, text: str) -> Json:
         """Keep the record of a run on a client host."""
@@ -322,20 +323,20 @@ class Probing:
             record = imported_record(text)
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
-        for known in self._history.all():
-            if known.trigger == IMPORTED and (known.created, known.target) == (
+        for imported in self._history.all():
+            if imported.trigger == IMPORTED and (imported.created, imported.target) == (
                     record.created, record.target):
-                raise Refused(errno.EEXIST, 'already imported as probe %d' % known.id)
+                raise Refused(errno.EEXIST, 'already imported as probe %d' % imported.id)
         record = replace(record, id=self._archive.new_id())
         self._file(record, 'probe %d of %s imported' % (record.id, record.target.key),
                    'measured on %s' % record.setting[CLIENT])
         return {'id': record.id, 'message': 'imported as probe %d' % record.id}
 
-    def _file(self, record: RunRecord, what: str, why: str) -> None:
+    def _file(self, record: RunRecord, subject: str, why: str) -> None:
         """Keep the record of an ended run, and compare it with its baseline."""
         self._history.put(record)
         self._archive.put(record)
-        self._note(Event('probe', what, why))
+        self._note(Event('probe', subject, why))
         if record.state == DONE:
             self._settings.compare(record, self._history)
 
@@ -396,23 +397,23 @@ class Probing:
         self._settings.set_baseline(record)
         return 'later probes with the same jobs and OSDs or pool are compared with it'
 
-    def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, seen: Observation,
+    def _add_schedule(self, waiting: WaitingProbe, order: NewSchedule, observation: Observation,
                       view: View, options: Options, moving: bool) -> Optional[Document]:
         self._settings.check()
         if order.key in SCHEDULE_VERBS:
             raise Refused(errno.EINVAL, 'invalid schedule name %r: "probe ls" lists schedules, '
                           '"probe schedule <name> --rm" removes one' % order.key)
         try:
-            made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
+            schedule = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         # An invalid order is refused; one that only cannot begin now is not.
-        given = draft(order.run, self._cluster, seen, view, options, moving)
-        if not self._is_placed(waiting, given, view):
+        drafted = draft(order.run, self._cluster, observation, view, options, moving)
+        if not self._is_placed(waiting, drafted, view):
             return None
-        self._settings.add_schedule(made)
-        self._attempts.forget(made.name)
-        return {**schedule_to_json(made), 'message': 'scheduled'}
+        self._settings.add_schedule(schedule)
+        self._attempts.forget(schedule.name)
+        return {**schedule_to_json(schedule), 'message': 'scheduled'}
 
     def _drop_schedule(self, name: str) -> Json:
         self._settings.drop_schedule(name)
@@ -421,39 +422,40 @@ class Probing:
 
     # ---- one turn
 
-    def turn(self, seen: Observation, view: View, options: Options, moving: bool,
+    def turn(self, observation: Observation, view: View, options: Options, moving: bool,
              closing: bool = False) -> None:
         """`closing`: schedules begin no run."""
         if self._settings.comparing and self._may_write():
             self._settings.compare_next(self._history)
-        if seen.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
-            self._read_version(seen.now)
+        if observation.now - self._version_read >= SCHEDULE_AGAIN_SECONDS:
+            self._read_version(observation.now)
         if self._run is None and not closing:
-            self._start_due(seen, view, options, moving)
+            self._start_due(observation, view, options, moving)
         run = self._run
         if run is not None:
-            self._follow(run, seen, view, moving, options.campaign_interval)
-        self._note_loaded(run, seen)
+            self._follow(run, observation, view, moving, options.campaign_interval)
+        self._note_loaded(run, observation)
         self._drop_outlived(options)
-        self._publish(seen)
+        self._publish(observation)
 
-    def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
+    def _start_due(self, observation: Observation, view: View, options: Options,
+                   moving: bool) -> None:
         settings = self._settings.now
-        names = due(settings.schedules, settings.begun, seen.now, seen.clock_set)
-        for name in self._attempts.next_ones(names, seen.now):
+        names = due(settings.schedules, settings.begun, observation.now, observation.clock_set)
+        for name in self._attempts.next_ones(names, observation.now):
             if not self._may_write():
                 return
-            words = next(each.words for each in settings.schedules if each.name == name)
+            words = next(schedule.words for schedule in settings.schedules if schedule.name == name)
             order = order_of_words(dict(words), name)
             waiting = ScheduledOrder(order) if self._scheduled.order != order else self._scheduled
             self._scheduled = ScheduledOrder()
             try:
-                given = self._drafted(order, seen, view, options, moving)
-                if not self._is_placed(waiting, given, view):
+                drafted = self._drafted(order, observation, view, options, moving)
+                if not self._is_placed(waiting, drafted, view):
                     self._scheduled = waiting
                     self._attempts.again(name)
                     return
-                self._begin(given, seen, options)
+                self._begin(drafted, observation, options)
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
@@ -461,7 +463,7 @@ class Probing:
                 log.exception('scheduled probe %s', name)
                 self._put_off(name, 'internal error: %r' % error)
             else:
-                self._settings.note_begun(name, seen.now)
+                self._settings.note_begun(name, observation.now)
                 self._attempts.forget(name)
                 return
 
@@ -469,7 +471,7 @@ class Probing:
         if self._attempts.refused(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 
-    def _follow(self, run: Run, seen: Observation, view: View, moving: bool,
+    def _follow(self, run: Run, observation: Observation, view: View, moving: bool,
                 interval: float) -> None:
         assert self._record is not None
         own_pool, displaced = -1, ''
@@ -477,36 +479,38 @@ class Probing:
             displaced = run.displaced(view)
             if run.resources.own and not self._order.during_campaign:
                 own_pool = run.resources.pool_id
-        against = reasons(seen, self._order.during_campaign, own_pool)
+        against = reasons(observation, self._order.during_campaign, own_pool)
         if displaced:
             against.append(displaced)
-        self._clients.take(seen.clients, self.loaded(seen.now, seen.stats_period), seen.slow_osds)
-        if not ignores_clients(seen.signals):
-            against += self._clients.over_limit(seen.clients)
+        loaded = self.loaded(observation.now, observation.stats_period)
+        self._clients.take(observation.clients, loaded, observation.slow_osds)
+        if not ignores_clients(observation.signals):
+            against += self._clients.over_limit(observation.clients)
         if moving and not self._order.during_campaign:
             against.append('a campaign began')
         try:
-            run.turn(seen.now, view, seen.signals, against, interval)
+            run.turn(observation.now, view, observation.signals, against, interval)
         except Exception as error:
             # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)
             run.end(FAILED, 'internal error: %r' % error)
-        if run.state != CLEANING or self._cleaning_since > seen.now:
-            self._cleaning_since = seen.now
+        if run.state != CLEANING or self._cleaning_since > observation.now:
+            self._cleaning_since = observation.now
         if run.finished and self._may_write():
-            self._finish(run, seen.now)
+            self._finish(run, observation.now)
         else:
             self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
                 self._record.id, run.text), run.share)
 
-    def _note_loaded(self, run: Optional[Run], seen: Observation) -> None:
+    def _note_loaded(self, run: Optional[Run], observation: Observation) -> None:
         """A bench that was not answered in time is still running."""
         loaded = NOTHING
         if isinstance(run, ProbeRun):
-            loaded = run.loads(seen)
+            loaded = run.loads(observation)
             if not run.resources.own and run.state != CLEANING:
                 self._cluster.read_without_probes(WITHOUT_PROBES_SECONDS)
-        self._loaded.note(seen.now, replace(loaded, osds=loaded.osds | self._cluster.asked(BENCH)))
+        osds = loaded.osds | self._cluster.asked(BENCH)
+        self._loaded.note(observation.now, replace(loaded, osds=osds))
 
     def _finish(self, run: Run, now: float, remark: str = '') -> None:
         assert self._record is not None
@@ -535,13 +539,13 @@ class Probing:
 
     def checks(self, now: float) -> HealthChecks:
         """For MgrModule.set_health_checks."""
-        found = dict(health_check([each for each in self._settings.now.regressions
-                                   if not self._is_gone(each.run)]))
+        checks = dict(health_check([regression for regression in self._settings.now.regressions
+                                    if not self._is_gone(regression.run)]))
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
-            found.update(leftover_check(self._run.resources, self._run.text))
+            checks.update(leftover_check(self._run.resources, self._run.text))
         if self._foreign_journal:
-            found.update(unreadable_journal_check(self._foreign_journal))
-        return found
+            checks.update(unreadable_journal_check(self._foreign_journal))
+        return checks
 
     def _is_gone(self, run: int) -> bool:
         """Whether the pool of a run was deleted. An OSDMap without pools may be the initial one."""
@@ -568,12 +572,12 @@ class Probing:
         return ActiveProbe(self._record.id, self._run.state, self._record.target.key,
                            round(self._run.share, 3), self._run.text)
 
-    def _publish(self, seen: Observation) -> None:
+    def _publish(self, observation: Observation) -> None:
         run, record = self._run, self._record
         if record is not None and run is not None:
             record = replace(record, state=run.state, started=run.started or 0.0,
                              steps=run.steps, results=run.in_order(), messages=(run.text,))
-        self._update_places(seen)
+        self._update_places(observation)
         settings = self._settings.now
         self.probed = Probed(
             records=tuple(self._history.all()), running=record,
@@ -581,19 +585,19 @@ class Probing:
             baselines=settings.baselines, regressions=settings.regressions,
             places=self._places, layouts=self._layouts, caches=self._caches)
 
-    def _update_places(self, seen: Observation) -> None:
+    def _update_places(self, observation: Observation) -> None:
         """Only if the OSDMap or CRUSH has changed: this considers each OSD for each pool."""
-        key = (seen.osdmap.epoch, seen.crush_version)
+        key = (observation.osdmap.epoch, observation.crush_version)
         if key == self._placed:
             return
-        crush = seen.crush
+        crush = observation.crush
         self._placed = key
         self._places = {
             osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
                              crush.class_of(osd.id))
-            for osd in seen.osdmap.osds.values() if osd.is_up_and_in}
-        self._layouts = {pool.name: layout_of(pool, seen)
-                         for pool in seen.osdmap.pools.values()}
+            for osd in observation.osdmap.osds.values() if osd.is_up_and_in}
+        self._layouts = {pool.name: layout_of(pool, observation)
+                         for pool in observation.osdmap.pools.values()}
 
 
 def progress_id(run: int) -> str:

@@ -80,7 +80,8 @@ def curves(record: RunRecord) -> Tuple[Curve, ...]:
     """Curves by job, direction and OSD with enough depths."""
     families: Dict[Key, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
-        if not key.part and not key.job.rate_iops and all(each.latency_ns for each in repetitions):
+        has_latency = all(repetition.latency_ns for repetition in repetitions)
+        if not key.part and not key.job.rate_iops and has_latency:
             family = key._replace(job=key.job._replace(iodepth=0))
             families.setdefault(family, []).append(_point(key, repetitions))
     return tuple(_curve(family, sorted(points)) for family, points in families.items()
@@ -89,10 +90,10 @@ def curves(record: RunRecord) -> Tuple[Curve, ...]:
 
 def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
     return CurvePoint(key.job.iodepth * key.job.numjobs,
-                      measure_of(repetitions, lambda each: each.iops),
-                      measure_of(repetitions, lambda each: each.latency_ns),
-                      measure_of(repetitions, lambda each: each.p99_ns),
-                      any(each.client_limited for each in repetitions))
+                      measure_of(repetitions, lambda repetition: repetition.iops),
+                      measure_of(repetitions, lambda repetition: repetition.latency_ns),
+                      measure_of(repetitions, lambda repetition: repetition.p99_ns),
+                      any(repetition.client_limited for repetition in repetitions))
 
 
 def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
@@ -111,14 +112,14 @@ def _curve(family: Key, points: Sequence[CurvePoint]) -> Curve:
 
 def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
     """Assumes that latency is linear in throughput between points."""
-    wanted = (1.0 - LAST_SHARE) * peak.iops.median
+    tenth_below = (1.0 - LAST_SHARE) * peak.iops.median
     rising = [point for point in points if point.depth <= peak.depth]
     for below, above in zip(rising, rising[1:]):
-        if below.iops.median <= wanted < above.iops.median:
-            share = (wanted - below.iops.median) / (above.iops.median - below.iops.median)
+        if below.iops.median <= tenth_below < above.iops.median:
+            share = (tenth_below - below.iops.median) / (above.iops.median - below.iops.median)
             latency = below.latency_ns.median + share * (
                 above.latency_ns.median - below.latency_ns.median)
-            return Price(wanted, peak.iops.median, latency, peak.latency_ns.median)
+            return Price(tenth_below, peak.iops.median, latency, peak.latency_ns.median)
     return None
 
 
@@ -181,7 +182,7 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
         if record.target.hosts else {}
     scaled = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
                                          if len(rows) == osds}) for key, family in families.items())
-    return tuple(each for each in scaled if len(each.points) > 1)
+    return tuple(scaling for scaling in scaled if len(scaling.points) > 1)
 
 
 def _scaling(key: Key, hosts: Mapping[int, int],
@@ -190,13 +191,13 @@ def _scaling(key: Key, hosts: Mapping[int, int],
     sums = {osds: _sums(rows) for osds, rows in sorted(family.items())}
     points: List[ScalePoint] = []
     for osds, repetitions in sums.items():
-        iops = measure_of(repetitions, lambda each: each.iops)
+        iops = measure_of(repetitions, lambda repetition: repetition.iops)
         first = points[0] if points else None
         linear = 1.0 if first is None else (
             iops.median / osds) / (first.iops.median / first.osds)
         points.append(ScalePoint(osds, hosts.get(osds), iops, measure_of(
-            repetitions, lambda each: each.latency_ns), linear,
-            any(each.client_limited for each in repetitions)))
+            repetitions, lambda repetition: repetition.latency_ns), linear,
+            any(repetition.client_limited for repetition in repetitions)))
     words = key.job
     return Scaling(label(key, '%s %d' % (words.rw, words.bs)), key.direction, tuple(points),
                    tuple(_scaling_notes(points)))
@@ -206,12 +207,12 @@ def _sums(rows: Sequence[Sequence[Repetition]]) -> List[Repetition]:
     """All OSDs of a repetition together; latency by operation."""
     sums: List[Repetition] = []
     for together in zip(*rows):
-        iops = sum(each.iops for each in together)
+        iops = sum(repetition.iops for repetition in together)
         sums.append(Repetition(
-            together[0].name, iops, sum(each.bytes_per_second for each in together),
-            sum(each.iops * each.latency_ns for each in together) / iops,
-            max(each.p99_ns for each in together), (),
-            any(each.client_limited for each in together)))
+            together[0].name, iops, sum(repetition.bytes_per_second for repetition in together),
+            sum(repetition.iops * repetition.latency_ns for repetition in together) / iops,
+            max(repetition.p99_ns for repetition in together), (),
+            any(repetition.client_limited for repetition in together)))
     return sums
 
 

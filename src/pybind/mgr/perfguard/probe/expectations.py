@@ -79,11 +79,12 @@ class Layout(NamedTuple):
         return self.tib * self.data_chunks / chunks if chunks else self.tib / self.replicas
 
 
-def layout_of(pool: Pool, seen: Observation) -> Layout:
+def layout_of(pool: Pool, observation: Observation) -> Layout:
     """For what is expected of a pool."""
-    weights = {osd: seen.crush.weight_of(pool.crush_rule, osd) for osd in seen.osdmap.osds}
+    weights = {osd: observation.crush.weight_of(pool.crush_rule, osd)
+               for osd in observation.osdmap.osds}
     osds = [osd for osd, weight in weights.items() if weight > 0.0]
-    classes = {seen.crush.class_of(osd) for osd in osds}
+    classes = {observation.crush.class_of(osd) for osd in osds}
     common = Layout(len(osds), device_class=classes.pop() if len(classes) == 1 else '',
                     tib=sum(weights[osd] for osd in osds))
     if pool.erasure:
@@ -137,8 +138,8 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
                     job.rw, job.bs, job.iodepth * job.numjobs, job.ioengine) == (
                     shape.rw, shape.bs, shape.iodepth, shape.ioengine):
                 return record.id, median(sorted(
-                    each.bytes_per_second if expected.linear else each.iops
-                    for each in repetitions))
+                    repetition.bytes_per_second if expected.linear else repetition.iops
+                    for repetition in repetitions))
     return None
 
 
@@ -194,8 +195,8 @@ def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expect
     for key, repetitions in measured(record.done).items():
         if key.part not in ('', ALONE):
             continue
-        own = Layout(1) if key.osd is not None else layout
-        expectations.append(_expectation(key, repetitions, device_class, own))
+        layout_of_key = Layout(1) if key.osd is not None else layout
+        expectations.append(_expectation(key, repetitions, device_class, layout_of_key))
     return tuple(expectations)
 
 
@@ -210,13 +211,13 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
     if expected is None:
         return Expectation(name, NO_EXPECTATION, 'expected values exist for 4 KiB at iodepth 1 and '
                            '128, and for 4 MiB at iodepth 16 on disks')
-    value = median(sorted(each.bytes_per_second if expected.linear else each.iops
-                          for each in repetitions))
+    value = median(sorted(repetition.bytes_per_second if expected.linear else repetition.iops
+                          for repetition in repetitions))
     verdict = judged(value, expected.range)
     why = '%s; %s: %s to %s %s' % (
         _amount(value, expected.linear), device_class, _amount(expected.range.low, expected.linear),
         _amount(expected.range.high, expected.linear), expected.how)
-    if verdict == BELOW and any(each.client_limited for each in repetitions):
+    if verdict == BELOW and any(repetition.client_limited for repetition in repetitions):
         return Expectation(name, NO_EXPECTATION,
                            why + '; the CPU of the probe process was the bottleneck')
     return Expectation(name, verdict, why)

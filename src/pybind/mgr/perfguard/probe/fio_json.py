@@ -73,18 +73,18 @@ def _error(stream: StreamResult) -> int:
     return EIO if stream.errors or stream.unfinished else 0
 
 
-def direction(found: Direction) -> Json:
-    latency = found.latency or _NO_QUANTILES
-    clat = _latency(latency, found.ios)
+def direction(measured: Direction) -> Json:
+    latency = measured.latency or _NO_QUANTILES
+    clat = _latency(latency, measured.ios)
     if latency.percentile:
         clat['percentile'] = dict(latency.percentile)
     return {
-        'io_bytes': found.bytes, 'io_kbytes': found.bytes >> 10,
-        'bw_bytes': int(found.bytes_per_second), 'bw': int(found.bytes_per_second) >> 10,
-        'iops': found.iops, 'runtime': found.runtime_ns // 1000000, 'total_ios': found.ios,
+        'io_bytes': measured.bytes, 'io_kbytes': measured.bytes >> 10,
+        'bw_bytes': int(measured.bytes_per_second), 'bw': int(measured.bytes_per_second) >> 10,
+        'iops': measured.iops, 'runtime': measured.runtime_ns // 1000000, 'total_ios': measured.ios,
         'short_ios': 0, 'drop_ios': 0, 'slat_ns': _latency(_NO_QUANTILES, 0), 'clat_ns': clat,
-        'lat_ns': _latency(latency, found.ios), **_bandwidth(found.seconds),
-        **_operations(found.seconds), 'seconds': [list(each) for each in found.seconds]}
+        'lat_ns': _latency(latency, measured.ios), **_bandwidth(measured.seconds),
+        **_operations(measured.seconds), 'seconds': [list(second) for second in measured.seconds]}
 
 
 def _latency(latency: Quantiles, count: int) -> Json:
@@ -94,24 +94,24 @@ def _latency(latency: Quantiles, count: int) -> Json:
 
 def _bandwidth(seconds: Sequence[Second]) -> Json:
     """In KiB/s, as in fio."""
-    least, most, mean, stddev, samples = _spread([
-        each.bytes / length / 1024 for each, length in _lengths(seconds)])
-    return {'bw_min': int(least), 'bw_max': int(most), 'bw_agg': 100.0 if samples else 0.0,
+    lowest, highest, mean, stddev, samples = _spread([
+        second.bytes / length / 1024 for second, length in _lengths(seconds)])
+    return {'bw_min': int(lowest), 'bw_max': int(highest), 'bw_agg': 100.0 if samples else 0.0,
             'bw_mean': mean, 'bw_dev': stddev, 'bw_samples': samples}
 
 
 def _operations(seconds: Sequence[Second]) -> Json:
-    least, most, mean, stddev, samples = _spread([
-        each.ios / length for each, length in _lengths(seconds)])
-    return {'iops_min': int(least), 'iops_max': int(most), 'iops_mean': mean,
+    lowest, highest, mean, stddev, samples = _spread([
+        second.ios / length for second, length in _lengths(seconds)])
+    return {'iops_min': int(lowest), 'iops_max': int(highest), 'iops_mean': mean,
             'iops_stddev': stddev, 'iops_samples': samples}
 
 
 def _lengths(seconds: Sequence[Second]) -> List[Tuple[Second, float]]:
     """Each second and its length, without a last one that is too short to be meaningful."""
-    begins = [0.0, *(each.end for each in seconds)]
-    pairs = [(each, each.end - begin) for each, begin in zip(seconds, begins)
-             if each.end > begin]
+    begins = [0.0, *(second.end for second in seconds)]
+    pairs = [(second, second.end - begin) for second, begin in zip(seconds, begins)
+             if second.end > begin]
     if len(pairs) > 1 and pairs[-1][1] < _LEAST_SECOND:
         pairs.pop()
     return pairs
@@ -129,13 +129,14 @@ def _spread(values: Sequence[float]) -> Tuple[float, float, float, float, int]:
 
 def _depths(depth: int) -> Dict[str, float]:
     """The engine keeps the exact depth unless a rate is requested."""
-    mine = [key for least, key in _DEPTHS if least <= depth][-1:]
+    mine = [key for lowest, key in _DEPTHS if lowest <= depth][-1:]
     return {key: 100.0 if [key] == mine else 0.0 for _, key in _DEPTHS}
 
 
 def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
     """Per cent of the operations in fio's classes of latency."""
-    working = [(each.ios, each.latency) for each in directions if each.latency and each.ios]
+    working = [(direction.ios, direction.latency) for direction in directions
+               if direction.latency and direction.ios]
     total = sum(ios for ios, _ in working)
     shares: Dict[str, Dict[str, float]] = {}
     below = 0.0
@@ -195,7 +196,7 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
     for step, result in zip(steps, results):
         who = _Who(step.job, step.part, tuple(stream.name for stream in step.streams))
         groups.setdefault(who, []).append((step, result))
-    jobs = [each for group in groups.values() for each in _entries(group)]
+    jobs = [job for group in groups.values() for job in _entries(group)]
     started = float(run['started'])
     document = {
         'fio version': FIO_VERSION, 'timestamp': int(started),
@@ -210,7 +211,7 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
     """The options that all jobs share, except the name."""
     first = options[0] if options else {}
     return {key: value for key, value in first.items()
-            if key != 'name' and all(each.get(key) == value for each in options)}
+            if key != 'name' and all(job_options.get(key) == value for job_options in options)}
 
 
 def _entries(group: Sequence[Done]) -> List[Json]:

@@ -74,13 +74,13 @@ def _ioengine(word: str, text: str) -> str:
     return name
 
 
-def _between(parse: Callable[[str, str], Any], least: float, most: float,
+def _between(parse: Callable[[str, str], Any], lowest: float, highest: float,
              text_of: Callable[[Any], str]) -> Callable[[str, str], Any]:
     def bounded(word: str, text: str) -> Any:
         value = parse(word, text)
-        if not least <= value <= most:
+        if not lowest <= value <= highest:
             raise BadJob('%s=%s: must be from %s to %s'
-                         % (word, text, text_of(least), text_of(most)))
+                         % (word, text, text_of(lowest), text_of(highest)))
         return value
     return bounded
 
@@ -212,7 +212,7 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
     if key in IMPLIED:
         if value.lower() not in IMPLIED[key]:
             raise BadJob('%s: %s=%s: must be %s' % (where, key, value, ' or '.join(
-                '%s=%s' % (key, each) if each else key for each in IMPLIED[key])))
+                '%s=%s' % (key, accepted) if accepted else key for accepted in IMPLIED[key])))
         return {key: value}
     if key not in WORDS and key != RWMIXWRITE:
         raise BadJob('%s: unknown key %s; must be one of %s (%s are accepted without effect)' % (
@@ -234,9 +234,9 @@ def remarks(job_file: Optional[str]) -> Tuple[str, ...]:
             (REACH, 'options of the command, not of the job file, determine the pool and the '
                     'access to the cluster; ignored: %s'),
             (NO_EFFECT, 'without effect on objects: %s')):
-        given = [key for key in keys if any(key in settings for _, settings in jobs)]
-        if given:
-            texts.append(text % ', '.join(given))
+        present = [key for key in keys if any(key in settings for _, settings in jobs)]
+        if present:
+            texts.append(text % ', '.join(present))
     together = [name for name, settings in jobs[1:] if settings.get('stonewall', '0') == '0']
     if together:
         texts.append('all jobs run one after the other; fio would start those without stonewall '
@@ -469,10 +469,10 @@ def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, 
     streams = {osd: _streams(job, osd) for osd in osds}
     everyone = tuple(stream for osd in osds for stream in streams[osd])
     steps: List[JobStep] = []
-    for part, each in ((ALONE, list(streams.values())), (TOGETHER, [everyone]),
-                       (AGAIN, list(streams.values()))):
-        steps += [JobStep(job, those, repetition, part)
-                  for repetition in range(repeat) for those in each]
+    for part, loads in ((ALONE, list(streams.values())), (TOGETHER, [everyone]),
+                        (AGAIN, list(streams.values()))):
+        steps += [JobStep(job, streams_at_once, repetition, part)
+                  for repetition in range(repeat) for streams_at_once in loads]
     return tuple(steps)
 
 

@@ -53,9 +53,9 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     """
     jobs = target.jobs(jobs)
     osds = max(1, len(target.osds))
-    wanted = objects_wanted(jobs)
-    objects = osds * sum(wanted.values())
-    prefill = osds * sum(size * count for size, count in wanted.items())
+    objects_by_size = objects_wanted(jobs)
+    objects = osds * sum(objects_by_size.values())
+    prefill = osds * sum(size * count for size, count in objects_by_size.items())
     steps = step_count(jobs, target, repeat)
     # Each job is done in as many steps; the streams of a step count once for each of its OSDs.
     streams = repeat * (3 * osds if target.kind == 'interference' else
@@ -199,14 +199,14 @@ def stop_reasons(signals: Signals, moving_allowed: bool, own_pool: int = -1) -> 
     `moving_allowed`: the operator wants to measure although data moves. `own_pool`: id of a pool
     that the run has created, whose PGs may move: the balancer evens out each new pool.
     """
-    counts, own = signals.counts, signals.pool_counts.get(own_pool, PgCounts())
+    counts, own_counts = signals.counts, signals.pool_counts.get(own_pool, PgCounts())
     texts = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
              if check in signals.health]
     if moving_allowed:
         return texts
-    for number, text in ((counts.backfilling - own.backfilling, 'backfilling'),
-                         (counts.recovering - own.recovering, 'recovering'),
-                         (counts.backfill_wait - own.backfill_wait, 'waiting for backfill')):
+    for number, text in ((counts.backfilling - own_counts.backfilling, 'backfilling'),
+                         (counts.recovering - own_counts.recovering, 'recovering'),
+                         (counts.backfill_wait - own_counts.backfill_wait, 'waiting for backfill')):
         if number > 0:
             texts.append('%s %s' % (pgs_are(number), text))
     return texts
@@ -292,9 +292,10 @@ class AffectedClients:
         """Those whose latency is over its limit, as texts."""
         rates: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
-            known = [reading[kind] for reading in self._readings if kind in reading]
-            if len(known) >= LEAST_READINGS and sum(ops.number for ops in known) >= LEAST_PROBE_OPS:
-                rates[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in known)
+            readings = [reading[kind] for reading in self._readings if kind in reading]
+            if len(readings) >= LEAST_READINGS and sum(ops.number
+                                                       for ops in readings) >= LEAST_PROBE_OPS:
+                rates[kind] = weighted_median((_mean_ms(ops), ops.number) for ops in readings)
         return _over(clients, rates)
 
 

@@ -73,7 +73,7 @@ def capacities(records: Sequence[RunRecord]) -> Dict[int, Tuple[int, float]]:
         if record.target.kind == 'store' and record.ended_well:
             for key, repetitions in measured(record.done).items():
                 if key.osd is not None and (key.job.rw, key.job.bs) == (RANDWRITE, BENCHES[0][1]):
-                    best[key.osd] = record.id, median(each.iops for each in repetitions)
+                    best[key.osd] = record.id, median(repetition.iops for repetition in repetitions)
     return best
 
 
@@ -178,12 +178,12 @@ class StoreRun:
         return ()
 
 
-def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
+def _measured(osd: int, bench: Bench, answer: Mapping[str, Any],
               repetition: int) -> Tuple[JobStep, StepResult]:
     """As a job of fio; OSDs do not report latencies of single operations. Raises ArithmeticError,
     LookupError, TypeError or ValueError where it is no measurement."""
     name = 'osd.%d' % osd
-    runtime_ns = int(float(found['elapsed_sec']) * 1e9)
+    runtime_ns = int(float(answer['elapsed_sec']) * 1e9)
     if not 0 < runtime_ns < 1 << 63:
         raise ValueError('%d ns' % runtime_ns)
     total, block = bench.total_bytes, bench.block_bytes

@@ -39,18 +39,18 @@ def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
     return state, name[end:]
 
 
-def _last_block(state: State, rest: bytes, length: int) -> int:
+def _last_block(state: State, remainder: bytes, length: int) -> int:
     # The lowest byte of the third word is reserved for the length.
-    a, b, c = _WORDS.unpack((rest[:8].ljust(9, b'\0') + rest[8:]).ljust(12, b'\0'))
+    a, b, c = _WORDS.unpack((remainder[:8].ljust(9, b'\0') + remainder[8:]).ljust(12, b'\0'))
     return _mix(state, (a, b, c + length))[2]
 
 
 def _mix(state: State, words: Tuple[int, ...]) -> State:
     a, b, c = ((have + new) & _MASK for have, new in zip(state, words))
-    for right, left, last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
-        a = ((a - b - c) & _MASK) ^ c >> right
-        b = ((b - c - a) ^ a << left) & _MASK
-        c = ((c - a - b) & _MASK) ^ b >> last
+    for shift_right, shift_left, shift_last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = ((a - b - c) & _MASK) ^ c >> shift_right
+        b = ((b - c - a) ^ a << shift_left) & _MASK
+        c = ((c - a - b) & _MASK) ^ b >> shift_last
     return a, b, c
 
 
@@ -75,18 +75,18 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
     limits = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
     leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
     chosen: Dict[int, List[str]] = {osd: [] for osd in led}
-    taken: 'Counter[int]' = Counter()
+    names_by_pg: 'Counter[int]' = Counter()
     missing = count * len(chosen)
     for number, pg in enumerate(pgs_of(prefix, pg_num)):
         osd = leader.get(pg)
-        if osd is not None and len(chosen[osd]) < count and taken[pg] < limits[osd]:
-            taken[pg] += 1
+        if osd is not None and len(chosen[osd]) < count and names_by_pg[pg] < limits[osd]:
+            names_by_pg[pg] += 1
             chosen[osd].append(prefix + str(number))
             missing -= 1
         if not missing:
             break
         if number > MAX_TRIES:
-            osd = min(chosen, key=lambda each: len(chosen[each]))
+            osd = min(chosen, key=lambda osd_id: len(chosen[osd_id]))
             raise BadJob(too_few(osd, len(led[osd]), count, pg_num))
     return {osd: tuple(names) for osd, names in chosen.items()}
 
@@ -112,11 +112,11 @@ def led_by(pool_id: int, pg_num: int, primaries: Mapping[str, int],
 def pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
     """The PGs of PREFIX0, PREFIX1, ...; the common prefix is hashed once."""
     key = (NAMESPACE + '\x1f' + prefix).encode()
-    common, rest = _whole_blocks(_START, key)
+    common, remainder = _whole_blocks(_START, key)
     bmask = mask_of(pg_num)
     for number in count_up():
         digits = b'%d' % number
-        state, tail = _whole_blocks(common, rest + digits)
+        state, tail = _whole_blocks(common, remainder + digits)
         yield stable_mod(_last_block(state, tail, len(key) + len(digits)), pg_num, bmask)
 
 
@@ -150,8 +150,8 @@ def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str 
     if device_class and device_class not in {place.device_class for place in candidates.values()}:
         raise BadJob('no OSD has device class %s' % device_class)
     named = () if osd in ('', ALL) else _osds_named(osd, candidates)
-    selected = [each for each, place in sorted(candidates.items())
-                if (each in named if named else place.up and place.into)
+    selected = [osd_id for osd_id, place in sorted(candidates.items())
+                if (osd_id in named if named else place.up and place.into)
                 and host in ('', place.host) and device_class in ('', place.device_class)]
     if not selected:
         raise BadJob('no OSD %s' % ' and '.join(filter(None, (
@@ -204,10 +204,11 @@ def run_prefix(run_id: int) -> str:
 
 def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
     """Size of an object -> number of such objects of the largest job."""
-    wanted: Dict[int, int] = {}
+    objects_by_size: Dict[int, int] = {}
     for job in jobs:
-        wanted[job.object_bytes] = max(wanted.get(job.object_bytes, 0), job.numjobs * job.nrfiles)
-    return wanted
+        objects_by_size[job.object_bytes] = max(objects_by_size.get(job.object_bytes, 0),
+                                                job.numjobs * job.nrfiles)
+    return objects_by_size
 
 
 def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
@@ -216,15 +217,15 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
 
     BadJob if an OSD is the primary of no PG, or of too few to find names for it.
     """
-    wanted = objects_wanted(target.jobs(jobs))
+    objects_by_size = objects_wanted(target.jobs(jobs))
     if primaries is None:
-        return Naming(run_id, tuple(wanted.items()))
+        return Naming(run_id, tuple(objects_by_size.items()))
     led = led_by(pool_id, pg_num, primaries, target.osds)
     for osd, pgs in led.items():
-        for count in wanted.values():
+        for count in objects_by_size.values():
             if TRIES_MARGIN * count * pg_num > MAX_TRIES * len(pgs):
                 raise BadJob(too_few(osd, len(pgs), count, pg_num))
-    return Naming(run_id, tuple(wanted.items()), pool_id, pg_num,
+    return Naming(run_id, tuple(objects_by_size.items()), pool_id, pg_num,
                   tuple((osd, tuple(pgs)) for osd, pgs in led.items()))
 
 
@@ -256,11 +257,11 @@ def named(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
 
 def _named(step: JobStep, names: Names) -> JobStep:
     job = step.job
-    taken: Dict[Optional[int], int] = {}
+    used_by_osd: Dict[Optional[int], int] = {}
     streams = []
     for stream in step.streams:
-        begin = taken.get(stream.osd, 0)
-        taken[stream.osd] = begin + job.nrfiles
+        begin = used_by_osd.get(stream.osd, 0)
+        used_by_osd[stream.osd] = begin + job.nrfiles
         mine = names[stream.osd, job.object_bytes][begin:begin + job.nrfiles]
         streams.append(Stream(stream.name, mine, stream.osd))
     return JobStep(job, tuple(streams), step.repetition, step.part)
@@ -272,7 +273,7 @@ def naming_to_json(naming: Naming) -> Json:
     """PGs are compressed: without, all OSDs of a pool of 65,536 PGs take 400 kB."""
     packed = zlib.compress(json.dumps([[osd, _steps_between(pgs)] for osd, pgs in naming.led],
                                       separators=(',', ':')).encode())
-    return {'run': naming.run, 'wanted': [list(each) for each in naming.wanted],
+    return {'run': naming.run, 'wanted': [list(size_and_count) for size_and_count in naming.wanted],
             'pool_id': naming.pool_id, 'pg_num': naming.pg_num,
             'led': base64.b64encode(packed).decode()}
 

@@ -126,13 +126,13 @@ def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
     return RunOrder(trigger=trigger, **fields)
 
 
-def count_of(word: str, text: Optional[str], usual: int, most: int) -> int:
-    """A number from 1 to `most`; raises Refused otherwise."""
+def count_of(word: str, text: Optional[str], default: int, highest: int) -> int:
+    """A number from 1 to `highest`; raises Refused otherwise."""
     if text is None:
-        return usual
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+        return default
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= highest):
         raise Refused(errno.EINVAL, '%s is %r: must be a number from 1 to %d'
-                      % (word, text, most))
+                      % (word, text, highest))
     return int(text)
 
 
@@ -177,13 +177,13 @@ class ProbeDraft:
     def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)
 
-    def osds_at_work(self, seen: Observation) -> List[int]:
+    def osds_at_work(self, observation: Observation) -> List[int]:
         """Those that are probed one by one; else all under the pool's rule, or all in CRUSH."""
         if self.target.osds:
             return list(self.target.osds)
-        weights = seen.crush.weights()
-        return sorted(osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
-            self.pool is None or seen.crush.weight_of(self.pool.crush_rule, osd) > 0.0))
+        weights = observation.crush.weights()
+        return sorted(osd for osd in observation.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
+            self.pool is None or observation.crush.weight_of(self.pool.crush_rule, osd) > 0.0))
 
     def placing(self, view: View) -> Optional[Callable[[], Naming]]:
         """A function for the tool thread, because it considers each PG of the pool: BadJob if a
@@ -197,16 +197,16 @@ class ProbeDraft:
         return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
 
 
-def draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
+def draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
           moving: bool) -> ProbeDraft:
     """Raises Refused if the order is invalid; other refusals are in the draft."""
     try:
-        return _draft(order, cluster, seen, view, options, moving)
+        return _draft(order, cluster, observation, view, options, moving)
     except BadJob as error:
         raise Refused(errno.EINVAL, str(error)) from error
 
 
-def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, options: Options,
+def _draft(order: RunOrder, cluster: Reader, observation: Observation, view: View, options: Options,
            moving: bool) -> ProbeDraft:
     jobs: Tuple[Job, ...] = ()
     if not order.store:
@@ -220,24 +220,24 @@ def _draft(order: RunOrder, cluster: Reader, seen: Observation, view: View, opti
     if order.by_host and not order.scale:
         raise Refused(errno.EINVAL, '--by_host applies only to --scale')
     pool = _pool(order, view)
-    target = _target(order, seen, pool)
+    target = _target(order, observation, pool)
     if order.store + order.interference + order.scale > 1:
         raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
                       '%s uses object_hash %d' % (
                           pool.name, pool.object_hash))
-    rule = pool.crush_rule if pool is not None else _own_rule(cluster, seen, target.replicas)
-    osds = _osds_of(rule, seen)
+    rule = pool.crush_rule if pool is not None else _own_rule(cluster, observation, target.replicas)
+    osds = _osds_of(rule, observation)
     pg_num = pool.pg_num if pool is not None else pg_num_for(len(osds))
     if not order.store:
         check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
-    refusals = (*_blocked(order, seen, moving, pool, jobs, Touched(
+    refusals = (*_blocked(order, observation, moving, pool, jobs, Touched(
         frozenset(target.osds or osds), frozenset({pool.id} if pool is not None else ()))),
                 *_no_room(cluster, options, pool, spent),
-                *_crowded(cluster, seen, target, pool, osds, spent))
+                *_crowded(cluster, observation, target, pool, osds, spent))
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals, remarks(order.job_file))
     return ProbeDraft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
 
@@ -267,7 +267,7 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     return pool
 
 
-def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
+def _target(order: RunOrder, observation: Observation, pool: Optional[Pool]) -> Target:
     replicas = count_of('replicas', order.replicas, REPLICAS, MOST_REPLICAS)
     if replicas == 1 and not order.consent:
         raise Refused(errno.EPERM, 'a pool with one replica loses its objects with their OSD: add '
@@ -276,9 +276,9 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
     hosts: Tuple[int, ...] = ()
     if order.kind in ('osd', 'store', 'interference', 'scale'):
         candidates = {
-            osd.id: Candidate(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
-                              osd.up, osd.reweight > 0.0)
-            for osd in seen.osdmap.osds.values() if osd.exists}
+            osd.id: Candidate(observation.crush.host_of(osd.id) or '',
+                              observation.crush.class_of(osd.id), osd.up, osd.reweight > 0.0)
+            for osd in observation.osdmap.osds.values() if osd.exists}
         osds = selected_osds(candidates, order.osd or '', order.host or '',
                              order.device_class or '')
         if order.by_host:
@@ -287,19 +287,19 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
     return Target(order.kind, pool.name if pool is not None else '', osds, replicas, hosts)
 
 
-def _own_rule(cluster: Reader, seen: Observation, replicas: int) -> Optional[int]:
+def _own_rule(cluster: Reader, observation: Observation, replicas: int) -> Optional[int]:
     """The CRUSH rule that the mons give a new replicated pool; None: not known."""
-    rules = seen.crush.rules_for(False, replicas)
+    rules = observation.crush.rules_for(False, replicas)
     default = cluster.default_crush_rule()
     if default < 0:
         return min(rules, default=None)
     return default if default in rules else None
 
 
-def _osds_of(rule: Optional[int], seen: Observation) -> List[int]:
+def _osds_of(rule: Optional[int], observation: Observation) -> List[int]:
     """The OSDs that a pool with this rule uses; all for an unknown rule."""
-    return [osd.id for osd in seen.osdmap.osds.values() if osd.is_up_and_in
-            and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
+    return [osd.id for osd in observation.osdmap.osds.values() if osd.is_up_and_in
+            and (rule is None or observation.crush.weight_of(rule, osd.id) > 0.0)]
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:
@@ -309,17 +309,17 @@ def _copies(target: Target, pool: Optional[Pool]) -> float:
     return pool.size / pool.data_shards
 
 
-def _blocked(order: RunOrder, seen: Observation, moving: bool, pool: Optional[Pool],
+def _blocked(order: RunOrder, observation: Observation, moving: bool, pool: Optional[Pool],
              jobs: Tuple[Job, ...], loaded: Touched) -> List[str]:
     """The state of the cluster that forbids a probe now. `loaded`: what it would load."""
     texts = []
     if moving and not order.during_campaign:
         texts.append('a campaign is active (override with --during-campaign)')
-    texts += reasons(seen, order.during_campaign)
-    if not ignores_clients(seen.signals):
-        texts += over_limit(seen.clients, loaded, seen.slow_osds)
+    texts += reasons(observation, order.during_campaign)
+    if not ignores_clients(observation.signals):
+        texts += over_limit(observation.clients, loaded, observation.slow_osds)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
-    return texts + blocked_io(seen.osdmap, pool, writing)
+    return texts + blocked_io(observation.osdmap, pool, writing)
 
 
 def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Budget) -> List[str]:
@@ -338,17 +338,17 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
                             options.probe_max_seconds, quota_bytes, quota_objects)
 
 
-def _crowded(cluster: Reader, seen: Observation, target: Target, pool: Optional[Pool],
+def _crowded(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
              osds: Sequence[int], spent: Budget) -> List[str]:
     """For each OSD: the free space of a pool is that of all its OSDs together."""
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
-    return budgets.nearfull_osds(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
+    return budgets.nearfull_osds(shares, cluster.osd_space(), observation.osdmap.nearfull_ratio)
 
 
-def reasons(seen: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
+def reasons(observation: Observation, moving_allowed: bool, own_pool: int = -1) -> List[str]:
     """Why no probe may run now; also checked while a probe runs. The rest as in stop_reasons."""
-    stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
-    return stops + stop_reasons(seen.signals, moving_allowed, own_pool)
+    stops = [stop.reason.text for stop in stop_conditions(observation.signals)]
+    return stops + stop_reasons(observation.signals, moving_allowed, own_pool)
 
 
 def ignores_clients(signals: Signals) -> bool:

@@ -97,9 +97,9 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
     if step <= 1:
         return tuple(seconds)
     groups = [seconds[at:at + step] for at in range(0, len(seconds), step)]
-    return tuple(Second(group[-1].end, sum(each.ios for each in group),
-                        sum(each.bytes for each in group),
-                        sum(each.lat_sum_ns for each in group)) for group in groups)
+    return tuple(Second(group[-1].end, sum(second.ios for second in group),
+                        sum(second.bytes for second in group),
+                        sum(second.lat_sum_ns for second in group)) for group in groups)
 
 
 # ---- JSON
@@ -131,8 +131,8 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
         JobStep(jobs[step.job], tuple(Stream(name, (), osd) for name, osd in step.streams),
                 step.repetition, step.part)
         for step in decode(Tuple[_StoredStep, ...], raw['steps']))
-    rest = {name: part for name, part in raw.items() if name not in ('jobs', 'steps')}
-    return replace(decode(RunRecord, rest), steps=steps)
+    fields = {name: part for name, part in raw.items() if name not in ('jobs', 'steps')}
+    return replace(decode(RunRecord, fields), steps=steps)
 
 
 # ---- Which runs are kept
@@ -164,8 +164,8 @@ class RunHistory:
     def outlived(self, keep: int, baselines: AbstractSet[int]) -> List[int]:
         """Runs to be removed, the oldest first; `keep` ended runs and all baselines remain."""
         over: List[int] = []
-        runs, steps = 0, sum(len(each.steps) for each in self._records.values()
-                             if each.id in baselines or each.state not in ENDED_STATES)
+        runs, steps = 0, sum(len(record.steps) for record in self._records.values()
+                             if record.id in baselines or record.state not in ENDED_STATES)
         for record in reversed(self.all()):
             if record.id in baselines or record.state not in ENDED_STATES:
                 continue
@@ -217,13 +217,13 @@ def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry
         setting[MGR_HOST] = host
     if pg_num:
         setting[POOL_PGS] = str(pg_num)
-    known = sorted(set(drives) - {''})
-    if known:
-        setting[DRIVES] = listed(known, MOST_DRIVES)
+    known_drives = sorted(set(drives) - {''})
+    if known_drives:
+        setting[DRIVES] = listed(known_drives, MOST_DRIVES)
     if entries is not None:
         setting[OPTIONS_READ] = 'read'
-    options = sorted((OPTION + '/'.join(filter(None, (each.section, each.mask, each.name))),
-                      each.value) for each in entries or () if _counts(each))
+    options = sorted((OPTION + '/'.join(filter(None, (entry.section, entry.mask, entry.name))),
+                      entry.value) for entry in entries or () if _counts(entry))
     setting.update(options[:MOST_OPTIONS])
     return setting
 
@@ -240,9 +240,9 @@ def _affects_speed(option: str) -> bool:
 def differences(a: RunRecord, b: RunRecord) -> List[str]:
     """As texts; empty: comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
-    both = OPTIONS_READ in ours and OPTIONS_READ in theirs
+    both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
-            if key in ours and key in theirs or both and key.startswith(OPTION)]
+            if key in ours and key in theirs or both_read and key.startswith(OPTION)]
     texts = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
              for key in keys if ours.get(key) != theirs.get(key)]
     return texts if len(texts) <= MOST_NAMED else [

@@ -28,24 +28,24 @@ class Results(Generic[Result]):
     verdicts every few seconds, a comparison takes up to 2 s of CPU, and the measurements of a run
     on 200 OSDs almost one. For any thread."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._most = limit
         #: Ids -> records, what else the result depends on, and the result.
         self._known: Dict[Tuple[int, ...], Tuple[Tuple[RunRecord, ...], Hashable, Result]] = {}
 
     def of(self, records: Tuple[RunRecord, ...], basis: Hashable,
            compute: Callable[[], Result]) -> Result:
         ids = tuple(record.id for record in records)
-        known = self._known.get(ids)
-        if known is None or known[1] != basis or any(
-                old is not new for old, new in zip(known[0], records)):
-            known = records, basis, compute()
+        cached = self._known.get(ids)
+        if cached is None or cached[1] != basis or any(
+                old is not new for old, new in zip(cached[0], records)):
+            cached = records, basis, compute()
             # Other threads may do the same meanwhile.
             self._known.pop(ids, None)
             for oldest in list(self._known)[:max(0, len(self._known) - self._most + 1)]:
                 self._known.pop(oldest, None)
-            self._known[ids] = known
-        return known[2]
+            self._known[ids] = cached
+        return cached[2]
 
 
 class Measured(NamedTuple):
@@ -65,7 +65,7 @@ class Caches:
 
 
 def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
-    verdicts = {each.verdict for each in expect(record, device_class, layout)}
+    verdicts = {expectation.verdict for expectation in expect(record, device_class, layout)}
     for verdict in ('below', 'above', 'as expected'):
         if verdict in verdicts:
             return verdict
@@ -78,12 +78,12 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
     apart = interference(record)
     return Measured({
         **fio_json({'started': record.started}, record.steps, record.results),
-        'expected': [each._asdict() for each in expect(record, device_class, layout)],
-        'osds': [each._asdict() for each in ranks],
-        'interference': [each._asdict() for each in apart],
-        'curves': [_curve_json(each) for each in curves(record)],
-        'scalings': [_scaling_json(each) for each in scalings(record)],
-        'counted': [each._asdict() for each in record.counted]}, ranks, apart)
+        'expected': [expectation._asdict() for expectation in expect(record, device_class, layout)],
+        'osds': [osd_rank._asdict() for osd_rank in ranks],
+        'interference': [row._asdict() for row in apart],
+        'curves': [_curve_json(curve) for curve in curves(record)],
+        'scalings': [_scaling_json(scaling) for scaling in scalings(record)],
+        'counted': [counters._asdict() for counters in record.counted]}, ranks, apart)
 
 
 def unknown(run: int) -> Refused:
@@ -166,19 +166,19 @@ class Probed:
 
     def _findings(self, record: RunRecord, ranks: Sequence[Rank],
                   apart: Sequence[Interference]) -> List[str]:
-        texts = [outlier_text(each) for each in ranks if each.outlier]
+        texts = [outlier_text(osd_rank) for osd_rank in ranks if osd_rank.outlier]
         texts += interference_findings(apart)
-        for each in self.regressions:
-            if each.run == record.id:
-                texts += ['slower than probe %d: %s' % (each.baseline, line)
-                          for line in each.lines]
+        for regression in self.regressions:
+            if regression.run == record.id:
+                texts += ['slower than probe %d: %s' % (regression.baseline, line)
+                          for line in regression.lines]
         return texts
 
     def _verdict(self, record: RunRecord) -> str:
         """Why it was not completed; else compared with the baseline or the device class."""
         if record.state in (ABORTED, CANCELLED, FAILED):
             return ': '.join((record.state, *record.messages[:1]))
-        if any(each.run == record.id for each in self.regressions):
+        if any(regression.run == record.id for regression in self.regressions):
             return 'slower than its baseline'
         device_class, layout = self._device_class(record), self._layout(record)
         return self.caches.verdicts.of((record,), (device_class, layout),
@@ -204,19 +204,20 @@ class Probed:
                 'notes': list(comparison.notes), 'lines': [
                     {'job': line.label, 'verdict': line.verdict, 'p': line.p, 'why': line.why,
                      'repetitions': list(line.repetitions),
-                     **{name: each._asdict() for name, each in line.estimates.items()}}
+                     **{name: estimate._asdict() for name, estimate in line.estimates.items()}}
                     for line in comparison.lines]}
 
     def baselines_json(self) -> Json:
         return {'baselines': [
             {**self._summary(self.known(run)), 'slower': [
-                {'probe': each.run, 'why': list(each.lines)}
-                for each in self.regressions if each.baseline == run]}
+                {'probe': regression.run, 'why': list(regression.lines)}
+                for regression in self.regressions if regression.baseline == run]}
             for run in sorted(self.baselines.ids & {record.id for record in self.records})]}
 
     def schedules_json(self) -> Json:
-        return {'schedules': [{**schedule_to_json(each), 'refused': self.refused.get(each.name, '')}
-                              for each in self.schedules]}
+        return {'schedules': [{**schedule_to_json(schedule),
+                               'refused': self.refused.get(schedule.name, '')}
+                              for schedule in self.schedules]}
 
     # ---- What the cluster is expected to achieve
 
@@ -224,7 +225,7 @@ class Probed:
         """What one client is expected to achieve with each pool, next to the last probes; and
         what each pool is expected to serve to all clients, and for how many it suffices."""
         return {'pools': [{**_described(name, layout), 'expected': [
-            self._expected_row(name, each) for each in expected_of(layout)]}
+            self._expected_row(name, expected) for expected in expected_of(layout)]}
             for name, layout in self._subjects()],
             'capacity': [{**_described(name, layout), **_capacity(layout)}
                          for name, layout in sorted(self.layouts.items())]}
@@ -283,5 +284,5 @@ def _capacity(layout: Layout) -> Json:
         ranges.update(read_iops=capacity.read, write_iops=capacity.write,
                       write_iops_per_tib=capacity.write.times(1.0 / tib) if tib else None,
                       linux_vms=capacity.vms('linux'), windows_vms=capacity.vms('windows'))
-    return {'usable_tib': tib, **{name: None if each is None else each._asdict()
-                                  for name, each in ranges.items()}}
+    return {'usable_tib': tib, **{name: None if interval is None else interval._asdict()
+                                  for name, interval in ranges.items()}}

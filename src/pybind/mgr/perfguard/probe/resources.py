@@ -90,7 +90,7 @@ def leftover_check(resources: RunResources, why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run that cannot clean up."""
     return {LEFT_CHECK: warning(
         'probe %d cannot complete its clean-up' % resources.run,
-        [why, *('not removed yet: ' + each for each in leftovers(resources))])}
+        [why, *('not removed yet: ' + leftover for leftover in leftovers(resources))])}
 
 
 def unreadable_journal_check(why: str) -> HealthChecks:
@@ -119,8 +119,8 @@ def own_pool(run: int) -> str:
 
 def pg_num_for(osds: int) -> int:
     """A power of two."""
-    wanted = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PROBE_PGS), MOST_PROBE_PGS)
-    return 1 << (wanted - 1).bit_length()
+    pgs = min(max(PROBE_PGS_PER_OSD * osds, LEAST_PROBE_PGS), MOST_PROBE_PGS)
+    return 1 << (pgs - 1).bit_length()
 
 
 def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Command]:

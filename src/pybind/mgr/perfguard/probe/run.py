@@ -185,29 +185,30 @@ class ProbeRun:
         return 'PG %s of the pool is no longer led by osd.%d' % (
             self._moved, self._primaries[self._moved]) if self._moved else ''
 
-    def loads(self, seen: Observation) -> Touched:
+    def loads(self, observation: Observation) -> Touched:
         """The pool and the OSDs that the worker has loaded since the last call, loads now, and will
         load in the next step: it does not wait for the loop between two steps."""
         begun, self._begun = self._begun, set()
         if self.resources.stage == RUNNING:
             begun |= {self.step, self.step + 1}
-        pool = seen.osdmap.pools.get(self.resources.pool_id)
-        basis = begun, seen.osdmap.epoch
+        pool = observation.osdmap.pools.get(self.resources.pool_id)
+        basis = begun, observation.osdmap.epoch
         if not begun or pool is None:
             return NOTHING
         if self._loaded[0] != basis:
             steps = [step for index, step in enumerate(self.steps) if index in begun]
-            self._loaded = basis, Touched(self._osds_of(steps, pool, seen), {pool.id})
+            self._loaded = basis, Touched(self._osds_of(steps, pool, observation), {pool.id})
         return self._loaded[1]
 
-    def _osds_of(self, steps: Sequence[JobStep], pool: Pool, seen: Observation) -> AbstractSet[int]:
+    def _osds_of(self, steps: Sequence[JobStep], pool: Pool,
+                 observation: Observation) -> AbstractSet[int]:
         """The first repetition of a job writes the objects that it reads. Writes load all OSDs of a
         PG, and so do reads of an erasure-coded pool."""
         osds = {stream.osd for step in steps for stream in step.streams if stream.osd is not None}
         shared = pool.erasure or any(step.job.writes or not step.repetition for step in steps)
         if not osds or shared and len(osds) > FEW_OSDS:
-            return seen.osds_of([pool.id])[pool.id]
-        places = [seen.placement(pgid) for pgid, osd in self._primaries.items()
+            return observation.osds_of([pool.id])[pool.id]
+        places = [observation.placement(pgid) for pgid, osd in self._primaries.items()
                   if osd in osds] if shared else []
         return osds.union(*(place.acting for place in places if place is not None)) - {NO_OSD}
 
@@ -300,12 +301,12 @@ class ProbeRun:
 
     def _request(self, mode: str, limit_seconds: float, naming: Optional[Naming]) -> WorkerRequest:
         conf, hosts = self._cluster.connection()
-        made = self.resources
+        resources = self.resources
         return WorkerRequest(
-            made.pool, made.prefix, made.entity, self._manager.key, hosts, mode, conf,
-            steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
-            silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval), seed=made.run,
-            naming=naming, cursor=self._sweeps.cursor)
+            resources.pool, resources.prefix, resources.entity, self._manager.key, hosts, mode,
+            conf, steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
+            silence_seconds=max(SILENCE_SECONDS, SILENCE_INTERVALS * self._interval),
+            seed=resources.run, naming=naming, cursor=self._sweeps.cursor)
 
     def _follow(self, now: float) -> None:
         child = self._child
@@ -454,13 +455,13 @@ class ProbeRun:
         """Give up the clean-up. Returns what remains on the cluster, as texts."""
         self._manager.note(abandoned=True)
         self._drop_child()
-        gone = []
+        removing = []
         if self.resources.own and self._manager.remove_pool():
-            gone.append('pool %s' % self.resources.pool)
+            removing.append('pool %s' % self.resources.pool)
         self._manager.restored()
         if self.resources.user and self._manager.user_removed():
-            gone.append(self.resources.entity)
-        stays = [each for each in leftovers(self.resources) if each not in gone]
+            removing.append(self.resources.entity)
+        stays = [leftover for leftover in leftovers(self.resources) if leftover not in removing]
         self.finished = True
         return tuple(stays)
 
@@ -539,21 +540,22 @@ class OpCounters:
             return True
         if self._asked_at is None:
             self._ask(now)
-        known = self._known[when]
+        counters = self._known[when]
         for osd, answer in self._cluster.answers(TOPIC).items():
             if osd in self._asked:
-                self._read(osd, answer, known)
+                self._read(osd, answer, counters)
         assert self._asked_at is not None
-        if not self._asked <= set(known) and now - self._asked_at <= PROBE_PATIENCE_SECONDS:
+        if not self._asked <= set(counters) and now - self._asked_at <= PROBE_PATIENCE_SECONDS:
             return False
         self._asked_at = None
         self._taken.add(when)
         return True
 
-    def _read(self, osd: int, answer: Any, known: Dict[int, Counted]) -> None:
+    def _read(self, osd: int, answer: Any, counters_by_osd: Dict[int, Counted]) -> None:
         try:
             counters = answer.get('osd', {})
-            known[osd] = Counted(osd, int(counters.get('op_r', 0)), int(counters.get('op_w', 0)))
+            counters_by_osd[osd] = Counted(osd, int(counters.get('op_r', 0)),
+                                           int(counters.get('op_w', 0)))
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             log.warning('osd.%d: cannot read its counters: %r', osd, error)
 

@@ -137,9 +137,9 @@ class Attempts:
         """Whether to report the refusal: once per window, because the reason may last for hours
         with changing numbers."""
         self.reasons[name] = why
-        known = name in self._reported
+        already_reported = name in self._reported
         self._reported.add(name)
-        return not known
+        return not already_reported
 
     def forget(self, name: str) -> None:
         """It has begun, or was changed or removed."""
@@ -176,7 +176,8 @@ class Baselines:
             raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
         key = baseline_key(record)
-        return Baselines({**{run: other for run, other in self.keys.items() if other != key},
+        return Baselines({**{run: other_key for run, other_key in self.keys.items()
+                             if other_key != key},
                           record.id: key})
 
     def without(self, run_id: int) -> 'Baselines':
@@ -185,7 +186,7 @@ class Baselines:
     def of(self, record: RunRecord) -> Optional[int]:
         """The id of the run that this one is compared with."""
         key = baseline_key(record)
-        return next((run for run, other in self.keys.items() if other == key), None)
+        return next((run for run, other_key in self.keys.items() if other_key == key), None)
 
     @property
     def ids(self) -> FrozenSet[int]:
@@ -223,18 +224,19 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
     return Regression(baseline.id, record.id, record.target.key, _lines(comparison))
 
 
-def _lines(found: RunComparison) -> Tuple[str, ...]:
-    return tuple('%s: %s' % (line.label, line.why) for line in found.slower)
+def _lines(comparison: RunComparison) -> Tuple[str, ...]:
+    return tuple('%s: %s' % (line.label, line.why) for line in comparison.slower)
 
 
-def health_check(found: Sequence[Regression]) -> HealthChecks:
+def health_check(regressions: Sequence[Regression]) -> HealthChecks:
     """For MgrModule.set_health_checks: nothing, or CHECK."""
-    if not found:
+    if not regressions:
         return {}
-    targets = ', '.join(each.target for each in found)
+    targets = ', '.join(regression.target for regression in regressions)
     lines = ['%s (probe %d '
-             'compared with probe %d): %s' % (each.target, each.run, each.baseline, line)
-             for each in found for line in each.lines]
+             'compared with probe %d): %s' % (regression.target, regression.run,
+                                              regression.baseline, line)
+             for regression in regressions for line in regression.lines]
     return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
 
 
@@ -279,19 +281,19 @@ class StoredSettings:
 
     # ---- Schedules
 
-    def add_schedule(self, made: Schedule) -> None:
+    def add_schedule(self, schedule: Schedule) -> None:
         """A schedule of the same name is replaced."""
-        others = tuple(each for each in self.now.schedules if each.name != made.name)
-        self._set(schedules=others + (made,))
+        other_schedules = tuple(each for each in self.now.schedules if each.name != schedule.name)
+        self._set(schedules=other_schedules + (schedule,))
 
     def drop_schedule(self, name: str) -> None:
         self.check()
-        kept = tuple(each for each in self.now.schedules if each.name != name)
-        if len(kept) == len(self.now.schedules):
+        schedules = tuple(each for each in self.now.schedules if each.name != name)
+        if len(schedules) == len(self.now.schedules):
             raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")'
                           % name)
-        self._set(schedules=kept, begun={each: when for each, when in self.now.begun.items()
-                                         if each != name})
+        self._set(schedules=schedules, begun={each: when for each, when in self.now.begun.items()
+                                              if each != name})
 
     def note_begun(self, name: str, now: float) -> None:
         """A schedule has begun its probe."""
@@ -305,8 +307,9 @@ class StoredSettings:
             baselines = self.now.baselines.with_run(record)
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
-        kept = tuple(each for each in self.now.regressions if each.baseline in baselines.ids)
-        self._set(baselines=baselines, regressions=kept)
+        regressions = tuple(regression for regression in self.now.regressions
+                            if regression.baseline in baselines.ids)
+        self._set(baselines=baselines, regressions=regressions)
 
     def drop_baseline(self, run: int) -> None:
         """Also of a baseline whose record is unreadable."""
@@ -314,30 +317,32 @@ class StoredSettings:
         if run not in self.now.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")'
                           % run)
-        kept = tuple(each for each in self.now.regressions if each.baseline != run)
-        self._set(baselines=self.now.baselines.without(run), regressions=kept)
+        regressions = tuple(regression for regression in self.now.regressions
+                            if regression.baseline != run)
+        self._set(baselines=self.now.baselines.without(run), regressions=regressions)
 
     def forget_run(self, run: int) -> None:
         """The record of a run is removed."""
-        kept = tuple(each for each in self.now.regressions if each.run != run)
-        if kept != self.now.regressions:
-            self._set(regressions=kept)
+        regressions = tuple(regression for regression in self.now.regressions
+                            if regression.run != run)
+        if regressions != self.now.regressions:
+            self._set(regressions=regressions)
 
     # ---- Comparisons
 
     def compare(self, record: RunRecord, history: RunHistory) -> None:
         """Compare a run with its baseline, if the record of the baseline is loaded."""
         base = self.now.baselines.of(record)
-        known = None if base is None else history.get(base)
-        if known is None:
+        baseline = None if base is None else history.get(base)
+        if baseline is None:
             return
-        other = differences(known, record)
-        if other:
+        conditions = differences(baseline, record)
+        if conditions:
             # Not comparable: an earlier regression stays.
             self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'
-                             % (record.id, known.id), '; '.join(other)))
+                             % (record.id, baseline.id), '; '.join(conditions)))
         else:
-            self._to_compare.append((known, record))
+            self._to_compare.append((baseline, record))
 
     @property
     def comparing(self) -> bool:
@@ -353,19 +358,21 @@ class StoredSettings:
             except Exception:
                 log.exception('cannot compare probe %d with probe %d', run, base)
         if self._comparing is None and self._to_compare:
-            known, record = self._to_compare[0]
-            job_or_none = self._tools.submit(partial(regression, known, record))
+            baseline, record = self._to_compare[0]
+            job_or_none = self._tools.submit(partial(regression, baseline, record))
             if job_or_none is not None:
                 self._to_compare.popleft()
-                self._comparing = known.id, record.id, job_or_none
+                self._comparing = baseline.id, record.id, job_or_none
 
-    def _take_comparison(self, base: int, run: int, found: Optional[Regression],
+    def _take_comparison(self, base: int, run: int, regression: Optional[Regression],
                          history: RunHistory) -> None:
         """Unless the baseline or the run was removed meanwhile."""
         if base not in self.now.baselines.ids or history.get(run) is None:
             return
-        others = tuple(each for each in self.now.regressions if each.baseline != base)
-        if found is not None:
+        other_regressions = tuple(regression for regression in self.now.regressions
+                                  if regression.baseline != base)
+        if regression is not None:
             self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (run, base), found.lines[0]))
-        self._set(regressions=others if found is None else others + (found,))
+                             % (run, base), regression.lines[0]))
+        self._set(regressions=other_regressions if regression is None
+                  else other_regressions + (regression,))

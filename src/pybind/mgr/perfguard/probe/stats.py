@@ -57,11 +57,11 @@ def difference(a: Side, b: Side, prior_sd: float, rngs: Generators,
     The interval is Student's, because the variance of few repetitions is uncertain (Efron and
     Tibshirani, An Introduction to the Bootstrap, 1993, chapter 12).
     """
-    value = _shift([each[0] for each in a], [each[0] for each in b])
+    value = _shift([repetition[0] for repetition in a], [repetition[0] for repetition in b])
     drawn = [_shift(_drawn(a, prior_sd, rngs[0]), _drawn(b, prior_sd, rngs[1]))
              for _ in range(replicates)]
     mean = sum(drawn) / replicates
-    error = math.sqrt(sum((each - mean) ** 2 for each in drawn) / (replicates - 1))
+    error = math.sqrt(sum((drawn_value - mean) ** 2 for drawn_value in drawn) / (replicates - 1))
     freedom = _freedom(a, b, prior_sd)
     if not error:
         # Equal sides with equal generators: a run and itself.
@@ -77,8 +77,8 @@ def _freedom(a: Side, b: Side, prior_sd: float) -> float:
     total = uncertain = 0.0
     for side in (a, b):
         count = len(side)
-        mean = sum(each[0] for each in side) / count
-        variance = sum((each[0] - mean) ** 2 for each in side) / count ** 2
+        mean = sum(repetition[0] for repetition in side) / count
+        variance = sum((repetition[0] - mean) ** 2 for repetition in side) / count ** 2
         total += variance + (prior_sd / count) ** 2
         uncertain += variance ** 2 / count
     return total ** 2 / uncertain if uncertain else math.inf
@@ -104,7 +104,8 @@ def _normal(student: float, freedom: float) -> float:
 def _drawn(side: Side, prior_sd: float, rng: random.Random) -> List[float]:
     noise, uniform = prior_sd / math.sqrt(len(side)), rng.random
     repetitions = [side[int(uniform() * len(side))] for _ in side]
-    return [each[int(uniform() * len(each))] + rng.gauss(0.0, noise) for each in repetitions]
+    return [repetition[int(uniform() * len(repetition))] + rng.gauss(0.0, noise)
+            for repetition in repetitions]
 
 
 def _shift(a: Sequence[float], b: Sequence[float]) -> float:
@@ -121,13 +122,13 @@ def resamples(value: float, seconds: Sequence[Second],
     Horowitz and Jing, Biometrika 82, 1995).
     """
     count = len(seconds)
-    if count < MIN_SECONDS or not all(each.ios for each in seconds):
+    if count < MIN_SECONDS or not all(second.ios for second in seconds):
         return [value]
     length = math.ceil(count ** (1 / 3))
     blocks = _blocks(seconds, length)
     middle = of(*_sum(blocks))
-    wanted = math.ceil(count / length)
-    return [value] + [value - middle + of(*_sum(rng.choices(blocks, k=wanted)))
+    blocks_per_sample = math.ceil(count / length)
+    return [value] + [value - middle + of(*_sum(rng.choices(blocks, k=blocks_per_sample)))
                       for _ in range(WITHIN)]
 
 
@@ -135,16 +136,16 @@ _Sums = Tuple[float, int, int]
 
 
 def _blocks(seconds: Sequence[Second], length: int) -> List[_Sums]:
-    begins = [0.0] + [each.end for each in seconds[:-1]]
-    single = [(each.end - begin, each.ios, each.lat_sum_ns)
-              for begin, each in zip(begins, seconds)]
+    begins = [0.0] + [second.end for second in seconds[:-1]]
+    single = [(second.end - begin, second.ios, second.lat_sum_ns)
+              for begin, second in zip(begins, seconds)]
     around = single + single[:length - 1]
     return [_sum(around[at:at + length]) for at in range(len(single))]
 
 
 def _sum(blocks: Sequence[_Sums]) -> _Sums:
-    return (sum(each[0] for each in blocks), sum(each[1] for each in blocks),
-            sum(each[2] for each in blocks))
+    return (sum(block[0] for block in blocks), sum(block[1] for block in blocks),
+            sum(block[2] for block in blocks))
 
 
 def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
@@ -185,9 +186,9 @@ def _ways(ranks: Sequence[int], chosen: int) -> List[int]:
     ways[0][0] = 1
     for reach, rank in zip(accumulate(ranks), ranks):
         for count in range(chosen, 0, -1):
-            below, here = ways[count - 1], ways[count]
+            without_rank, with_rank = ways[count - 1], ways[count]
             for rank_sum in range(rank, reach + 1):
-                here[rank_sum] += below[rank_sum - rank]
+                with_rank[rank_sum] += without_rank[rank_sum - rank]
     return ways[chosen]
 
 
@@ -308,9 +309,9 @@ def added(series: Sequence[Tuple[Second, ...]]) -> Tuple[Second, ...]:
     """Series of streams that ran at the same time, as one; as long as the shortest of them."""
     if len(series) == 1:
         return series[0]
-    return tuple(Second(max(each.end for each in column), sum(each.ios for each in column),
-                        sum(each.bytes for each in column),
-                        sum(each.lat_sum_ns for each in column)) for column in zip(*series))
+    return tuple(Second(max(second.end for second in column), sum(second.ios for second in column),
+                        sum(second.bytes for second in column),
+                        sum(second.lat_sum_ns for second in column)) for column in zip(*series))
 
 
 def label(key: Key, name: str) -> str:

@@ -67,22 +67,22 @@ def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
 def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
     """Of all streams together; percentiles are those of the stream where they are highest."""
     sides = [direction for _, direction in streams]
-    ios = sum(each['total_ios'] for each in sides)
-    mean = sum(each['total_ios'] * each['lat_ns']['mean'] for each in sides) / ios if ios else 0.0
-    percentiles = [max(each['clat_ns'].get('percentile', {}).get(key, 0) for each in sides)
+    ios = sum(side['total_ios'] for side in sides)
+    mean = sum(side['total_ios'] * side['lat_ns']['mean'] for side in sides) / ios if ios else 0.0
+    percentiles = [max(side['clat_ns'].get('percentile', {}).get(key, 0) for side in sides)
                    for _, key in _PERCENTILES]
-    iops = sum(each['iops'] for each in sides)
+    iops = sum(side['iops'] for side in sides)
     return [_rate(iops),
-            '%.1f' % (sum(each['bw_bytes'] for each in sides) / 1e6), _spread(name, streams),
+            '%.1f' % (sum(side['bw_bytes'] for side in sides) / 1e6), _spread(name, streams),
             *(_ms(value) for value in (mean, *percentiles,
-                                       max(each['lat_ns']['max'] for each in sides))),
+                                       max(side['lat_ns']['max'] for side in sides))),
             str(sum(job['errors'] for job, _ in streams))]
 
 
 def _spread(name: str, streams: Sequence[Tuple[Json, Json]]) -> str:
     """Difference of the highest and the lowest repetition, in per cent of the lowest."""
     by_repetition = zip(*(job['repetitions'] for job, _ in streams))
-    iops = [sum(each[name]['iops'] for each in repetition if each[name])
+    iops = [sum(stream[name]['iops'] for stream in repetition if stream[name])
             for repetition in by_repetition]
     return '%.0f %%' % (100 * (max(iops) / min(iops) - 1)) if len(iops) > 1 and min(iops) else '-'
 
@@ -146,14 +146,15 @@ def message(data: Json) -> str:
 def details(data: Json) -> str:
     lines = [show(data)]
     if data['expected']:
-        lines += ['', *('%s: %s (%s)' % (each['label'], each['verdict'], each['why'])
-                        for each in data['expected'])]
+        lines += ['', *('%s: %s (%s)' % (expectation['label'], expectation['verdict'],
+                                         expectation['why'])
+                        for expectation in data['expected'])]
     if data['osds']:
         lines += ['', _ranks(data)]
-    for one in data['curves']:
-        lines += ['', _curve(one)]
-    for one in data['scalings']:
-        lines += ['', _scale(one)]
+    for curve in data['curves']:
+        lines += ['', _curve(curve)]
+    for scaling in data['scalings']:
+        lines += ['', _scale(scaling)]
     if data['conditions']:
         lines += ['', 'disturbed by: ' + ', '.join(data['conditions'])]
     if data['findings']:
@@ -163,12 +164,12 @@ def details(data: Json) -> str:
 
 def _ranks(data: Json) -> str:
     """The slowest first."""
-    rows = [('osd.%d' % each['osd'], each['host'], each['device_class'], each['job'],
-             each['direction'], '%.0f' % each['iops'],
-             '%.3f' % (each['latency_ns'] / 1e6) if each['latency_ns'] else '-',
-             '-' if each['ratio'] is None else '%.2f' % each['ratio'],
-             'slow' if each['outlier'] else '')
-            for each in sorted(data['osds'], key=lambda row: row['ratio'] or 1.0)]
+    rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], row['job'],
+             row['direction'], '%.0f' % row['iops'],
+             '%.3f' % (row['latency_ns'] / 1e6) if row['latency_ns'] else '-',
+             '-' if row['ratio'] is None else '%.2f' % row['ratio'],
+             'slow' if row['outlier'] else '')
+            for row in sorted(data['osds'], key=lambda row: row['ratio'] or 1.0)]
     return table(('OSD', 'host', 'class', 'job', '', 'IOPS', 'ms', 'ratio to peers', 'remarks'),
                  rows, left=('OSD', 'host', 'class', 'job', '', 'remarks'))
 
@@ -182,34 +183,34 @@ def comparison(data: Json) -> str:
         *('- ' + note for note in data['notes'])])
 
 
-def _curve(one: Json) -> str:
-    marks = {one['peak_depth']: 'peak', one['knee_depth']: 'knee'}
+def _curve(curve: Json) -> str:
+    marks = {curve['peak_depth']: 'peak', curve['knee_depth']: 'knee'}
     rows = [(point['depth'], *_measure(point['iops'], _rate), *_measure(point['latency_ns'], _ms),
              _ms(point['p99_ns']['median']), marks.get(point['depth'], ''))
-            for point in one['points']]
+            for point in curve['points']]
     columns = ('depth', 'IOPS', 'low', 'high', 'mean ms', 'low ', 'high ', 'p99 ms', 'remarks')
-    lines = [one['label'], '', table(columns, rows, left=('remarks',)), '']
-    knee = next(point for point in one['points'] if point['depth'] == one['knee_depth'])
+    lines = [curve['label'], '', table(columns, rows, left=('remarks',)), '']
+    knee = next(point for point in curve['points'] if point['depth'] == curve['knee_depth'])
     lines.append('knee: %s IOPS at %s ms (depth %d)' % (
         _rate(knee['iops']['median']), _ms(knee['latency_ns']['median']), knee['depth']))
-    price = one['last_tenth']
+    price = curve['last_tenth']
     if price is not None:
         lines.append('the last 10 %% of throughput, from %s to %s IOPS, raise latency %.1f times, '
                      'from %s to %s ms' % (
                          _rate(price['from_iops']), _rate(price['to_iops']), price['times'],
                          _ms(price['from_latency_ns']), _ms(price['to_latency_ns'])))
-    return '\n'.join([*lines, *('- ' + note for note in one['notes'])])
+    return '\n'.join([*lines, *('- ' + note for note in curve['notes'])])
 
 
-def _scale(one: Json) -> str:
-    by_host = any(point['hosts'] for point in one['points'])
+def _scale(scaling: Json) -> str:
+    by_host = any(point['hosts'] for point in scaling['points'])
     rows = [(*([point['hosts']] if by_host else []), point['osds'],
              *_measure(point['iops'], _rate), '%.0f %%' % (100 * point['linear']),
-             _ms(point['latency_ns']['median'])) for point in one['points']]
+             _ms(point['latency_ns']['median'])) for point in scaling['points']]
     heads = (*(['hosts'] if by_host else []), 'OSDs', 'IOPS', 'low', 'high', 'of linear', 'mean ms')
-    lines = [one['label'], '', table(heads, rows)]
-    return '\n'.join([*lines, *(['', *('- ' + note for note in one['notes'])]
-                                if one['notes'] else [])])
+    lines = [scaling['label'], '', table(heads, rows)]
+    return '\n'.join([*lines, *(['', *('- ' + note for note in scaling['notes'])]
+                                if scaling['notes'] else [])])
 
 
 def _measure(measure: Json, text: Callable[[float], str]) -> List[str]:
@@ -227,9 +228,9 @@ def probes(data: Json) -> str:
 def baselines(data: Json) -> str:
     if not data['baselines']:
         return 'no baselines (add one with "probe baseline <id>")'
-    rows = [(each['id'], each['target'], each['profile'],
+    rows = [(baseline['id'], baseline['target'], baseline['profile'],
              '; '.join('probe %d is slower: %s' % (slow['probe'], slow['why'][0])
-                       for slow in each['slower'])) for each in data['baselines']]
+                       for slow in baseline['slower'])) for baseline in data['baselines']]
     return table(('baseline', 'target', 'profile', 'remarks'), rows,
                  left=('target', 'profile', 'remarks'))
 
@@ -237,10 +238,11 @@ def baselines(data: Json) -> str:
 def schedules(data: Json) -> str:
     if not data['schedules']:
         return 'no schedules (add one with "probe schedule <name>")'
-    rows = [(each['name'], each['begin_time'], each['end_time'], each['begin_weekday'],
-             each['end_weekday'], each['every_days'],
-             ' '.join('%s=%s' % word for word in sorted(each['probe'].items())), each['refused'])
-            for each in data['schedules']]
+    rows = [(schedule['name'], schedule['begin_time'], schedule['end_time'],
+             schedule['begin_weekday'], schedule['end_weekday'], schedule['every_days'],
+             ' '.join('%s=%s' % word for word in sorted(schedule['probe'].items())),
+             schedule['refused'])
+            for schedule in data['schedules']]
     return table(('schedule', 'from', 'to', 'from day', 'to day', 'every', 'probe', 'remarks'),
                  rows, left=('schedule', 'probe', 'remarks'))
 

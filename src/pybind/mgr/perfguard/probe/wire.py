@@ -60,8 +60,8 @@ def request_to_json(request: WorkerRequest) -> Json:
             'objects': [list(names) for names in objects], 'steps': steps, 'naming': naming}
 
 
-def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
-    return {one: number for number, one in enumerate(dict.fromkeys(each))}
+def _numbers(values: Iterable[_T]) -> Dict[_T, int]:
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 
 def request_from_json(data: Json) -> WorkerRequest:
@@ -71,8 +71,8 @@ def request_from_json(data: Json) -> WorkerRequest:
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
         objects = [tuple(names) for names in data.get('objects', ())]
-        given = data.get('naming')
-        naming = None if given is None else naming_from_json(given)
+        raw_naming = data.get('naming')
+        naming = None if raw_naming is None else naming_from_json(raw_naming)
         steps = tuple(_step(step, jobs, objects, naming) for step in data.get('steps', ()))
         fields: Json = {name: value for name, value in data.items()
                         if name not in ('jobs', 'objects', 'steps', 'naming')}
@@ -89,7 +89,7 @@ def request_from_json(data: Json) -> WorkerRequest:
     if naming is not None and run_prefix(naming.run) != request.prefix:
         raise BadJob('bad request: objects of run %d lack the prefix %r' % (
             naming.run, request.prefix))
-    names = (name for some in objects for name in some)
+    names = (name for group in objects for name in group)
     foreign = next((name for name in names if not name.startswith(request.prefix)), None)
     if foreign is not None:
         raise BadJob('bad request: object %r lacks the prefix %r' % (foreign, request.prefix))

@@ -72,16 +72,16 @@ class Connection:
         """Bytes and objects that the quotas of the pool leave; None: no quota. Raises Failed."""
         quota = self._ask('the quota of pool %s' % self._pool, prefix='osd pool get-quota',
                           pool=self._pool)
-        left = [quota['quota_max_' + name] - quota['current_num_' + name]
-                if quota['quota_max_' + name] else None for name in ('bytes', 'objects')]
-        return left[0], left[1]
+        remaining = [quota['quota_max_' + name] - quota['current_num_' + name]
+                     if quota['quota_max_' + name] else None for name in ('bytes', 'objects')]
+        return remaining[0], remaining[1]
 
-    def _ask(self, what: str, **command: str) -> Json:
+    def _ask(self, subject: str, **command: str) -> Json:
         """The answer of the mons."""
         retval, out, error = self._handle.mon_command(
             json.dumps({**command, 'format': 'json'}), b'')
         if retval:
-            raise Failed(-retval, 'cannot read %s: %s' % (what, error or words(-retval)))
+            raise Failed(-retval, 'cannot read %s: %s' % (subject, error or words(-retval)))
         answer: Json = json.loads(out)
         return answer
 
@@ -94,6 +94,6 @@ class Connection:
         return handle
 
 
-def failed(error: Exception, what: str) -> Failed:
+def failed(error: Exception, subject: str) -> Failed:
     code = int(getattr(error, 'errno', None) or 5)
-    return Failed(code, '%s: %s' % (what, words(code)))
+    return Failed(code, '%s: %s' % (subject, words(code)))

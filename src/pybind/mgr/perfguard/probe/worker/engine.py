@@ -40,11 +40,11 @@ def middle_of(bucket: int) -> int:
     return ((bucket - octave * SUB_BUCKETS) << octave) + (1 << octave >> 1)
 
 
-def percentiles(counts: Sequence[int], least: int, most: int) -> Mapping[str, int]:
+def percentiles(counts: Sequence[int], lowest: int, highest: int) -> Mapping[str, int]:
     """Percentiles in ns by the keys of fio.
 
     A percentile is the lowest latency that at least this share of the operations does not exceed
-    (the method "inverted_cdf" of numpy). `least` and `most` are the exact minimum and maximum.
+    (the method "inverted_cdf" of numpy). `lowest` and `highest` are the exact minimum and maximum.
     """
     total = sum(counts)
     by_key = {}
@@ -54,11 +54,11 @@ def percentiles(counts: Sequence[int], least: int, most: int) -> Mapping[str, in
         while below < rank:
             bucket += 1
             below += counts[bucket]
-        by_key[key] = min(max(middle_of(bucket), least), most)
+        by_key[key] = min(max(middle_of(bucket), lowest), highest)
     return by_key
 
 
-def quantiles(counts: Sequence[int], least: int, most: int, total_ns: float,
+def quantiles(counts: Sequence[int], lowest: int, highest: int, total_ns: float,
               squares: float) -> Quantiles:
     """`total_ns` and `squares` are the sums of the latencies and of their squares.
 
@@ -69,8 +69,8 @@ def quantiles(counts: Sequence[int], least: int, most: int, total_ns: float,
         return Quantiles(0, 0, 0.0, 0.0, {key: 0 for key, _ in _HUNDREDTHS})
     # This form is exact for integers.
     variance = (number * squares - total_ns * total_ns) / (number * max(number - 1, 1))
-    return Quantiles(least, most, total_ns / number, max(variance, 0.0) ** 0.5,
-                     percentiles(counts, least, most))
+    return Quantiles(lowest, highest, total_ns / number, max(variance, 0.0) ** 0.5,
+                     percentiles(counts, lowest, highest))
 
 
 SECOND_NS = 1_000_000_000

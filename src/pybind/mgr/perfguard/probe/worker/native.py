@@ -101,15 +101,15 @@ def _load(path: str) -> Any:
 
 def _check_layout(library: Any) -> None:
     """A core of another version would corrupt memory."""
-    wanted = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
-    offsets = (c_uint64 * len(wanted))()
+    expected = [CORE_VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
+    offsets = (c_uint64 * len(expected))()
     try:
         library.core_layout(offsets)
     except AttributeError:
         pass  # older than the version check
-    if list(offsets) != wanted:
+    if list(offsets) != expected:
         raise Failed(2, 'no native engine: %s has version %s, not %s' % (
-            CORE, list(offsets), wanted))
+            CORE, list(offsets), expected))
 
 
 def _job(job: Job, objects: int, timing: Timing) -> _Job:
@@ -173,33 +173,33 @@ class _NativeStream:
 
     @property
     def first_error(self) -> str:
-        seen = self.seen
-        if not seen.errors:
+        state = self.seen
+        if not state.errors:
             return ''
-        what = 'read' if seen.first_error_is_read else 'write'
-        if seen.first_error >= 0:
-            return '%s: %d bytes instead of %d' % (what, seen.first_error, self._job.bs)
-        return '%s: %s' % (what, words(seen.first_error))
+        direction = 'read' if state.first_error_is_read else 'write'
+        if state.first_error >= 0:
+            return '%s: %d bytes instead of %d' % (direction, state.first_error, self._job.bs)
+        return '%s: %s' % (direction, words(state.first_error))
 
     def result(self) -> StreamResult:
         self._library.core_lock(self._stream)
         try:
-            seen, nothing = self.seen, StreamResult('')
-            ended_ns = seen.ended_ns - self._measure_ns
+            state, nothing = self.seen, StreamResult('')
+            ended_ns = state.ended_ns - self._measure_ns
             return StreamResult(
                 self._name,
                 self._tally(True).direction(ended_ns) if self._job.reads else nothing.read,
                 self._tally(False).direction(ended_ns) if self._job.writes else nothing.write,
-                seen.errors, seen.corrupt, seen.in_flight, self.first_error)
+                state.errors, state.corrupt, state.in_flight, self.first_error)
         finally:
             self._library.core_unlock(self._stream)
 
     def _tally(self, is_read: bool) -> Tally:
-        seen, tally = self.seen.tally[is_read], Tally()
+        counted, tally = self.seen.tally[is_read], Tally()
         for name in ('ios', 'bytes', 'least', 'most', 'last_ns', 'total', 'squares'):
-            setattr(tally, name, getattr(seen, name))
-        tally.counts = list(seen.counts)
-        tally.rows = [seen.rows[3 * n:3 * n + 3] for n in range(self._settings.seconds)]
+            setattr(tally, name, getattr(counted, name))
+        tally.counts = list(counted.counts)
+        tally.rows = [counted.rows[3 * n:3 * n + 3] for n in range(self._settings.seconds)]
         return tally
 
 

@@ -78,11 +78,11 @@ class Batch:
             while self._open > open_at_most:
                 if self._cancelled():
                     raise Cancelled()
-                left = self._deadline - time.monotonic()
-                if left <= 0:
+                seconds_left = self._deadline - time.monotonic()
+                if seconds_left <= 0:
                     raise Failed(errno.ETIMEDOUT,
                                  'operations without an answer in time: %d' % self._open)
-                self._changed.wait(min(left, OBJECTS_LOOK_SECONDS))
+                self._changed.wait(min(seconds_left, OBJECTS_LOOK_SECONDS))
 
 
 # ---- Contents, which depend on the seed, the name of the object and the offset
@@ -155,10 +155,10 @@ def _check(ioctx: Any, names: Sequence[str], object_bytes: int, batch: Batch) ->
                 name, batch.values[name][0], object_bytes))
 
 
-def _raise_first(batch: Batch, what: str) -> None:
+def _raise_first(batch: Batch, subject: str) -> None:
     if batch.failure is not None:
         label, code = batch.failure
-        raise Failed(code, '%s of %s: %s' % (what, label, words(code)))
+        raise Failed(code, '%s of %s: %s' % (subject, label, words(code)))
 
 
 # ---- An image instead of objects
@@ -177,9 +177,10 @@ class Image:
         self.begins: Dict[str, int] = {}
         size = 0
         for step in steps:
-            for each in (each for stream in step.streams for each in stream.objects):
-                if each not in self.begins:
-                    self.begins[each] = size
+            objects = (stream.objects for stream in step.streams)
+            for object_name in itertools.chain.from_iterable(objects):
+                if object_name not in self.begins:
+                    self.begins[object_name] = size
                     size += step.job.object_bytes
         try:
             # Features, order and striping are those of the cluster's other new images.
@@ -243,28 +244,28 @@ class Swept(NamedTuple):
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     """Remove objects; one that does not exist counts neither as removed nor as left."""
     batches: List[Tuple[Batch, List[str]]] = []
-    left = 0
-    for some in _groups(names):
+    skipped = 0
+    for group in _groups(names):
         if time.monotonic() >= deadline:
-            left += len(some)
+            skipped += len(group)
             continue
         # The rest of the time is for late answers.
         until = min(deadline, time.monotonic() + OBJECT_BATCH_SECONDS)
         batch = Batch(BATCH, until)
-        batches.append((batch, some))
-        for name in some:
+        batches.append((batch, group))
+        for name in group:
             batch.submit(name, functools.partial(ioctx.aio_remove, name))
         _finish(batch)
-    while time.monotonic() < deadline and any(len(batch.returned) < len(some)
-                                              for batch, some in batches):
+    while time.monotonic() < deadline and any(len(batch.returned) < len(group)
+                                              for batch, group in batches):
         time.sleep(0.05)
     returned: List[Optional[int]] = []
-    for batch, some in batches:
+    for batch, group in batches:
         answers = dict(batch.returned)
-        returned += map(answers.get, some)
-    there = len(returned) - returned.count(-errno.ENOENT)
+        returned += map(answers.get, group)
+    existing = len(returned) - returned.count(-errno.ENOENT)
     removed = returned.count(0)
-    return Cleaned(removed, there - removed + left, _first_not(returned, (0, -errno.ENOENT)))
+    return Cleaned(removed, existing - removed + skipped, _first_not(returned, (0, -errno.ENOENT)))
 
 
 def _first_not(values: Sequence[Optional[int]], good: Collection[int]) -> int:
@@ -272,8 +273,8 @@ def _first_not(values: Sequence[Optional[int]], good: Collection[int]) -> int:
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:
-    each = iter(names)
-    return iter(lambda: list(itertools.islice(each, BATCH)), [])
+    remaining = iter(names)
+    return iter(lambda: list(itertools.islice(remaining, BATCH)), [])
 
 
 def _finish(batch: Batch) -> None:
@@ -374,14 +375,15 @@ class Listing:
         rados.rados_object_list_slice(ioctx, first, last, c_size_t(number), c_size_t(SLICES),
                                       byref(at), byref(end))
         names: List[str] = []
-        items = (_Item * CHUNK)()
+        buffer = (_Item * CHUNK)()
         try:
             while rados.rados_object_list_cursor_cmp(ioctx, at, end) < 0:
                 objects = self._check(rados.rados_object_list(
-                    ioctx, at, end, c_size_t(CHUNK), None, c_size_t(0), items, byref(at)))
-                names += [_text(item.name, item.length) for item in items[:objects]
-                          if item.space[:item.space_length] == self._namespace]
-                rados.rados_object_list_free(c_size_t(objects), items)
+                    ioctx, at, end, c_size_t(CHUNK), None, c_size_t(0), buffer, byref(at)))
+                names += [_text(found_object.name, found_object.length)
+                          for found_object in buffer[:objects]
+                          if found_object.space[:found_object.space_length] == self._namespace]
+                rados.rados_object_list_free(c_size_t(objects), buffer)
         finally:
             for cursor in (first, last, at, end):
                 rados.rados_object_list_cursor_free(ioctx, cursor)
