@@ -6,7 +6,7 @@ from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Signals, pool_of
 from ..errors import Code
 from ..tables import listed, pgs, pgs_are
-from ..upmap.pins import INCOMPLETE, Pin, plan_partial_pin, stays
+from ..upmap.pins import DEGRADED, INCOMPLETE, Pin, plan_partial_pin, stays
 from .campaign import Campaign
 from .change import Led
 from .draft import Draft
@@ -79,12 +79,14 @@ def note_ahead(draft: Draft, upmaps: Mapping[str, Led]) -> Draft:
 
 
 def _stop(draft: Draft, pgid: str, flight: Flight) -> Draft:
-    """The PG stays remapped where it is."""
+    """The PG stays remapped where it is. It may only lack an OSD that is down: it has arrived on
+    the others, and recovers when that OSD is back."""
     campaign = draft.campaign
+    why = DEGRADED if draft.lost else INCOMPLETE
     draft = draft.forget_pins([pgid] if flight.pin is not None else ())
-    return draft.event('release', 'PG %s has stopped moving' % pgid, INCOMPLETE.reason).set(
+    return draft.event('release', 'PG %s has stopped moving' % pgid, why.reason).set(
         progress=campaign.progress.landed(bool(flight.pin or flight.targets)),
-        pinning=campaign.pinning.cannot(pgid, INCOMPLETE))
+        pinning=campaign.pinning.cannot(pgid, why))
 
 
 def _count(draft: Draft, before: Campaign, flights: Mapping[str, Flight]) -> Draft:
