@@ -101,7 +101,9 @@ def test_a_drain_while_another_osd_is_down_empties_its_osd(when: str, release: s
     assert len(guard.event_texts('plan', last)) == 1 and not guard.tracebacks()
 
 
-def test_a_host_in_maintenance(release: str, guard: Guard) -> None:
+@pytest.mark.parametrize('whole', [False, pytest.param(True, marks=pytest.mark.releases(
+    'pacific', 'reef', 'tentacle', quick=()))])
+def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
     """No release concerns it, nothing alarms, and the goals are those from before."""
     cluster, last = guard.cluster, guard.last_event()
     balance_from_now_on(guard)
@@ -113,7 +115,7 @@ def test_a_host_in_maintenance(release: str, guard: Guard) -> None:
     order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
     guard.wait_moving()
     before = acting_sets(cluster)
-    with _noout(cluster, 'host1'):
+    with _noout(cluster, '' if whole else 'host1'):
         take_down(cluster, here)
         guard.wait_code('DEGRADED')
         pinned = _pinned(cluster)
@@ -140,12 +142,14 @@ def test_a_host_in_maintenance(release: str, guard: Guard) -> None:
 
 @contextlib.contextmanager
 def _noout(cluster: Cluster, host: str) -> Iterator[None]:
-    group: Dict[str, Any] = {'flags': 'noout', 'who': [host]}
-    cluster.mon('osd set-group', **group)
+    """noout for a host; without a name, for all OSDs."""
+    given: Dict[str, Any] = {'flags': 'noout', 'who': [host]} if host else {'key': 'noout'}
+    verb = '-group' if host else ''
+    cluster.mon('osd set' + verb, **given)
     try:
         yield
     finally:
-        cluster.mon('osd unset-group', **group)
+        cluster.mon('osd unset' + verb, **given)
 
 
 def _pinned(cluster: Cluster) -> Set[str]:
