@@ -10,6 +10,9 @@ from qa.cluster.load_control import TOP_DIR
 from .cache import ADMIN_HOST
 from .rig import Rig
 
+#: For most of a campaign: it must outlast what happens meanwhile.
+SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
+FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 PGS = 64
 OBJECTS = 300
 _FILL_SECONDS = 5

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import pytest
 
 from qa.cephadm import Rig
-from qa.cephadm.admin import Admin, build_archive
+from qa.cephadm.admin import FASTER, SLOW, Admin, build_archive
 from qa.cephadm.bootstrap import add_osd
 from qa.cephadm.cache import DASHBOARD_PASSWORD, HOSTS, address
 from qa.cluster.dashboard import ACCEPT
@@ -83,8 +83,9 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     assert 'apply' not in admin.installer('--copy')
     assert rig.json('orch', 'ls', 'mgr', '--export')[0]['placement'] == spec[0]['placement']
 
-    # The second OSD must appear within that time after the first.
-    admin.configure({**FAST_OPTIONS, 'auto_expand': 'false', 'auto_expand_settle': '25'})
+    # The second OSD must appear within that time after the first. The campaign must not end before
+    # it is looked at.
+    admin.configure({**FAST_OPTIONS, **SLOW, 'auto_expand': 'false', 'auto_expand_settle': '25'})
     admin.fill()
     rig.ceph('perfguard', 'expand', '--await')
     for host in HOSTS[1:]:
@@ -93,6 +94,7 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
     admin.wait_moving()
     rig.ceph('mgr', 'fail')
     lap('failover in the middle of the campaign')
+    admin.configure(FASTER)
     done = admin.wait_phase('DONE', seconds=180)
     assert done['total'] == done['released'] > 0, done
     lap('done')

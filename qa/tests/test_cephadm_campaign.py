@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import pytest
 
 from qa.cephadm import Rig
-from qa.cephadm.admin import Admin, build_archive
+from qa.cephadm.admin import FASTER, SLOW, Admin, build_archive
 from qa.cephadm.bootstrap import add_osd
 from qa.cephadm.cache import HOSTS, IMAGE, TAGS
 from qa.cluster.errors import ClusterError
@@ -18,9 +18,6 @@ from qa.lib.guard import FAST_OPTIONS
 pytestmark = [pytest.mark.cephadm, pytest.mark.releases('tentacle', quick=()),
               pytest.mark.timeout(1800)]
 
-#: For most of a campaign: it must outlast what happens meanwhile.
-SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
-FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 #: The second OSD of the last host, which campaigns empty and fill again.
 MOVED = 5
 
