@@ -9,7 +9,7 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import crush_weights, order, refused, safe_to_destroy, wait_reported
 
 #: PG -> acting set.
 Sets = Dict[str, List[int]]
@@ -73,6 +73,40 @@ def test_goals_outlive_the_mgr(guard: Guard) -> None:
     changed_entries(cluster, epoch)
     assert len(guard.event_texts('plan', last)) <= 1
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+def test_new_osds_for_old_ones(release: str, guard: Guard) -> None:
+    """No shard passes through a third OSD, and little more moves than what the old OSDs hold."""
+    cluster, old = guard.cluster, [0, 5]
+    balance_from_now_on(guard)
+    new = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    before, crush = all_sets(cluster), cluster.osd_dump()['crush_version']
+    names = {'what': ['osd.%d' % osd for osd in new], 'drain': ['osd.%d' % osd for osd in old],
+             'weight': '1'}
+    refused(guard, 'expand', 'cannot be filled and drained', **{**names, 'drain': names['what']})
+    plan = order(guard, 'expand', dry_run=True, **names)
+    assert cluster.osd_dump()['crush_version'] == crush and guard.get('held')['held'] == []
+    order(guard, 'expand', **names)
+    done = guard.wait_phase('DONE', timeout=240)
+    cluster.wait_clean(30)
+    after = all_sets(cluster)
+    shards = sum(shards for shards, _ in (
+        moved_shards(before, after, pool['pool'], cluster.osds(), pool['pool_name'] == ERASURE)
+        for pool in cluster.osd_dump()['pools']))
+    held = sum(osd in old for osds in before.values() for osd in osds)
+    print('%s: the old OSDs held %d shards; %d moved with %d PGs' % (
+        release, held, shards, done['released']))
+    assert plan['balanced']['shards'] == shards and held <= shards
+    assert not any(osd in old for osds in after.values() for osd in osds)
+    moved = {pgid for pgid in after if after[pgid] != before[pgid]}
+    assert done['released'] == len(moved)
+    weights = crush_weights(cluster)
+    assert [weights[osd] for osd in (*old, *new)] == [0.0, 0.0, 1.0, 1.0]
+    for osd in old:
+        cluster.wait(lambda: safe_to_destroy(cluster, osd), 60, 'osd.%d safe to destroy' % osd)
+    assert guard.get('held')['held'] == [] and not guard.tracebacks()
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
@@ -171,6 +205,11 @@ def acting_sets(cluster: Cluster) -> Sets:
     ids = pools(cluster)
     return {pg['pgid']: pg['acting'] for pg in cluster.pgs()
             if int(pg['pgid'].split('.')[0]) in ids}
+
+
+def all_sets(cluster: Cluster) -> Sets:
+    """Also of the pool of the mgr."""
+    return {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
 
 
 def pools(cluster: Cluster) -> Dict[int, str]:

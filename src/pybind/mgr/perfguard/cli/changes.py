@@ -29,7 +29,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              prior_version: Optional[int] = None, inbuf: Optional[str] = None,
              accept: Optional[Sequence[str]] = None, dry_run: bool = False,
              await_: bool = False, within: Optional[str] = None, by: Optional[str] = None,
-             deviation: Optional[str] = None, max_movement: Optional[str] = None) -> Order:
+             deviation: Optional[str] = None, max_movement: Optional[str] = None,
+             drain: Optional[Sequence[str]] = None) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
@@ -39,6 +40,7 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     _refuse_ignored(change, {
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'crushmap',
+        '--drain': drain is not None and change != 'expand',
         '--await': await_ and change != 'expand',
         '--within': within is not None and not await_,
         '-i': bool(inbuf) and change not in _OF_FILES,
@@ -52,17 +54,19 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
                      dry_run=dry_run)
     if await_:
-        return _awaited(what, weight, within, codes, dry_run)
+        return _awaited(what, weight, within, codes, dry_run, drain or ())
     if change == 'expand':
-        return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run)
+        return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run,
+                         drain=words(*drain or ()))
     return Order(change, _names(change, what), accept=codes, dry_run=dry_run, by=by,
                  deviation=deviation, max_movement=max_movement)
 
 
 def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
-             codes: Sequence[str], dry_run: bool) -> Order:
+             codes: Sequence[str], dry_run: bool, drain: Sequence[str]) -> Order:
     _refuse_ignored('expand --await', {'%s (it takes the OSDs that boot later)' % ' '.join(
-        what): bool(what), '--accept (the risks are not known yet)': bool(codes)})
+        what): bool(what), '--accept (the risks are not known yet)': bool(codes),
+        '--drain (drain once the new OSDs have booted)': bool(drain)})
     return Order(AWAIT, weight=weight, dry_run=dry_run,
                  within=0.0 if within is None else duration_seconds(within))
 
@@ -100,10 +104,10 @@ class ChangeCommands(Handlers):
     @writes('perfguard expand', CHANGE_TEXTS['expand'])
     def expand(self, what: Optional[List[str]] = None, weight: Optional[str] = None,
                dry_run: bool = False, accept: Optional[List[str]] = None, await_: bool = False,
-               within: Optional[str] = None) -> Json:
+               within: Optional[str] = None, drain: Optional[List[str]] = None) -> Json:
         """Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them"""
         return self._change('expand', what or (), weight=weight, dry_run=dry_run, accept=accept,
-                            await_=await_, within=within)
+                            await_=await_, within=within, drain=drain)
 
     @writes('perfguard drain', CHANGE_TEXTS['drain'])
     def drain(self, what: List[str], dry_run: bool = False,
@@ -176,13 +180,14 @@ class ChangeCommands(Handlers):
                 by: Optional[str] = None, deviation: Optional[str] = None,
                 max_movement: Optional[str] = None, inbuf: Optional[str] = None,
                 await_: bool = False, within: Optional[str] = None,
+                drain: Optional[List[str]] = None,
                 format: Optional[str] = None) -> CommandResult:
         """Show what a change would do, or without one, what a changed CRUSH map will move"""
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
                          await_=await_, within=within, by=by, deviation=deviation,
-                         max_movement=max_movement)
+                         max_movement=max_movement, drain=drain)
         return show(self._order(order), format, CHANGE_TEXTS[spelled(change)])
 
     def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:

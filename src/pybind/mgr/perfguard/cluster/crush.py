@@ -6,7 +6,7 @@ of ``ceph osd crush dump``. It does not place PGs.
 """
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Set, Tuple)
@@ -216,6 +216,14 @@ class CrushRules:
     def _weights(self) -> Mapping[int, float]:
         return {item: weight / 0x10000 for bucket in self._buckets.values()
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
+
+    def with_weights(self, weights: Mapping[int, float]) -> 'CrushRules':
+        """With these CRUSH weights of OSDs; those of the buckets above them are not adjusted."""
+        units = {osd: round(weight * 0x10000) for osd, weight in weights.items()}
+        return replace(self, _buckets={
+            number: replace(bucket, items=tuple(
+                (item, units.get(item, weight)) for item, weight in bucket.items))
+            for number, bucket in self._buckets.items()})
 
     def _weights_by_bucket(self) -> Mapping[int, Mapping[int, int]]:
         """OSD -> bucket -> weight, which may differ between trees."""

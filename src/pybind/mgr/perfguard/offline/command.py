@@ -116,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     expand.add_argument('what', nargs='*', help='only these OSDs, hosts or racks')
     expand.add_argument('--weight', metavar='W', help='CRUSH weight of each OSD (default: its '
                         'size in TiB)')
+    expand.add_argument('--drain', nargs='+', metavar='WHAT', default=[], help='OSDs, hosts or '
+                        'racks that the same change empties')
     drain = subparsers.add_parser('drain', help='preview a drain of OSDs, hosts or racks, and '
                                   'print the commands that set weights and pins')
     drain.add_argument('what', nargs='+', help='OSDs, hosts or racks')
@@ -365,7 +367,8 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
         raise BadInput('--report (or --live) is required')
     osdmap = maps.osdmap
     accept = accepted(args.accept)
-    order = expansion(words(*args.what), weight=args.weight, accept=accept) \
+    order = expansion(words(*args.what), weight=args.weight, accept=accept,
+                      drain=words(*args.drain)) \
         if args.command == 'expand' else Order('drain', words(*args.what), accept=accept)
     prepared = _prepared(order, args, maps, maps.crush, source, progress)
     _warn_of_balancer(source)

@@ -4,7 +4,7 @@ or refused."""
 import errno
 import math
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
@@ -46,6 +46,8 @@ class Order:
     #: AWAIT: seconds until it expires; 0: the default.
     within: float = 0.0
     crush_map: Optional[bytes] = None
+    #: expand: OSDs, hosts, racks that are emptied by the same change.
+    drain: Tuple[str, ...] = ()
     #: import: as pgremapper exports them.
     mappings: Optional[bytes] = None
     #: The CRUSH version that `crush_map` is based on, if the operator states it.
@@ -74,8 +76,9 @@ class Order:
             ('--deviation', self.deviation), ('--max-movement', self.max_movement))
             if value is not None for word in (name, str(value))]
         file = self.crush_map is not None or self.mappings is not None
+        drain = ('--drain', *self.drain) if self.drain else ()
         return ' '.join([verb, *map(shlex.quote, (
-            *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])
+            *self.names, *self.hosts, *options, *drain)), *(['-i <file>'] if file else [])])
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,10 @@ class OrderFacts:
     #: OSDs that the orchestrator empties to remove them.
     removing: AbstractSet[int] = frozenset()
 
+    def expanded(self, weights: Mapping[int, float]) -> 'OrderFacts':
+        """As if these OSDs already had these CRUSH weights."""
+        return replace(self, crush=self.crush.with_weights(weights))
+
 
 def words(*texts: Optional[str]) -> Tuple[str, ...]:
     """The items of a list in any notation: "8,9", "8 9" or in several arguments. Raises Refused for
@@ -106,11 +113,11 @@ def words(*texts: Optional[str]) -> Tuple[str, ...]:
 
 
 def expansion(what: Sequence[str], weight: Optional[str] = None, accept: Tuple[str, ...] = (),
-              dry_run: bool = False) -> Order:
-    """The order to expand. `what`: osd.<id>, hosts and other buckets, as drain takes them."""
+              dry_run: bool = False, drain: Sequence[str] = ()) -> Order:
+    """The order to expand. `what`, `drain`: osd.<id>, hosts and other buckets."""
     return Order('expand', tuple(name for name in what if name.startswith('osd.')),
                  tuple(name for name in what if not name.startswith('osd.')),
-                 weight=weight, accept=accept, dry_run=dry_run)
+                 weight=weight, drain=tuple(drain), accept=accept, dry_run=dry_run)
 
 
 def is_tiny(weight: float) -> bool:
@@ -128,9 +135,9 @@ def how_to_leave_empty(osd: int) -> str:
 def change_of(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
     """The change of an order; None: the operator makes the change. Raises Refused."""
     if order.verb == 'expand':
-        return _expand(order, inventory)
+        return _exchange(order, inventory) if order.drain else _expand(order, inventory)
     if order.verb == 'drain':
-        return _drain(order, inventory)
+        return _emptied(_filled(order.names, inventory), inventory)
     assert order.verb == 'undrain'
     return _undrain(order, inventory)
 
@@ -226,14 +233,38 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
                       'change, begin with "ceph perfguard campaign prepare")' % '; '.join(texts))
 
 
-def _drain(order: Order, inventory: OrderFacts) -> WeightChange:
+def _exchange(order: Order, inventory: OrderFacts) -> WeightChange:
+    """New OSDs for old ones, in one change: each shard of an old OSD moves once, to its end."""
+    growing = _expand(order, inventory)
+    if growing is None:
+        raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 is up, in and new: "drain %s" '
+                      'empties these OSDs alone' % ' '.join(map(shlex.quote, order.drain)))
+    both = growing.weights.keys() & named_osds(
+        [name for name in order.drain if name.startswith('osd.')], inventory, hosts=False)
+    if both:
+        raise Refused(errno.EINVAL, '%s: cannot be filled and drained at the same time'
+                      % osds_text(sorted(both)))
+    # The new OSDs take the data of the old ones, and their hosts may replace the old hosts.
+    emptied = _emptied(_filled(order.drain, inventory), inventory.expanded(growing.weights))
+    return replace(growing, weights={**growing.weights, **emptied.weights},
+                   drained=emptied.drained)
+
+
+def _filled(names: Sequence[str], inventory: OrderFacts) -> Set[int]:
+    """The named OSDs that have not been drained yet. The name of a host or rack does not include
+    new OSDs in it. Raises Refused if there are none."""
     weights = inventory.crush.weights()
-    osds = {osd for osd in named_osds(order.names, inventory, hosts=True)
+    osds = {osd for osd in named_osds(names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
         raise Refused(errno.EALREADY, 'already drained: %s ("adopt" moves PGs that '
-                      'upmaps keep there)' % ', '.join(order.names))
-    gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
+                      'upmaps keep there)' % ', '.join(names))
+    return osds
+
+
+def _emptied(osds: Set[int], inventory: OrderFacts) -> WeightChange:
+    gone = osds | {osd for osd, weight in inventory.crush.weights().items()
+                   if weight <= DRAINED_WEIGHT}
     _must_leave_domains(osds, gone, inventory)
     _must_leave_room(osds, gone, inventory)
     return WeightChange(weights=dict.fromkeys(sorted(osds), TINY_WEIGHT),
@@ -339,7 +370,8 @@ def warnings(order: Order, change: WeightChange, inventory: OrderFacts) -> Tuple
     if order.verb != 'expand' or order.weight is not None:
         return ()
     crush, space, found = inventory.crush, inventory.space, []
-    new = {crush.class_of(osd): osd for osd in sorted(change.weights, reverse=True)}
+    filled = change.weights.keys() - set(change.drained)
+    new = {crush.class_of(osd): osd for osd in sorted(filled, reverse=True)}
     for name, osd in sorted(new.items()):
         per_tib = [weight * TIB / space[other].total_bytes
                    for other, weight in crush.weights().items()

@@ -444,6 +444,7 @@ def weighed(order: Order, facts: OrderFacts, seen: Observation,
     found = previewed(change, outlook(change), seen)
     if change.drained and found.ordinary:
         # Without a preview, the effect of CRUSH is estimated from the weights.
-        must_fit_by_weight(set(change.drained), facts)
+        must_fit_by_weight(set(change.drained), facts.expanded({
+            osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))
     return replace(found, left_out=tuple(not_new.items()),
                    warnings=warnings(order, change, facts) + remarks)

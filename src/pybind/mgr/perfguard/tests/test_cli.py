@@ -124,6 +124,7 @@ def test_orders(shell: Shell) -> None:
 
     setattr(shell.driver.loop, 'ask', order)
     assert shell.json('expand', what=['osd.8,osd.9', 'h1'], weight='2', dry_run=True) == answer
+    assert shell('expand', what=['h9'], drain=['h3,h4', 'osd.1'])[0] == 0
     assert shell('drain', what=['h3', 'osd.1,osd.2'], accept=['PG_LIMIT'])[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
     # The table of replacements is not that of the answer.
@@ -136,6 +137,7 @@ def test_orders(shell: Shell) -> None:
     assert shell('pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
     assert shell('balance', what=['a,b', 'ssd'], by='bytes', max_movement='2%')[0] == 0
     assert given == [Order('expand', ('osd.8', 'osd.9'), ('h1',), '2', dry_run=True),
+                     Order('expand', (), ('h9',), drain=('h3', 'h4', 'osd.1')),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), accept=('PG_LIMIT',)),
                      Order('undrain', ('h3',)),
                      Order('replace', ('h3',), accept=('PG_LIMIT',)),

@@ -113,6 +113,7 @@ WORDS_KIND = FieldKind([str], _words)
 
 _ACCEPT = Field('accept', WORDS_KIND, 'Codes of accepted risks')
 _DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
+_DRAIN = 'OSDs, hosts or racks that the same change empties'
 _WHAT = Field('what', WORDS_KIND, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _PLAN = Field('plan', STRING, 'Name of the plan', required=True)
@@ -128,6 +129,7 @@ _CHANGE = (
     Field('what', WORDS_KIND, 'OSDs, hosts or racks; a pool and a rule or a number; pools, device '
           'classes or CRUSH roots'),
     Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
+    Field('drain', WORDS_KIND, 'expand: ' + _DRAIN),
     Field('file', STRING, 'crushmap: as text, or compiled and in base64; import: the exported '
           'list, as JSON text', parameter='inbuf'),
     Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'),
@@ -240,7 +242,8 @@ ROUTES: Tuple[Route, ...] = (
     _post('/expand', 'expand',
           'Give new OSDs (CRUSH weight 0) their weight without remapping a PG, then fill them',
           Field('what', WORDS_KIND, 'Only these OSDs, hosts or racks'),
-          Field('weight', TEXT, 'CRUSH weight of each OSD'), *_AWAIT, _DRY_RUN, _ACCEPT),
+          Field('weight', TEXT, 'CRUSH weight of each OSD'),
+          Field('drain', WORDS_KIND, _DRAIN), *_AWAIT, _DRY_RUN, _ACCEPT),
     _post('/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _ACCEPT),
     _post('/undrain', 'undrain', 'Restore the CRUSH weights of drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _ACCEPT),

@@ -346,3 +346,55 @@ def test_undrain_of_an_osd_whose_weights_differed_between_trees_names_the_comman
         0: {'host=h0': 1.0, 'host=x': 2.0}})
     text = refusal(Order('undrain', ('osd.0',)), there)
     assert '"ceph osd crush set osd.0 1 host=h0" and "ceph osd crush set osd.0 2 host=x"' in text
+
+
+# ---- new OSDs for old ones, in one change
+
+def exchange(*drain: str, **more: Any) -> Order:
+    return Order('expand', drain=drain, **more)
+
+
+def test_old_osds_leave_with_the_change_that_fills_the_new_ones() -> None:
+    assert change_of(exchange('h0', weight='1'), inventory()) == WeightChange(
+        weights={8: 1.0, 9: 1.0, 0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained=(0, 4))
+
+
+def test_the_new_osds_make_up_for_the_failure_domains_and_the_room_of_the_old_ones() -> None:
+    four = inventory({8: 0.0, 9: 0.0}, size=4)
+    weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, 14: 0.0}
+    space = {osd: Space(100 * GIB, (70 if weight else 0) * GIB, 10 if weight else 0)
+             for osd, weight in weights.items()}
+    osdmap = replace(four.osdmap, osds={osd: Osd(osd, True, 1.0) for osd in weights})
+    there = replace(four, osdmap=osdmap, crush=crush(weights, hosts=5), space=space)
+    # osd.4, osd.9 and osd.14 are all of h4; 70 GiB of each of two OSDs do not fit on six.
+    assert 'needs 4 failure domains' in refusal(Order('drain', ('h0', 'h1')), there)
+    assert 'not enough space' in refusal(Order('drain', ('h0',)), there)
+    change = change_of(exchange('h0', weight='1'), there)
+    assert change is not None and change.drained == (0, 5)
+    # A new OSD beside the old one does not replace its host.
+    both = refusal(exchange('h0', 'h1', names=('osd.14',), weight='1'), there)
+    assert 'needs 4 failure domains' in both
+
+
+def test_an_exchange_needs_new_osds_and_others_than_those_that_leave() -> None:
+    full = inventory({8: 1.0, 9: 1.0})
+    assert refusal(exchange('h0'), full) == (
+        'no OSD of CRUSH weight 0 is up, in and new: "drain h0" empties these OSDs alone')
+    assert 'osd.8: cannot be filled and drained' in refusal(exchange('h0', 'osd.8'), inventory())
+    assert "no OSD, host or rack 'h7'" in refusal(exchange('h7'), inventory())
+    drained = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
+    assert 'already drained: h0' in refusal(exchange('h0'), drained)
+
+
+def test_the_text_of_an_exchange_is_the_command_that_gives_it() -> None:
+    assert exchange('h0', "osd.1", hosts=('new',)).command == \
+        'ceph perfguard expand new --drain h0 osd.1'
+
+
+def test_weights_of_new_osds_are_compared_with_those_of_the_same_class_alone() -> None:
+    """The drained OSDs are no new ones."""
+    weights = {**dict.fromkeys(range(8), 0.1), 8: 0.0, 9: 0.0}
+    there = replace(inventory(weights), crush=crush(weights, classes={
+        **dict.fromkeys(range(10), 'hdd'), 0: 'ssd', 4: 'ssd'}))
+    change = change_of(exchange('h0'), there)
+    assert change is not None and not warnings(exchange('h0'), change, there)
