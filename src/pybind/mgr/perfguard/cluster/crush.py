@@ -147,10 +147,10 @@ class CrushRules:
 
     def domain_of(self, osd: int, type_name: str) -> Optional[str]:
         """Name of the bucket of that type above an OSD, or None."""
-        known = self._domains.setdefault(type_name, {})
-        if osd not in known:
-            known[osd] = self._above(osd, type_name)
-        return known[osd]
+        domains = self._domains.setdefault(type_name, {})
+        if osd not in domains:
+            domains[osd] = self._above(osd, type_name)
+        return domains[osd]
 
     def _above(self, osd: int, type_name: str) -> Optional[str]:
         type_id = self._type_ids.get(type_name)
@@ -381,10 +381,10 @@ class CrushRules:
             bucket = choice.bucket_of.get(osd)
             if bucket is None:
                 continue
-            other = osd_by_bucket.setdefault(bucket, osd)
-            if choice.leaf and other != osd:
+            first_osd = osd_by_bucket.setdefault(bucket, osd)
+            if choice.leaf and first_osd != osd:
                 return 'osd.%d and osd.%d are both in %s %s' % (
-                    other, osd, choice.type_name, self._buckets[bucket].name)
+                    first_osd, osd, choice.type_name, self._buckets[bucket].name)
         limit = wanted(choice.num, pool_size)
         if not choice.leaf and len(osd_by_bucket) > limit:
             names = sorted(self._buckets[bucket].name for bucket in osd_by_bucket)
@@ -407,9 +407,9 @@ class CrushRules:
 def _reached(direct: Mapping[int, AbstractSet[int]], start: int) -> Set[int]:
     """What can be reached from a node of a graph, which may have cycles."""
     reached: Set[int] = set()
-    left = [start]
-    while left:
-        fresh = direct.get(left.pop(), frozenset()) - reached
+    pending = [start]
+    while pending:
+        fresh = direct.get(pending.pop(), frozenset()) - reached
         reached |= fresh
-        left += fresh
+        pending += fresh
     return reached

@@ -85,7 +85,7 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
 
     def mapping(option: str) -> Path:
         return tools.run(OSDMAPTOOL, str(path), option, str(crush_path), '--test-map-pgs-dump-all',
-                         most=DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count)
+                         limit=DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count)
 
     now = later = mapping('--export-crush')
     if crush_map is not None:
@@ -122,7 +122,7 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
         path = tools.path(name)
         path.write_bytes(with_pg_nums(encoded, numbers))
         return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(crush_path),
-                         '--test-map-pgs-dump-all', most=limit)
+                         '--test-map-pgs-dump-all', limit=limit)
 
     now = mapping('now', numbers._replace(pgp_num=pgp_num))
     later = mapping('later', numbers)
@@ -144,12 +144,12 @@ def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
             yield pgid, _parsed(line, pgid)
 
 
-def _others(found: Mapping[str, FuturePg], later: Path,
+def _others(known_pgs: Mapping[str, FuturePg], later: Path,
             pools: Optional[AbstractSet[str]]) -> Iterator[Tuple[str, FuturePg]]:
     """The other PGs of these pools; None: of all."""
     for line in _lines(later):
         pgid = line.split(None, 1)[0]
-        if pgid not in found and (pools is None or pgid.partition('.')[0] in pools):
+        if pgid not in known_pgs and (pools is None or pgid.partition('.')[0] in pools):
             yield pgid, _parsed(line, pgid)
 
 
@@ -179,17 +179,17 @@ def compiled(crush_map: bytes, ids: int, stopping: Stopping) -> bytes:
             len(data) / (1 << 20), ids, limit / (1 << 20)))
     try:
         with _tools(stopping) as tools:
-            given, made = tools.path('given'), tools.path('made')
-            given.write_bytes(data)
+            source, result = tools.path('given'), tools.path('made')
+            source.write_bytes(data)
             if b'\0' not in data:
                 if _LARGE_ID.search(data):
                     raise ToolFailed('IDs of buckets and OSDs must have fewer than seven digits')
-                tools.run(CRUSHTOOL, '-c', str(given), '-o', str(made))
-                data = made.read_bytes()
+                tools.run(CRUSHTOOL, '-c', str(source), '-o', str(result))
+                data = result.read_bytes()
                 refuse_unbounded(data, ids)
                 return data
             refuse_unbounded(data, ids)
-            tools.run(CRUSHTOOL, '-i', str(given), '--dump')
+            tools.run(CRUSHTOOL, '-i', str(source), '--dump')
             return data
     except OSError as error:
         raise ToolFailed(str(error)) from error
@@ -271,8 +271,8 @@ class _Tools:
     def path(self, name: str) -> Path:
         return self._directory / name
 
-    def run(self, *argv: str, most: int = DUMP_BYTES) -> Path:
-        """Returns the file with the output, which has at most `most` bytes."""
+    def run(self, *argv: str, limit: int = DUMP_BYTES) -> Path:
+        """Returns the file with the output, which has at most `limit` bytes."""
         self._runs += 1
         out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
         with out.open('wb') as stdout, errors.open('wb') as stderr:
@@ -284,7 +284,7 @@ class _Tools:
             except FileNotFoundError:
                 raise ToolFailed('/bin/sh is not installed') from None
         try:
-            status = self._wait(process, argv[0], (out, errors), most)
+            status = self._wait(process, argv[0], (out, errors), limit)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -300,14 +300,14 @@ class _Tools:
         return out
 
     def _wait(self, process: 'subprocess.Popen[bytes]', name: str, files: Sequence[Path],
-              most: int) -> int:
+              limit: int) -> int:
         """Returns the status."""
         status: Optional[int] = None
         while status is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(TOOL_LOOK_SECONDS)
-            if sum(path.stat().st_size for path in files) > most:
-                raise ToolFailed('%s printed more than %d bytes' % (name, most))
+            if sum(path.stat().st_size for path in files) > limit:
+                raise ToolFailed('%s printed more than %d bytes' % (name, limit))
             if status is None and self._stopping():
                 raise ToolFailed('perfguard is being stopped')
             if status is None and time.monotonic() > self._deadline:

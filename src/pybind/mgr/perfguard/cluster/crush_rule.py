@@ -195,55 +195,55 @@ def compiled(dumped: DumpedRule, buckets: Buckets, type_ids: Mapping[str, int]) 
     choices: List[Choice] = []
     emits: List[Emit] = []
     levels: List[Level] = []
-    taken: Optional[int] = None
+    root: Optional[int] = None
     nums: Dict[str, int] = {}
     block: List[DumpedStep] = []
     for step in dumped['steps']:
         if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
             block.append(step)
         if step['op'] == 'take':
-            taken, block = step['item'], []
+            root, block = step['item'], []
         elif step['op'] in _CHOOSELEAF + _CHOOSE:
             # Of two steps of the same type, the mon considers the first.
             nums.setdefault(step['type'], step['num'])
             if type_ids[step['type']] != 0:
                 choices.append(Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
                                       _bucket_of(buckets, takes, type_ids[step['type']])))
-        elif step['op'] == 'emit' and taken is not None:
-            emits.append(_emit(buckets, taken, tuple(nums.values()),
-                               _levels(buckets, type_ids, taken, block),
+        elif step['op'] == 'emit' and root is not None:
+            emits.append(_emit(buckets, root, tuple(nums.values()),
+                               _levels(buckets, type_ids, root, block),
                                tuple(step['num'] for step in block)))
             levels += emits[-1].levels
-            taken, nums = None, {}
+            root, nums = None, {}
     return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
                      tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps'])
                      and all(emit.osds is not None for emit in emits))
 
 
-def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
+def _levels(buckets: Buckets, type_ids: Mapping[str, int], root: int,
             steps: Sequence[DumpedStep]) -> List[Level]:
     """The choices between a take and its emit."""
     levels: List[Level] = []
     above: Mapping[int, int] = {}
-    if taken < 0:
-        above = dict.fromkeys(weights_below(buckets, taken), taken)
+    if root < 0:
+        above = dict.fromkeys(weights_below(buckets, root), root)
     for number, step in enumerate(steps):
         type_id = type_ids[step['type']]
-        if type_id == 0 or taken >= 0:
+        if type_id == 0 or root >= 0:
             break
-        here = _bucket_of(buckets, [taken], type_id)
+        bucket_of = _bucket_of(buckets, [root], type_id)
         inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
-        levels.append(Level(step['type'], step['num'], inner, here, above,
+        levels.append(Level(step['type'], step['num'], inner, bucket_of, above,
                             step['op'] == _CHOOSE_MSR))
-        above = here
+        above = bucket_of
     return levels
 
 
-def _emit(buckets: Buckets, taken: int, nums: Tuple[int, ...], levels: Sequence[Level],
+def _emit(buckets: Buckets, root: int, nums: Tuple[int, ...], levels: Sequence[Level],
           steps: Tuple[int, ...]) -> Emit:
-    if taken >= 0:
-        return Emit('osd.%d' % taken, None, nums, steps=steps)
-    return Emit(buckets[taken].name, frozenset(weights_below(buckets, taken)), nums, tuple(levels),
+    if root >= 0:
+        return Emit('osd.%d' % root, None, nums, steps=steps)
+    return Emit(buckets[root].name, frozenset(weights_below(buckets, root)), nums, tuple(levels),
                 steps)
 
 
@@ -300,10 +300,10 @@ def spread_of(rule: CrushRule, pool_size: int) -> Spread:
     """Empty if the rule places nothing."""
     domain = {osd: osd for osd in sorted(rule.weights)}
     takes: List[Take] = []
-    left = pool_size
+    remaining = pool_size
     for emit in rule.emits:
-        shards = min(left, product(emit.steps, pool_size))
-        left -= shards
+        shards = min(remaining, product(emit.steps, pool_size))
+        remaining -= shards
         rooms = [(min(shards, product(level.inner, pool_size)), level.bucket_of)
                  for level in emit.levels]
         groups = tuple(Group(*room) for room in rooms if room[0] > 1)
@@ -335,8 +335,8 @@ def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int
         if osd in level.bucket_of:
             buckets.setdefault(level.bucket_of[osd], set()).add(osd)
     places = sorted(filter(None, (
-        min(_places(below, each, pool_size) if below else len(each),
-            product(level.inner, pool_size)) for each in buckets.values())))
+        min(_places(below, members, pool_size) if below else len(members),
+            product(level.inner, pool_size)) for members in buckets.values())))
     return sum(places if level.retries else places[:max(0, wanted(level.num, pool_size))])
 
 

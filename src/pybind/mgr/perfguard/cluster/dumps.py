@@ -50,13 +50,15 @@ class KnownItems(Dict[Pair, Items]):
         return self._longer.setdefault(items, items)
 
 
-def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None) -> OsdMap:
+def osdmap_from_dump(dump: Mapping[str, Any], known_items: Optional[KnownItems] = None) -> OsdMap:
     """From ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; raises WrongDump.
 
-    `known`: for callers that read one OSDMap after the other.
+    `known_items`: for callers that read one OSDMap after the other.
     """
     if not isinstance(dump, Mapping):
         raise WrongDump('not the output of "ceph osd dump -f json"')
+    if known_items is None:
+        known_items = KnownItems()
     try:
         profiles = dump.get('erasure_code_profiles', {})
         return OsdMap(
@@ -64,7 +66,7 @@ def osdmap_from_dump(dump: Mapping[str, Any], known: Optional[KnownItems] = None
             flags=_flags(dump),
             pools={p['pool']: _pool(p, profiles) for p in dump['pools']},
             osds={o['osd']: _osd(o) for o in dump['osds']},
-            upmap_items=(KnownItems() if known is None else known).read(dump['pg_upmap_items']),
+            upmap_items=known_items.read(dump['pg_upmap_items']),
             upmap_vectors={e['pgid']: tuple(e['osds']) for e in dump['pg_upmap']},
             pg_temp={e['pgid']: tuple(e['osds']) for e in dump['pg_temp']},
             fsid=dump.get('fsid', ''),
@@ -178,11 +180,11 @@ class PgSummary:
         PGs rarely become degraded without a change of these. After a decrease, the last reading
         remains safe: it contains all OSDs with PGs in trouble, and some that no longer have any.
         """
-        trouble = {pool: _trouble(each) for pool, each in pools.items()}
+        trouble = {pool: _trouble(pool_counts) for pool, pool_counts in pools.items()}
         trouble[WHOLE] = _trouble(counts)
         if serving != self._serving or any(
-                now > before for pool, each in trouble.items()
-                for now, before in zip(each, self._trouble.get(pool, NONE))):
+                now > before for pool, counts_now in trouble.items()
+                for now, before in zip(counts_now, self._trouble.get(pool, NONE))):
             self._news = True
         self._trouble, self._serving = trouble, serving
 

@@ -32,11 +32,11 @@ def evacuated(osdmap: OsdMap, placement: Callable[[str], Optional[Placement]], c
         pool, place = osdmap.pools.get(pool_of(pgid)), placement(pgid)
         if pool is None or place is None:
             continue
-        left = tuple([osd for osd in _left(pool, place, suspects) if osd in ended
-                      or pgid not in released
-                      and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
-        if left:
-            leaving[pgid] = left
+        left_osds = tuple([osd for osd in _left(pool, place, suspects) if osd in ended
+                           or pgid not in released
+                           and rejects(osd, osdmap.osds[osd].reweight, pool, seed_of(pgid))])
+        if left_osds:
+            leaving[pgid] = left_osds
     return leaving
 
 
@@ -80,17 +80,17 @@ def _placement_seed(pool: Pool, seed: int) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _hash(one: int, other: int) -> int:
+def _hash(a: int, b: int) -> int:
     """crush_hash32_2 (crush/hash.c): three of Jenkins' mixes of 96 bits, which take 8 us."""
-    value = _SEED ^ one ^ other
-    one, other, value = _mixed(one, other, value)
-    first, one, value = _mixed(231232, one, value)
-    return _mixed(other, 1232, value)[2]
+    value = _SEED ^ a ^ b
+    a, b, value = _mixed(a, b, value)
+    first, a, value = _mixed(231232, a, value)
+    return _mixed(b, 1232, value)[2]
 
 
 def _mixed(a: int, b: int, c: int) -> Tuple[int, int, int]:
-    for left, right, again in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
-        a = ((a - b - c) & _BITS) ^ (c >> left)
-        b = ((b - c - a) & _BITS) ^ ((a << right) & _BITS)
-        c = ((c - a - b) & _BITS) ^ (b >> again)
+    for shift_a, shift_b, shift_c in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = ((a - b - c) & _BITS) ^ (c >> shift_a)
+        b = ((b - c - a) & _BITS) ^ ((a << shift_b) & _BITS)
+        c = ((c - a - b) & _BITS) ^ (b >> shift_c)
     return a, b, c

@@ -130,8 +130,8 @@ def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
 
 def _module(mgr: Json, module: str) -> StandbyMgr:
     """The module as one mgr has it; `mgr`: its entry, or the MgrMap itself for the active one."""
-    entry: Json = next((each for each in mgr.get('available_modules', [])
-                        if each['name'] == module), {})
+    entry: Json = next((candidate for candidate in mgr.get('available_modules', [])
+                        if candidate['name'] == module), {})
     version = entry.get('module_options', {}).get(VERSION_OPTION, {}).get('default_value', '')
     return StandbyMgr(
         str(mgr.get('name', '')), str(version) if entry else None,
@@ -263,8 +263,8 @@ def drive_id(metadata: Mapping[str, str]) -> str:
     ids = dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
                if '=' in pair)
     main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
-    others = db_drives(metadata)
-    unnamed = [known for name, known in ids.items() if name not in others]
+    other_devices = db_drives(metadata)
+    unnamed = [drive for name, drive in ids.items() if name not in other_devices]
     return str(ids.get(main) or (unnamed[0] if len(unnamed) == 1 else ''))
 
 

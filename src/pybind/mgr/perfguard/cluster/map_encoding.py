@@ -159,14 +159,15 @@ _TREE = 3
 _BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
 
 
-def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
+def rules_exchanged(crush_map: bytes, rule_a: int, rule_b: int) -> bytes:
     """The map in which two rules have each other's id. Raises ValueError."""
     try:
         places = _rule_places(crush_map)
-        (first, second), (third, fourth) = sorted((places[one], places[other]))
+        (first, second), (third, fourth) = sorted((places[rule_a], places[rule_b]))
     except (struct.error, LookupError) as error:
-        raise ValueError('no CRUSH map with rules %d and %d: %r' % (one, other, error)) from error
-    if one == other:
+        raise ValueError('no CRUSH map with rules %d and %d: %r'
+                         % (rule_a, rule_b, error)) from error
+    if rule_a == rule_b:
         return crush_map
     return b''.join((crush_map[:first], _with_id_of(crush_map[third:fourth], crush_map[first:]),
                      crush_map[second:third],

@@ -51,10 +51,10 @@ AUDIT_ENTRIES = 1000
 class MapView:
     """One OSDMap: its relevant parts, and the placement of any PG."""
 
-    def __init__(self, handle: Any, known: Optional[KnownItems] = None) -> None:
-        """`known`: the upmap items of earlier OSDMaps."""
+    def __init__(self, handle: Any, known_items: Optional[KnownItems] = None) -> None:
+        """`known_items`: the upmap items of earlier OSDMaps."""
         self._handle = handle
-        self.osdmap: OsdMap = osdmap_from_dump(handle.dump(), known)
+        self.osdmap: OsdMap = osdmap_from_dump(handle.dump(), known_items)
         self.crush_version: int = handle.get_crush_version()
 
     def placement(self, pgid: str) -> Optional[Placement]:
@@ -356,11 +356,11 @@ class MgrCluster:
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The compiled CRUSH map of the mons and its version; raises OSError."""
-        data, said = self._bytes_of({'prefix': 'osd getcrushmap'}, 'the CRUSH map')
-        return data, int(said) if said.isdigit() else -1
+        data, version = self._bytes_of({'prefix': 'osd getcrushmap'}, 'the CRUSH map')
+        return data, int(version) if version.isdigit() else -1
 
-    def compiled_crush_map(self, given: bytes, ids: int) -> bytes:
-        return crush_preview.compiled(given, ids, self._stopping)
+    def compiled_crush_map(self, source: bytes, ids: int) -> bytes:
+        return crush_preview.compiled(source, ids, self._stopping)
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:
         return crush_preview.rules_of(crush_map, self._stopping)
@@ -368,7 +368,7 @@ class MgrCluster:
     def _osdmap_bytes(self, epoch: int) -> bytes:
         return self._bytes_of({'prefix': 'osd getmap', 'epoch': epoch}, 'OSDMap %d' % epoch)[0]
 
-    def _bytes_of(self, command: Command, what: str) -> Tuple[bytes, str]:
+    def _bytes_of(self, command: Command, subject: str) -> Tuple[bytes, str]:
         """Binary and text output of a mon command; raises OSError."""
         try:
             # send_command converts the output to text, which damages a map.
@@ -377,9 +377,9 @@ class MgrCluster:
             retval, data, error = rados.mon_command(json.dumps(command), b'',
                                                     timeout=MAP_SECONDS)
         except Exception as failure:  # the exceptions of rados have no common base class
-            raise OSError('could not get %s from the mons: %s' % (what, failure)) from failure
+            raise OSError('could not get %s from the mons: %s' % (subject, failure)) from failure
         if retval != 0 or not data:
-            raise OSError('could not get %s from the mons: %s' % (what, error or retval))
+            raise OSError('could not get %s from the mons: %s' % (subject, error or retval))
         return bytes(data), str(error).strip()
 
     # ---- Acting
@@ -402,8 +402,8 @@ class MgrCluster:
     def _send(self, command: Command) -> CommandResult:
         result = CommandResult('')
         arguments = {key: value for key, value in command.items() if key != INPUT}
-        given = (command[INPUT],) if INPUT in command else ()
-        self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
+        input_data = (command[INPUT],) if INPUT in command else ()
+        self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *input_data)
         return result
 
     def unanswered(self) -> bool:

@@ -55,7 +55,7 @@ class OsdCommands:
         """
         parsed: List[OsdAnswer] = []
         now = self._clock()
-        for key, (asked, until, result) in list(self._open.items()):
+        for key, (asked_at, until, result) in list(self._open.items()):
             if key[0] != topic:
                 continue
             if result.ev.is_set():
@@ -63,7 +63,7 @@ class OsdCommands:
                 if result.r != 0:
                     continue
                 try:
-                    parsed.append(OsdAnswer(key[1], asked, parse(result.outb)))
+                    parsed.append(OsdAnswer(key[1], asked_at, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
                     log.warning('osd.%d: cannot read %s: %r', key[1], topic,
@@ -95,8 +95,8 @@ class OsdQuestions:
         now = self._clock()
         self._collect(now)
         for question in questions:
-            asked = self._known.get(question, (float('-inf'), ''))[0]
-            if question not in self._open and now - asked > FRESH_SECONDS:
+            asked_at = self._known.get(question, (float('-inf'), ''))[0]
+            if question not in self._open and now - asked_at > FRESH_SECONDS:
                 self._asking.ask(_topic(question), [question.osd], _command(question))
                 self._open.add(question)
         return {question: self._known[question][1] for question in questions
@@ -106,13 +106,14 @@ class OsdQuestions:
         for topic in sorted(set(map(_topic, self._open))):
             answers = {answer.osd: answer for answer in self._asking.answers(topic, json.loads)}
             pending = self._asking.asked(topic)
-            for question in [each for each in self._open if _topic(each) == topic]:
+            for question in [open_question for open_question in self._open
+                             if _topic(open_question) == topic]:
                 if question.osd in answers:
                     self._note(question, answers[question.osd])
                 if question.osd not in pending:
                     self._open.remove(question)
-        self._known = {question: known for question, known in self._known.items()
-                       if now - known[0] <= OLD_SECONDS}
+        self._known = {question: answer for question, answer in self._known.items()
+                       if now - answer[0] <= OLD_SECONDS}
 
     def _note(self, question: Question, answer: OsdAnswer) -> None:
         try:
@@ -171,8 +172,8 @@ def histograms(out: str) -> Histograms:
     """
     osd = json.loads(out)['osd']
     bounds, read = _by_latency(osd[READ_HISTOGRAM])
-    other, write = _by_latency(osd[WRITE_HISTOGRAM])
-    if other != bounds:
+    write_bounds, write = _by_latency(osd[WRITE_HISTOGRAM])
+    if write_bounds != bounds:
         raise ValueError('reads and writes are counted in different buckets')
     return Histograms(bounds, read, write)
 
@@ -225,8 +226,8 @@ class HistogramSampler:
 
     def _next(self, alive: Sequence[int]) -> List[int]:
         busy = set(self._first) | self._asking.asked(LATENCY_TOPIC)
-        wanted = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
-        room = wanted - len(busy)
+        at_once = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
+        room = at_once - len(busy)
         waiting = [osd for osd in alive if osd > self._last] + \
             [osd for osd in alive if osd <= self._last]
         chosen = [osd for osd in waiting if osd not in busy][:max(0, room)]

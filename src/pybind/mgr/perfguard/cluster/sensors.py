@@ -81,8 +81,8 @@ class LoadSampling:
         self._decided = now
         self._saved_seconds = min(self._saved_seconds + LOADS_SHARE * passed - spent,
                                   LOADS_FIRST_SECONDS)
-        least = 0.0 if self._counting else LOADS_LEAST_SECONDS
-        self._counting = standing and self._saved_seconds > least
+        threshold = 0.0 if self._counting else LOADS_LEAST_SECONDS
+        self._counting = standing and self._saved_seconds > threshold
         return self._counting
 
 
@@ -143,8 +143,8 @@ class Sensors:
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
         waiting = _with_waiting(counts or {}, alive)
-        asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
-        loads = self._queries.loads(self._load_sampling.decide(now, standing) or asked)
+        is_asked, standing = now < self._loads_until, bool(EXPLAINED & signals.health.keys())
+        loads = self._queries.loads(self._load_sampling.decide(now, standing) or is_asked)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters,
@@ -152,7 +152,7 @@ class Sensors:
             pg_seconds=pg_seconds, pg_writes=pg_writes,
             pg_reads=self._queries.pg_reads(self._read_by_pg, view.placement),
             client_loads=loads.clients, object_loads=loads.objects,
-            kv_bytes=self._kv_bytes(alive) if asked or standing else {},
+            kv_bytes=self._kv_bytes(alive) if is_asked or standing else {},
             places=self._osd_places(now, up, view, crush), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
@@ -255,14 +255,14 @@ class Sensors:
         for osd in up + down:
             if osd not in self._places:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
-                known = before.get(osd)
+                earlier = before.get(osd)
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
                 self._places[osd] = OsdPlace(
                     osd, host, crush.root_of(osd), crush.class_of(osd),
-                    drive_model(metadata) or (known.model if known else ''),
+                    drive_model(metadata) or (earlier.model if earlier else ''),
                     crush.domain_of(osd, 'rack') or '',
-                    store_layout(metadata) or (known.store if known else ''),
-                    devices_of(metadata) or (known.devices if known else ()))
+                    store_layout(metadata) or (earlier.store if earlier else ''),
+                    devices_of(metadata) or (earlier.devices if earlier else ()))
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,
@@ -457,10 +457,10 @@ class PerfQueries:
         rows = self._clients.rows(CLIENT_QUERY_WITHOUT_PROBES if without_probes else CLIENT_QUERY)
         return tuple(_parsed(rows, _client_ops))
 
-    def loads(self, wanted: bool) -> Loads:
-        """Operations by client and by object, only while `wanted`."""
-        clients = self._by_client.rows(LOAD_QUERY if wanted else None)
-        objects = self._by_object.rows(OBJECT_QUERY if wanted else None)
+    def loads(self, counting: bool) -> Loads:
+        """Operations by client and by object, only while `counting`."""
+        clients = self._by_client.rows(LOAD_QUERY if counting else None)
+        objects = self._by_object.rows(OBJECT_QUERY if counting else None)
         return Loads(tuple(_parsed(clients, _client_load)), tuple(_parsed(objects, _object_load)))
 
     def pg_writes(self, now: float, osds: int, period: float,
@@ -480,9 +480,9 @@ class PerfQueries:
             3,000 OSDs   8 %  91 %   60 s
             5,000 OSDs   2 %  91 %  120 s
         """
-        wanted = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_READ_PGS // max(1, osds)))
-        if not wanted / 2 <= self._pgs_per_osd <= 2 * wanted:
-            self._pgs_per_osd, self._parts = wanted, _Parts()
+        pgs_per_osd = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_READ_PGS // max(1, osds)))
+        if not pgs_per_osd / 2 <= self._pgs_per_osd <= 2 * pgs_per_osd:
+            self._pgs_per_osd, self._parts = pgs_per_osd, _Parts()
         elif now - self._pgs_read_at < PG_PERIODS * period:
             return 0.0, None
         seconds, self._pgs_read_at = now - self._pgs_read_at, now

@@ -75,7 +75,7 @@ class ToolThread:
         """None if too many jobs wait. `first`: before all waiting jobs, without this limit."""
         job = ToolJob(task)
         with self._changed:
-            waiting = [each for each in self._waiting if not each.cancelled]
+            waiting = [queued for queued in self._waiting if not queued.cancelled]
             if self._closed or len(waiting) >= MAX_WAITING and not first:
                 return None
             self._waiting = collections.deque([job, *waiting] if first else [*waiting, job])

@@ -50,9 +50,9 @@ class Balance:
     def least(self) -> int:
         """Shards that any plan must move to bring every OSD within 1 of its ideal."""
         high, low, before = self.targets.high, self.targets.low, self.before
-        given = sum(max(0, before[osd] - most) for osd, most in high.items())
-        taken = sum(max(0, least - before[osd]) for osd, least in low.items())
-        return max(given, taken)
+        surplus = sum(max(0, before[osd] - highest) for osd, highest in high.items())
+        lacking = sum(max(0, lowest - before[osd]) for osd, lowest in low.items())
+        return max(surplus, lacking)
 
     @property
     def deviation(self) -> float:
@@ -132,21 +132,22 @@ class Shards(ShardLevel):
         self.origin = [self._ordered(crush, pg.here) for pg in pgs]
         raws = [self._ordered(crush, pg.raw or (), pg.here) for pg in pgs]
         self.weights = weights_of(pool, crush, osds, spread)
-        there = Counter(osd for here in self.origin for osd in here)
-        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
+        shards_by_osd = Counter(osd for members in self.origin for osd in members)
+        self.most = {osd: shards_by_osd[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in self.weights}
         #: Shards that the rule does not allow to stay.
         self.required = 0
-        self.here = [list(here) for here in self.origin]
+        self.here = [list(members) for members in self.origin]
         if new_rule:
             self._obey(raws, crush, osds)
-            there = Counter(osd for here in self.here for osd in here)
+            shards_by_osd = Counter(osd for members in self.here for osd in members)
         self.free = [number for number, pg in enumerate(pgs)
                      if pg.free and self._may_move(self.here[number], raws[number])]
         self.raw = [()] * len(pgs)
         for number in self.free:
             self.raw[number] = raws[number]
-        self.count = {osd: there[osd] for osd in (*self.weights, *there) if osd != NO_OSD}
+        self.count = {osd: shards_by_osd[osd] for osd in (*self.weights, *shards_by_osd)
+                      if osd != NO_OSD}
         #: By take.
         self.ideals = ideals(self.weights, spread, *self._totals())
         self.deviation = max(1.0, deviation)
@@ -163,13 +164,13 @@ class Shards(ShardLevel):
     def _obey(self, raws: Sequence[OsdSet], crush: CrushRules, osds: Mapping[int, Osd]) -> None:
         """Move the shards that the rule does not allow to stay."""
         out, size = out_osds(osds), self.pool.size
-        broken = {number for number, here in enumerate(self.origin)
-                  if self.pgs[number].free and len(here) == len(raws[number]) == size
-                  and broken_rule(self.pool, tuple(here), crush, out)}
+        broken = {number for number, members in enumerate(self.origin)
+                  if self.pgs[number].free and len(members) == len(raws[number]) == size
+                  and broken_rule(self.pool, tuple(members), crush, out)}
         sets = LawfulSets(self.domain, self.weights, self.most).place(self.origin, raws, broken)
-        self.here = [list(here) for here in sets]
-        self.required = sum(osd != before for here, origin in zip(self.here, self.origin)
-                            for osd, before in zip(here, origin))
+        self.here = [list(members) for members in sets]
+        self.required = sum(osd != before for members, origin in zip(self.here, self.origin)
+                            for osd, before in zip(members, origin))
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
         """In the order of the takes, which that of an acting set need not be."""
@@ -177,19 +178,19 @@ class Shards(ShardLevel):
             return osds
         return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
 
-    def _may_move(self, here: Sequence[int], raw: Sequence[int]) -> bool:
-        return (len(here) == len(raw) == self.pool.size == len(self.fences)
-                and all([osd in fence for osd, fence in zip(here, self.fences)]))
+    def _may_move(self, members: Sequence[int], raw: Sequence[int]) -> bool:
+        return (len(members) == len(raw) == self.pool.size == len(self.fences)
+                and all([osd in fence for osd, fence in zip(members, self.fences)]))
 
     def _totals(self) -> Tuple[List[int], List[int]]:
         """How many shards, and how many PGs with a shard, each take holds."""
         shards, pgs = [], []
         begin = 0
         for take in self.takes:
-            held = [sum([osd in take.osds for osd in here[begin:begin + take.shards]])
-                    for here in self.here]
-            shards.append(sum(held))
-            pgs.append(len(held) - held.count(0))
+            shards_by_pg = [sum([osd in take.osds for osd in members[begin:begin + take.shards]])
+                            for members in self.here]
+            shards.append(sum(shards_by_pg))
+            pgs.append(len(shards_by_pg) - shards_by_pg.count(0))
             begin += take.shards
         return shards, pgs
 
@@ -199,9 +200,9 @@ class Shards(ShardLevel):
         for take in self.takes:
             for group in take.groups[-1:] if take.even else ():
                 self.near, self.wide = (
-                    within_buckets(found, self.weights, group, self.domain, self.count, within,
+                    within_buckets(bounds, self.weights, group, self.domain, self.count, within,
                                    self.most)
-                    for found, within in ((self.near, 1.0), (self.wide, self.deviation)))
+                    for bounds, within in ((self.near, 1.0), (self.wide, self.deviation)))
         self.filled = self.wide.filled(self.count, self.most)
 
     def legal(self, number: int, place: int, osd: int) -> bool:
@@ -229,18 +230,18 @@ class Shards(ShardLevel):
         return within
 
     def move(self, number: int, place: int, osd: int) -> None:
-        here, origin = self.here[number], self.origin[number][place]
-        self.moved += (osd != origin) - (here[place] != origin)
-        self.count[here[place]] -= 1
+        members, origin = self.here[number], self.origin[number][place]
+        self.moved += (osd != origin) - (members[place] != origin)
+        self.count[members[place]] -= 1
         self.count[osd] += 1
-        here[place] = osd
+        members[place] = osd
 
     def result(self) -> Balance:
-        finals = {pg.pgid: tuple(here) for pg, here, origin
-                  in zip(self.pgs, self.here, self.origin) if tuple(here) != origin}
-        found = Balance(finals, self.targets, self.before, dict(self.count))
-        return replace(found, required=self.required, limited=(
-            self.refused and found.deviation > self.deviation - ROUNDING))
+        finals = {pg.pgid: tuple(members) for pg, members, origin
+                  in zip(self.pgs, self.here, self.origin) if tuple(members) != origin}
+        balance = Balance(finals, self.targets, self.before, dict(self.count))
+        return replace(balance, required=self.required, limited=(
+            self.refused and balance.deviation > self.deviation - ROUNDING))
 
 
 class _Groups(ShardLevel):
@@ -253,9 +254,9 @@ class _Groups(ShardLevel):
         take = shards.takes[number]
         self._take, self._group, self._below = (
             number, take.groups[depth], take.groups[depth + 1:])
-        begin = sum(each.shards for each in shards.takes[:number])
-        positions = [self._positions_in(here, range(begin, begin + take.shards))
-                     for here in shards.here]
+        begin = sum(earlier.shards for earlier in shards.takes[:number])
+        positions = [self._positions_in(members, range(begin, begin + take.shards))
+                     for members in shards.here]
         #: By PG and place.
         self._positions = [list(groups.values()) for groups in positions]
         self.here = [list(groups) for groups in positions]
@@ -274,12 +275,12 @@ class _Groups(ShardLevel):
 
     def _positions_in(self, osds: Sequence[int], positions: range) -> Dict[int, List[int]]:
         """Bucket -> positions of its OSDs in a set."""
-        found: Dict[int, List[int]] = {}
+        positions_by_bucket: Dict[int, List[int]] = {}
         for position, osd in zip(positions, osds[positions.start:positions.stop]):
             bucket = self._group.bucket_of.get(osd)
             if bucket is not None:
-                found.setdefault(bucket, []).append(position)
-        return found
+                positions_by_bucket.setdefault(bucket, []).append(position)
+        return positions_by_bucket
 
     def _at(self, osds: Sequence[int], positions: Sequence[Sequence[int]]) -> List[int]:
         """The buckets of the OSDs of a set, by place; empty if the PG cannot be moved."""
@@ -292,11 +293,11 @@ class _Groups(ShardLevel):
 
     def _set_targets(self) -> None:
         shards = self._shards
-        there = Counter(bucket for here in self.here for bucket in here)
-        self.count = {bucket: there[bucket] for bucket in self._osds}
-        held = sum(len(group) for groups in self._positions for group in groups)
+        groups_by_bucket = Counter(bucket for members in self.here for bucket in members)
+        self.count = {bucket: groups_by_bucket[bucket] for bucket in self._osds}
+        shard_count = sum(len(group) for groups in self._positions for group in groups)
         #: Shards of a group.
-        unit = held / sum(there.values()) if held else self._group.shards
+        unit = shard_count / sum(groups_by_bucket.values()) if shard_count else self._group.shards
         ideal = shards.ideals[self._take]
         self.most = {bucket: int(sum(shards.most[osd] for osd in osds) / unit)
                      for bucket, osds in self._osds.items()}
@@ -308,8 +309,8 @@ class _Groups(ShardLevel):
 
     def even_out(self) -> None:
         super().even_out()
-        self.near, self.wide = (in_whole_groups(found, self.most)
-                                for found in (self.near, self.wide))
+        self.near, self.wide = (in_whole_groups(bounds, self.most)
+                                for bounds in (self.near, self.wide))
         super().even_out()
 
     def surplus(self, bucket: int) -> float:
@@ -323,8 +324,8 @@ class _Groups(ShardLevel):
         return all(count[osd] > high[osd] for osd in self._members(number, place))
 
     def _members(self, number: int, place: int) -> List[int]:
-        here = self._shards.here[number]
-        return [here[position] for position in self._positions[number][place]]
+        members = self._shards.here[number]
+        return [members[position] for position in self._positions[number][place]]
 
     def affords(self, giver: int, moves: int = 1) -> bool:
         return (self._shards.within_budget(moves * self._group.shards)
@@ -392,10 +393,10 @@ class LawfulSets:
     """The OSDs of a rule, with the number of shards that they and their domains hold."""
 
     def __init__(self, domain: Mapping[int, int], weights: Mapping[int, float],
-                 most: Mapping[int, int]) -> None:
+                 limits: Mapping[int, int]) -> None:
         """`domain`: OSD -> failure domain; `weights`: OSD -> weight, 0.0 if it must have no
-        shards; `most`: OSD -> shards for which it has room."""
-        self._domain, self._most = domain, most
+        shards; `limits`: OSD -> shards for which it has room."""
+        self._domain, self._most = domain, limits
         self._weights = {osd: weight for osd, weight in weights.items() if weight}
         self._members: Dict[int, List[int]] = {}
         for osd in self._weights:
@@ -415,64 +416,65 @@ class LawfulSets:
         `pgs`: complete sets; `raws`: where CRUSH places them. A PG for which no set is found goes
         to its raw set.
         """
-        for here in pgs:
-            for osd in here:
+        for members in pgs:
+            for osd in members:
                 self._count(osd, 1)
-        kept = {number: self._kept(pgs[number]) for number in sorted(broken)}
-        return [self._completed(here, raws[number], kept[number]) if number in kept else here
-                for number, here in enumerate(pgs)]
+        kept_by_pg = {number: self._kept(pgs[number]) for number in sorted(broken)}
+        return [self._completed(members, raws[number], kept_by_pg[number])
+                if number in kept_by_pg else members
+                for number, members in enumerate(pgs)]
 
-    def _count(self, osd: int, more: int) -> None:
+    def _count(self, osd: int, change: int) -> None:
         if osd in self._shards:
-            self._total += more
-            self._shards[osd] += more
-            self._domain_shards[self._domain[osd]] += more
+            self._total += change
+            self._shards[osd] += change
+            self._domain_shards[self._domain[osd]] += change
 
-    def _kept(self, here: Sequence[int]) -> AbstractSet[int]:
+    def _kept(self, pg_osds: Sequence[int]) -> AbstractSet[int]:
         """The emptiest OSD of each domain, which keeps its shard."""
         members: Dict[int, List[int]] = {}
-        for osd in here:
+        for osd in pg_osds:
             if osd in self._weights:
                 members.setdefault(self._domain[osd], []).append(osd)
-        kept = {min(osds, key=self._fullness) for osds in members.values()}
-        for osd in here:
-            if osd not in kept:
+        staying = {min(osds, key=self._fullness) for osds in members.values()}
+        for osd in pg_osds:
+            if osd not in staying:
                 self._count(osd, -1)
-        return kept
+        return staying
 
-    def _completed(self, here: Sequence[int], raw: Sequence[int],
-                   kept: AbstractSet[int]) -> Sequence[int]:
+    def _completed(self, before: Sequence[int], raw: Sequence[int],
+                   staying: AbstractSet[int]) -> Sequence[int]:
         """What stays remains at its position. Of what is new, as much as possible is where CRUSH
         has it, which needs no pair."""
-        new = self._new(kept, len(here), [osd for osd in raw if self._is_below_share(osd)])
-        if len(kept) + len(new) < len(here):
+        new = self._new(staying, len(before), [osd for osd in raw if self._is_below_share(osd)])
+        if len(staying) + len(new) < len(before):
             return raw
         for osd in new:
             self._count(osd, 1)
-        places = [osd if osd in kept else None for osd in here]
+        places = [osd if osd in staying else None for osd in before]
         for place, osd in enumerate(raw):
             if places[place] is None and osd in new:
                 places[place] = osd
                 new.remove(osd)
         return [new.pop(0) if osd is None else osd for osd in places]
 
-    def _new(self, kept: AbstractSet[int], size: int, preferred: Sequence[int]) -> List[int]:
+    def _new(self, staying: AbstractSet[int], size: int, preferred: Sequence[int]) -> List[int]:
         """The OSDs that complete a set, fewer if there are none; those that are `preferred` before
         others."""
-        used = {self._domain[osd] for osd in kept}
-        found: List[int] = []
+        used = {self._domain[osd] for osd in staying}
+        entering: List[int] = []
         for osd in preferred:
-            if len(kept) + len(found) < size and self._domain[osd] not in used:
+            if len(staying) + len(entering) < size and self._domain[osd] not in used:
                 used.add(self._domain[osd])
-                found.append(osd)
-        while len(kept) + len(found) < size:
+                entering.append(osd)
+        while len(staying) + len(entering) < size:
             domain = self._emptiest_domain(used)
             if domain is None:
                 break
             used.add(domain)
-            found.append(min(self._members[domain], key=lambda osd: (
+            entering.append(min(self._members[domain], key=lambda osd: (
                 self._shards[osd] >= self._most[osd], self._fullness(osd), osd)))
-        return found
+        return entering
 
     def _is_below_share(self, osd: int) -> bool:
         """Whether it has at most the mean number of shards for its weight, and room for another."""
@@ -487,9 +489,9 @@ class LawfulSets:
         passed: List[Tuple[float, int]] = []
         chosen: Optional[int] = None
         while self._heap and chosen is None:
-            known, domain = heappop(self._heap)
+            noted, domain = heappop(self._heap)
             fullness = self._domain_shards[domain] / self._domain_weights[domain]
-            if fullness > known:
+            if fullness > noted:
                 heappush(self._heap, (fullness, domain))
                 continue
             passed.append((fullness, domain))

@@ -71,11 +71,11 @@ class EvenGround(NamedTuple):
 def even_out(pools: Sequence[EvenPool], on: EvenGround, budget: int) -> Evened:
     """Move `budget` shards at most. Takes about 0.1 ms a shard."""
     plan = _Plan(pools, on, None, None)
-    wanted = plan.moved
-    if wanted > budget:
-        shares = [budget * moved // wanted for moved in plan.moved_alone]
+    moves_without_limit = plan.moved
+    if moves_without_limit > budget:
+        shares = [budget * moved // moves_without_limit for moved in plan.moved_alone]
         plan = _Plan(pools, on, shares, budget)
-    return plan.result(wanted)
+    return plan.result(moves_without_limit)
 
 
 class _Plan:
@@ -113,8 +113,8 @@ class _Plan:
         self._gained: Dict[int, int] = {}
         self._load = dict(self._begin)
         for level, part in zip(self._levels, pools):
-            for pg, here, origin in zip(level.pgs, level.here, level.origin):
-                for old, new in zip(origin, here):
+            for pg, members, origin in zip(level.pgs, level.here, level.origin):
+                for old, new in zip(origin, members):
                     if old != new:
                         self._note(old, new, part.sizes.get(pg.pgid, 0))
         self._checks = MOST_CHECKS
@@ -133,12 +133,12 @@ class _Plan:
         """What the loads of OSDs are relative to."""
         if not self._on.by_bytes:
             return {osd: share for osd, share in ideal.items() if share > 0.0}
-        found = {}
+        capacities = {}
         for osd, share in ideal.items():
-            row, known = self._on.space.get(osd), self._on.osds.get(osd)
-            if share > 0.0 and row is not None and row.total_bytes > 0 and known is not None:
-                found[osd] = row.total_bytes * known.reweight
-        return found
+            row, osd_row = self._on.space.get(osd), self._on.osds.get(osd)
+            if share > 0.0 and row is not None and row.total_bytes > 0 and osd_row is not None:
+                capacities[osd] = row.total_bytes * osd_row.reweight
+        return capacities
 
     def _load_before(self, osd: int) -> float:
         if self._on.by_bytes:
@@ -156,14 +156,14 @@ class _Plan:
 
     def _shards_of(self) -> Dict[int, List[Set[Tuple[int, int]]]]:
         """OSD -> for each pool, the number of the PG and the place of each shard that may move."""
-        found: Dict[int, List[Set[Tuple[int, int]]]] = {
+        shards: Dict[int, List[Set[Tuple[int, int]]]] = {
             osd: [set() for _ in self._levels] for osd in self._capacity}
         for index, level in enumerate(self._levels):
             for number in level.free:
                 for place, osd in enumerate(level.here[number]):
-                    if osd in found:
-                        found[osd][index].add((number, place))
-        return found
+                    if osd in shards:
+                        shards[osd][index].add((number, place))
+        return shards
 
     # ---- moves over all pools
 
@@ -183,17 +183,17 @@ class _Plan:
 
     def _improve(self, osd: int, gives: bool) -> bool:
         """Move one shard from the OSD, or to it; returns whether that was possible."""
-        here = self._relative(osd)
+        load = self._relative(osd)
         tolerance = FILL_TOLERANCE if self._on.by_bytes else PGS_TOLERANCE
         tried = 0
-        for there, other in self._ordered(not gives):
-            if abs(here - there) <= tolerance or tried >= MOST_PARTNERS or \
-                    (there > here) == gives:
+        for other_load, partner in self._ordered(not gives):
+            if abs(load - other_load) <= tolerance or tried >= MOST_PARTNERS or \
+                    (other_load > load) == gives:
                 return False
-            if self._used_by[osd].isdisjoint(self._used_by[other]):
+            if self._used_by[osd].isdisjoint(self._used_by[partner]):
                 continue
             tried += 1
-            giver, taker = (osd, other) if gives else (other, osd)
+            giver, taker = (osd, partner) if gives else (partner, osd)
             best = self._best(giver, taker)
             if best is not None:
                 self._move(*best, giver, taker)
@@ -203,7 +203,7 @@ class _Plan:
     def _best(self, giver: int, taker: int) -> Optional[Tuple[int, int, int]]:
         """The pool, PG and place of the shard whose move evens the loads most; of those that do as
         much, one that copies no further data, needs no further upmap and is not primary."""
-        found: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
+        candidates: List[Tuple[Tuple[float, int, int, bool, int], Tuple[int, int, int]]] = []
         moves = self._moves_of[giver], self._moves_of[taker]
         if self._useless.get((giver, taker)) == moves:
             return None
@@ -227,11 +227,12 @@ class _Plan:
                 if level.legal(number, place, taker):
                     cost = self._cost(level, number, place, taker)
                     if cost is not None:
-                        found.append(((-gain, *cost, place == 0, number), (index, number, place)))
-        if not found:
+                        candidates.append(((-gain, *cost, place == 0, number),
+                                           (index, number, place)))
+        if not candidates:
             self._useless[giver, taker] = moves
             return None
-        return min(found)[1]
+        return min(candidates)[1]
 
     def _has_room(self, osd: int, size: int) -> bool:
         row = self._on.space.get(osd)
@@ -241,13 +242,13 @@ class _Plan:
     def _cost(self, level: Shards, number: int, place: int,
               taker: int) -> Optional[Tuple[int, int]]:
         """Further shards to copy, and upmaps; None: more than may be copied."""
-        here, origin, raw = level.here[number], level.origin[number][place], level.raw[number]
-        copied = (taker != origin) - (here[place] != origin)
+        members, origin, raw = level.here[number], level.origin[number][place], level.raw[number]
+        copied = (taker != origin) - (members[place] != origin)
         if self._budget is not None and self.moved + copied > self._budget:
             return None
-        there = list(here)
-        there[place] = taker
-        return copied, _differs(level, there, raw) - _differs(level, here, raw)
+        changed = list(members)
+        changed[place] = taker
+        return copied, _differs(level, changed, raw) - _differs(level, members, raw)
 
     def _move(self, index: int, number: int, place: int, giver: int, taker: int) -> None:
         for osd in (giver, taker):
@@ -263,21 +264,21 @@ class _Plan:
             insort(self._order, (self._relative(osd), osd))
             self._moves_of[osd] += 1
 
-    def result(self, wanted: int) -> Evened:
+    def result(self, moves_without_limit: int) -> Evened:
         finals: Dict[str, OsdSet] = {}
         deviations: Dict[int, Tuple[float, float]] = {}
         for level in self._levels:
             finals.update(level.result().finals)
             deviations[level.pool.id] = (_deviation(level, level.before),
                                          _deviation(level, level.count))
-        return Evened(finals, self.moved, wanted, deviations, {
+        return Evened(finals, self.moved, moves_without_limit, deviations, {
             osd: (self._begin[osd] / capacity, self._relative(osd))
             for osd, capacity in self._capacity.items()}, dict(self._gained))
 
 
-def _differs(level: Shards, here: Sequence[int], raw: Sequence[int]) -> bool:
+def _differs(level: Shards, members: Sequence[int], raw: Sequence[int]) -> bool:
     """Whether a PG needs an upmap."""
-    return list(here) != list(raw) if level.by_place else set(here) != set(raw)
+    return list(members) != list(raw) if level.by_place else set(members) != set(raw)
 
 
 def _deviation(level: Shards, count: Mapping[int, int]) -> float:

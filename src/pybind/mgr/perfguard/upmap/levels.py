@@ -106,12 +106,12 @@ class ShardLevel(ABC):
 
     def legal(self, number: int, place: int, item: int) -> bool:
         """Whether it may move to an item that has none of this PG: one per failure domain."""
-        here, domain, fence = self.here[number], self.domain, self.fences[place]
-        if fence.get(item) != fence[here[place]]:
+        members, domain, fence = self.here[number], self.domain, self.fences[place]
+        if fence.get(item) != fence[members[place]]:
             return False
-        wanted = domain[item]
-        for other, member in enumerate(here):
-            if domain[member] == wanted and other != place:
+        new_domain = domain[item]
+        for position, member in enumerate(members):
+            if domain[member] == new_domain and position != place:
                 return False
         return True
 
@@ -135,16 +135,16 @@ class ShardLevel(ABC):
 
     def _wishes(self, number: int) -> Iterator[Tuple[int, int]]:
         """(place, item) that bring a PG closer to its raw set."""
-        here, raw = self.here[number], self.raw[number]
+        members, raw = self.here[number], self.raw[number]
         if self.by_place:
-            for place, (old, new) in enumerate(zip(here, raw)):
+            for place, (old, new) in enumerate(zip(members, raw)):
                 if old != new:
                     yield place, new
             return
-        entering = [item for item in raw if item not in here]
+        entering = [item for item in raw if item not in members]
         if entering:
-            for place in range(len(here) - 1, -1, -1):
-                if here[place] not in raw:
+            for place in range(len(members) - 1, -1, -1):
+                if members[place] not in raw:
                     for item in entering:
                         yield place, item
 
@@ -228,36 +228,36 @@ class ShardLevel(ABC):
 
     def _by_fence(self, items: Iterable[int]) -> Dict[int, Set[int]]:
         """Items by what their shards cannot leave."""
-        found: Dict[int, Set[int]] = {}
+        by_fence: Dict[int, Set[int]] = {}
         for item in items:
             for fence in self.fences_of(item):
-                found.setdefault(fence, set()).add(item)
-        return found
+                by_fence.setdefault(fence, set()).add(item)
+        return by_fence
 
     def _lacking(self, takers: Mapping[int, Iterable[int]]) -> Dict[int, List[int]]:
         """PGs without a shard in a failure domain: only they can have one there."""
         domains = {fence: {self.domain[item] for item in items} for fence, items in takers.items()}
-        found: Dict[int, List[int]] = {
+        pgs_by_domain: Dict[int, List[int]] = {
             domain: [] for members in domains.values() for domain in members}
         for number in self.free:
-            here = self.here[number]
-            taken = [self.domain[item] for item in here]
-            for fence in {fences[item] for fences, item in zip(self.fences, here)}:
-                for domain in domains.get(fence, set()).difference(taken):
-                    found[domain].append(number)
-        return found
+            members = self.here[number]
+            used_domains = [self.domain[item] for item in members]
+            for fence in {fences[item] for fences, item in zip(self.fences, members)}:
+                for domain in domains.get(fence, set()).difference(used_domains):
+                    pgs_by_domain[domain].append(number)
+        return pgs_by_domain
 
     def _reach(self, giver: int, shards: Sequence[_Ranked],
                items: Mapping[int, Iterable[int]]) -> Dict[int, List[_Shard]]:
         """Failure domain -> the shards of an item that may move there, the best at the end."""
         domains = {fence: {self.domain[item] for item in items.get(fence, ())}
                    for fence in self.fences_of(giver)}
-        found: Dict[int, List[_Shard]] = {}
+        shards_by_domain: Dict[int, List[_Shard]] = {}
         for *_, number, place in sorted(shards, reverse=True):
-            taken = [self.domain[item] for item in self.here[number] if item != giver]
-            for free in domains[self.fences[place][giver]].difference(taken):
-                found.setdefault(free, []).append((number, place))
-        return found
+            used_domains = [self.domain[item] for item in self.here[number] if item != giver]
+            for free in domains[self.fences[place][giver]].difference(used_domains):
+                shards_by_domain.setdefault(free, []).append((number, place))
+        return shards_by_domain
 
     def _chain(self, giver: int, taker: int, reach: Mapping[int, List[_Shard]],
                onward: List[int], only_moving: bool) -> bool:

@@ -91,12 +91,12 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     if reason:
         return Unpinnable(reason)
     derived = raw_from_up(up, entry, out) if pool.is_complete(up) else None
-    known = raw if derived is None else derived
-    known = known and _in_order(pool, known, crush)
-    acting = _in_order(pool, acting, crush, known or ())
-    if known is None or not pool.is_complete(known):
+    raw_set = raw if derived is None else derived
+    raw_set = raw_set and _in_order(pool, raw_set, crush)
+    acting = _in_order(pool, acting, crush, raw_set or ())
+    if raw_set is None or not pool.is_complete(raw_set):
         return Pin(UpmapEntry(vector=acting), True)
-    return pin_from_raw(known, acting, entry, by_position, out, existing)
+    return pin_from_raw(raw_set, acting, entry, by_position, out, existing)
 
 
 def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
@@ -175,11 +175,11 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
         return NO_ENTRY
     if entry.vector is not None and (entry.vector == raw or len(entry.vector) != pool.size):
         return NO_ENTRY
-    kept = tuple((source, target) for source, target in entry.items
-                 if source in raw and target not in out)
-    if entry.items and not kept:
+    pairs = tuple((source, target) for source, target in entry.items
+                  if source in raw and target not in out)
+    if entry.items and not pairs:
         return NO_ENTRY
-    return UpmapEntry(kept, entry.vector)
+    return UpmapEntry(pairs, entry.vector)
 
 
 def without(entry: UpmapEntry, drained: Collection[int]) -> UpmapEntry:
@@ -188,8 +188,8 @@ def without(entry: UpmapEntry, drained: Collection[int]) -> UpmapEntry:
         return entry
     if entry.vector is not None and any(osd in drained for osd in entry.vector):
         return NO_ENTRY
-    items = tuple(pair for pair in entry.items if pair[1] not in drained)
-    return entry if items == entry.items else UpmapEntry(items, entry.vector)
+    pairs = tuple(pair for pair in entry.items if pair[1] not in drained)
+    return entry if pairs == entry.items else UpmapEntry(pairs, entry.vector)
 
 
 def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before: UpmapEntry,
@@ -204,10 +204,10 @@ def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before:
         return apply_entry((), entry_before, out)
     if NO_OSD in up_now or len(up_now) != pool.size:
         return None
-    known = raw_from_up(up_now, entry_now, out)
-    if known is None:
-        known = raw
-    return None if known is None else apply_entry(known, entry_before, out)
+    raw_set = raw_from_up(up_now, entry_now, out)
+    if raw_set is None:
+        raw_set = raw
+    return None if raw_set is None else apply_entry(raw_set, entry_before, out)
 
 
 def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
@@ -217,8 +217,8 @@ def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
     for name, osds in (('up', up), ('acting', acting)):
         if len(osds) > pool.size or name == 'acting' and len(osds) < pool.size:
             return 'the %s set has %d OSDs, the pool\'s size is %d' % (name, len(osds), pool.size)
-        found = [osd for osd in osds if osd != NO_OSD]
-        if len(set(found)) != len(found):
+        present = [osd for osd in osds if osd != NO_OSD]
+        if len(set(present)) != len(present):
             return 'the %s set contains an OSD twice: %s' % (name, list(osds))
     return None
 
@@ -244,34 +244,34 @@ def pin_from_raw(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bo
     existing = existing or entry.items
     fewest = () if by_position else _fewest_changes(raw, acting, existing)
     if set(fewest).intersection(existing):
-        got = apply_entry(raw, UpmapEntry(fewest), out)
-        if set(got) == set(acting) and got[0] == acting[0]:
+        reached = apply_entry(raw, UpmapEntry(fewest), out)
+        if set(reached) == set(acting) and reached[0] == acting[0]:
             return _pin(UpmapEntry(fewest), entry)
-    items = items_by_position(raw, acting, existing)
-    if items is None:
+    pairs = items_by_position(raw, acting, existing)
+    if pairs is None:
         # The positions of some OSDs are a permutation among themselves, which pairs cannot write.
         if by_position:
             return _pin(UpmapEntry(vector=acting), entry)
-        items = _items_as_set(raw, acting, entry.items)
-    wanted = UpmapEntry(items)
-    got = apply_entry(raw, wanted, out)
-    if got != acting and (by_position or set(got) != set(acting)):
-        return Unpinnable('pairs %s would lead to %s' % (list(items), list(got)))
-    return _pin(wanted, entry)
+        pairs = _items_as_set(raw, acting, entry.items)
+    new_entry = UpmapEntry(pairs)
+    reached = apply_entry(raw, new_entry, out)
+    if reached != acting and (by_position or set(reached) != set(acting)):
+        return Unpinnable('pairs %s would lead to %s' % (list(pairs), list(reached)))
+    return _pin(new_entry, entry)
 
 
-def _pin(wanted: UpmapEntry, present: UpmapEntry) -> Pin:
-    return Pin(wanted, wanted != present)
+def _pin(new_entry: UpmapEntry, present: UpmapEntry) -> Pin:
+    return Pin(new_entry, new_entry != present)
 
 
-def items_by_position(raw: OsdSet, wanted: OsdSet, existing: Items = ()) -> Optional[Items]:
-    """Pairs that turn ``raw`` into ``wanted``, position by position; None if no pairs can.
+def items_by_position(raw: OsdSet, final: OsdSet, existing: Items = ()) -> Optional[Items]:
+    """Pairs that turn ``raw`` into ``final``, position by position; None if no pairs can.
 
     Each OSD leaves the set before it enters another position: a pair whose target is still in
     the set would be skipped. Swaps and longer cycles have no first pair to begin with. Those of
     ``existing`` among them come first, in their order, as far as that rule allows.
     """
-    pairs = [(old, new) for old, new in zip(raw, wanted) if old != new]
+    pairs = [(old, new) for old, new in zip(raw, final) if old != new]
     if len(pairs) == 1 and pairs[0][1] not in raw:
         return (pairs[0],)  # as nearly always
     open_pairs = _kept_first(pairs, existing)
@@ -289,8 +289,9 @@ def items_by_position(raw: OsdSet, wanted: OsdSet, existing: Items = ()) -> Opti
 
 
 def _kept_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
-    kept = [pair for pair in existing if pair in pairs]
-    return list(dict.fromkeys(kept)) + [pair for pair in pairs if pair not in kept]
+    existing_pairs = [pair for pair in existing if pair in pairs]
+    return list(dict.fromkeys(existing_pairs)) + [pair for pair in pairs
+                                                  if pair not in existing_pairs]
 
 
 def _fewest_changes(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
@@ -320,8 +321,8 @@ def _items_as_set(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
         way.append(first_acting)
     else:
         way += [first_acting, entering[leaving.index(way[0])]]
-    rest = _without(leaving, entering, way[0], way[-1])
-    return tuple(reversed(list(zip(way, way[1:])))) + rest
+    other_pairs = _without(leaving, entering, way[0], way[-1])
+    return tuple(reversed(list(zip(way, way[1:])))) + other_pairs
 
 
 def _matched(raw: OsdSet, acting: OsdSet, existing: Items) -> Tuple[List[int], List[int]]:
@@ -343,10 +344,10 @@ def _matched(raw: OsdSet, acting: OsdSet, existing: Items) -> Tuple[List[int], L
 def _without(leaving: Sequence[int], entering: Sequence[int], source: int,
              target: int) -> Items:
     """The matched pairs but for one source and one target; their two partners form a pair."""
-    rest = [(a, b) for a, b in zip(leaving, entering) if a != source and b != target]
+    other_pairs = [(a, b) for a, b in zip(leaving, entering) if a != source and b != target]
     if entering[leaving.index(source)] != target:
-        rest.append((leaving[entering.index(target)], entering[leaving.index(source)]))
-    return tuple(rest)
+        other_pairs.append((leaving[entering.index(target)], entering[leaving.index(source)]))
+    return tuple(other_pairs)
 
 
 # ---- Pins of PGs that lack a shard, or have one on an OSD that it must leave
@@ -362,12 +363,12 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     """As plan_pin; if a shard is lost, or must leave its OSD, the pin of the others that can stay,
     with the reason why it is not all of them (Pin.left). `leaving`: further OSDs that shards must
     leave."""
-    gone = out_osds(osds) if out is None else out
-    whole = plan_pin(pool, up, acting, entry, osds, crush, out=gone) if not leaving \
+    out_of_use = out_osds(osds) if out is None else out
+    whole = plan_pin(pool, up, acting, entry, osds, crush, out=out_of_use) if not leaving \
         else Unpinnable('one of its OSDs is to be emptied')
-    left = {osd for osd in acting if osd != NO_OSD and target_reason((osd,), osds) is None and (
+    staying = {osd for osd in acting if osd != NO_OSD and target_reason((osd,), osds) is None and (
         crush is None or crush.weight_of(pool.crush_rule, osd) > 0.0)} - {*leaving}
-    if isinstance(whole, Pin) or len(left) == pool.size \
+    if isinstance(whole, Pin) or len(staying) == pool.size \
             or not (_is_set(up) and _is_set(acting)):
         return whole
 
@@ -375,11 +376,11 @@ def plan_partial_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         live = tuple(osd for osd in osds if osd != NO_OSD)
         no_further_hole = all(new != NO_OSD or old == NO_OSD for old, new in zip(up, osds))
         return no_further_hole and _is_set(osds) and (
-            crush is None or broken_rule(pool, live, crush, gone) is None)
+            crush is None or broken_rule(pool, live, crush, out_of_use) is None)
 
-    for wanted in _candidates(pool, up, acting, left, legal):
-        if wanted != up and legal(wanted):
-            pinned = _entry(pool, up, wanted, entry, osds, gone)
+    for candidate in _candidates(pool, up, acting, staying, legal):
+        if candidate != up and legal(candidate):
+            pinned = _entry(pool, up, candidate, entry, osds, out_of_use)
             if pinned is not None and pinned != entry:
                 return Pin(pinned, True, whole.reason)
     return whole
@@ -390,62 +391,62 @@ def _is_set(osds: OsdSet) -> bool:
     return all(osd == NO_OSD or osds.count(osd) == 1 for osd in osds)
 
 
-def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, left: AbstractSet[int],
+def _candidates(pool: Pool, up: OsdSet, acting: OsdSet, staying: AbstractSet[int],
                 legal: Callable[[OsdSet], bool]) -> Iterator[OsdSet]:
-    """Sets with OSDs of `acting` that are `left`, and those of `up` for the others; first those
-    with all of them. `left` need not have the place of one that is lost: an OSD of `up` may be in
-    the same failure domain."""
+    """Sets with the OSDs of `acting` that are `staying`, and OSDs of `up` for the others; sets with
+    all of those that stay are first. One of them may have to leave in place of one that is lost: an
+    OSD of `up` may be in the same failure domain."""
     if pool.erasure:
         if len(up) != len(acting):
             return
         if NO_OSD not in acting:
-            yield _elsewhere(up, acting, left)
-        yield _by_position(up, acting, left)
+            yield _elsewhere(up, acting, staying)
+        yield _by_position(up, acting, staying)
         # No pair fills a hole.
-        left = left - {osd for osd, new in zip(acting, up) if new == NO_OSD}
-        yield _by_position(up, acting, left)
-        swaps = [(position, osd) for position, osd in enumerate(acting) if osd in left]
+        staying = staying - {osd for osd, new in zip(acting, up) if new == NO_OSD}
+        yield _by_position(up, acting, staying)
+        swaps = [(position, osd) for position, osd in enumerate(acting) if osd in staying]
     else:
-        leaving = [osd for osd in acting if osd in left and osd not in up]
+        leaving = [osd for osd in acting if osd in staying and osd not in up]
         entering = [osd for osd in up if osd not in acting]
         for replaced in combinations(entering, len(leaving)):
             stays = dict(zip(replaced, leaving))
             yield tuple(stays.get(osd, osd) for osd in up)
         swaps = [(up.index(new), old) for old in leaving for new in entering]
-    some = up
+    osds = up
     for position, osd in swaps:
-        tried = (*some[:position], osd, *some[position + 1:])
-        if some[position] == up[position] and osd not in some and legal(tried):
-            some = tried
-    yield some
+        tried = (*osds[:position], osd, *osds[position + 1:])
+        if osds[position] == up[position] and osd not in osds and legal(tried):
+            osds = tried
+    yield osds
 
 
-def _by_position(up: OsdSet, acting: OsdSet, left: AbstractSet[int]) -> OsdSet:
+def _by_position(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
     """A shard cannot stay on an OSD that another one moves to, either."""
-    moving = {position for position, osd in enumerate(acting) if osd not in left}
+    moving = {position for position, osd in enumerate(acting) if osd not in staying}
     while True:
-        taken = {up[position] for position in moving}
-        more = {position for position, osd in enumerate(acting) if osd in taken} - moving
-        if not more:
+        targets = {up[position] for position in moving}
+        displaced = {position for position, osd in enumerate(acting) if osd in targets} - moving
+        if not displaced:
             return tuple(up[position] if position in moving else osd
                          for position, osd in enumerate(acting))
-        moving |= more
+        moving |= displaced
 
 
-def _elsewhere(up: OsdSet, acting: OsdSet, left: AbstractSet[int]) -> OsdSet:
+def _elsewhere(up: OsdSet, acting: OsdSet, staying: AbstractSet[int]) -> OsdSet:
     """Where another shard stays on the OSD that a shard is to move to, it moves to the one that
     the other shard would move to, and so on."""
-    instead = {old: new for old, new in zip(acting, up) if old in left}
+    instead = {old: new for old, new in zip(acting, up) if old in staying}
 
     def free(osd: int) -> int:
         while osd in instead:
             osd = instead[osd]
         return osd
 
-    return tuple(osd if osd in left else free(new) for osd, new in zip(acting, up))
+    return tuple(osd if osd in staying else free(new) for osd, new in zip(acting, up))
 
 
-def _entry(pool: Pool, up: OsdSet, wanted: OsdSet, entry: UpmapEntry, osds: Mapping[int, Osd],
+def _entry(pool: Pool, up: OsdSet, final: OsdSet, entry: UpmapEntry, osds: Mapping[int, Osd],
            out: Container[int]) -> Optional[UpmapEntry]:
     """The entry that leads to a set, whose holes are those of `up`; None: there is none.
 
@@ -453,16 +454,16 @@ def _entry(pool: Pool, up: OsdSet, wanted: OsdSet, entry: UpmapEntry, osds: Mapp
     Pairs for the other OSDs do not depend on them.
     """
     if vector_applies(entry, out):
-        changes = dict((old, new) for old, new in zip(up, wanted) if old != new)
+        changes = dict((old, new) for old, new in zip(up, final) if old != new)
         whole = apply_entry((), entry, out)
         changed = tuple(changes.get(osd, osd) for osd in whole)
         fits = changes.keys() <= set(whole) and len(set(changed)) == len(changed)
         return UpmapEntry(vector=changed) if fits and NO_OSD not in changes else None
-    if pool.is_complete(wanted) and not pool.is_complete(up):
-        return UpmapEntry(vector=wanted)
-    if any(old == NO_OSD != new for old, new in zip(up, wanted)):
+    if pool.is_complete(final) and not pool.is_complete(up):
+        return UpmapEntry(vector=final)
+    if any(old == NO_OSD != new for old, new in zip(up, final)):
         return None  # no pair fills a hole
-    if NO_OSD in wanted and not any(osd.is_down_but_in for osd in osds.values()):
+    if NO_OSD in final and not any(osd.is_down_but_in for osd in osds.values()):
         return None  # CRUSH finds no OSD there, so the mons cancel all pairs
     raw = list(up)
     for source, target in reversed(entry.items):
@@ -471,11 +472,11 @@ def _entry(pool: Pool, up: OsdSet, wanted: OsdSet, entry: UpmapEntry, osds: Mapp
                 return None  # it may be missing from the set that CRUSH chose, or replaced in it
             raw[raw.index(target)] = source
     hidden = tuple(pair for pair in entry.items if pair[0] not in raw)
-    pin = pin_from_raw(tuple(raw), wanted, entry, pool.erasure, out)
+    pin = pin_from_raw(tuple(raw), final, entry, pool.erasure, out)
     if isinstance(pin, Unpinnable):
         return None
     if pin.entry.vector is not None:
-        return pin.entry if pool.is_complete(wanted) else None
-    items = hidden + pin.entry.items
+        return pin.entry if pool.is_complete(final) else None
+    pairs = hidden + pin.entry.items
     # The mons refuse more pairs than the PG has OSDs.
-    return UpmapEntry(items) if len(items) <= pool.size else None
+    return UpmapEntry(pairs) if len(pairs) <= pool.size else None

@@ -80,9 +80,9 @@ def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
     If it were, no other pair touching either OSD, either it or the target would be in ``up``.
     """
     source, target = pair
-    others = [osd for other in items if other != pair for osd in other]
+    other_osds = [osd for other_pair in items if other_pair != pair for osd in other_pair]
     return (source not in up and target not in up and target not in out
-            and source not in others and target not in others)
+            and source not in other_osds and target not in other_osds)
 
 
 def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:

@@ -29,14 +29,14 @@ class Targets:
     low: Mapping[int, int]
     high: Mapping[int, int]
 
-    def filled(self, count: Mapping[int, int], most: Mapping[int, int]) -> Dict[int, int]:
+    def filled(self, count: Mapping[int, int], limits: Mapping[int, int]) -> Dict[int, int]:
         """To how many CRUSH fills each OSD: `low`; or, if it holds nothing of the pool yet, all but
         a quarter of its share.
 
         Where its share is hardly more than the deviation, it would stay empty. Where it is less
         than a PG, as in a pool of one PG, nothing moves.
         """
-        return {osd: low if count.get(osd) else min(most[osd], max(
+        return {osd: low if count.get(osd) else min(limits[osd], max(
             low, math.floor((1.0 - LACKING_SHARE) * self.ideal[osd] + ROUNDING)))
                 for osd, low in self.low.items()}
 
@@ -49,10 +49,10 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
     mean = sum(crush_weight.values()) / max(1, len(crush_weight))
     weights: Dict[int, float] = {}
     for osd, weight in crush_weight.items():
-        known = osds.get(osd)
+        osd_row = osds.get(osd)
         drained = weight <= max(DRAIN_WEIGHT, DRAIN_SHARE * mean)
-        usable = known is not None and known.exists and not known.destroyed
-        weights[osd] = weight * known.reweight if known and usable and not drained else 0.0
+        usable = osd_row is not None and osd_row.exists and not osd_row.destroyed
+        weights[osd] = weight * osd_row.reweight if osd_row and usable and not drained else 0.0
     usable_osds = {osd for osd, weight in weights.items() if weight}
     chosen = {osd for take in spread.takes for osd in _choosable(take, usable_osds, spread.domain)}
     if crush.places(pool.crush_rule, pool.size, chosen) < pool.size:
@@ -62,16 +62,16 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
 
 def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) -> AbstractSet[int]:
     """The OSDs in buckets that have enough of them for the shards of a PG."""
-    found = osds & take.osds
+    choosable = osds & take.osds
     part_of, shards = domain, 1
     for group in reversed(take.groups if take.even else ()):
         parts: Dict[int, Set[int]] = {}
-        for osd in found:
+        for osd in choosable:
             parts.setdefault(group.bucket_of[osd], set()).add(part_of[osd])
-        found = {osd for osd in found
-                 if shards * len(parts[group.bucket_of[osd]]) >= group.shards}
+        choosable = {osd for osd in choosable
+                     if shards * len(parts[group.bucket_of[osd]]) >= group.shards}
         part_of, shards = group.bucket_of, group.shards
-    return found
+    return choosable
 
 
 def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
@@ -100,20 +100,20 @@ def _shares(weights: Mapping[int, float], choices: Sequence[Group], total: float
         parts.setdefault(choice.bucket_of[osd], {})[osd] = weight
     share = _capped(sorted(((part, sum(members.values())) for part, members in parts.items()),
                            key=_weight), total, pgs * choice.shards)
-    found: Dict[int, float] = {}
+    shares: Dict[int, float] = {}
     for part, members in parts.items():
-        found.update(_shares(members, below, share[part],
-                             share[part] / choice.shards if even else pgs, even))
-    return found
+        shares.update(_shares(members, below, share[part],
+                              share[part] / choice.shards if even else pgs, even))
+    return shares
 
 
 def targets(weights: Mapping[int, float], by_take: Sequence[Mapping[int, float]], within: float,
-            most: Mapping[int, int]) -> Targets:
-    """`within`: how far from the ideal is near enough; `most`: as many as an OSD has room for."""
+            limits: Mapping[int, int]) -> Targets:
+    """`within`: how far from the ideal is near enough; `limits`: as many as an OSD has room for."""
     ideal = {osd: sum(shares.get(osd, 0.0) for shares in by_take) for osd in weights}
     return Targets(ideal,
-                   {osd: min(most[osd], _low(share, within)) for osd, share in ideal.items()},
-                   {osd: min(most[osd], _high(share, within) if weights[osd] else 0)
+                   {osd: min(limits[osd], _low(share, within)) for osd, share in ideal.items()},
+                   {osd: min(limits[osd], _high(share, within) if weights[osd] else 0)
                     for osd, share in ideal.items()})
 
 
@@ -127,66 +127,69 @@ def _high(share: float, within: float) -> int:
 
 def bucket_targets(weights: Mapping[int, float], ideal: Mapping[int, float],
                    buckets: Mapping[int, Sequence[int]], unit: float, within: float,
-                   most: Mapping[int, int]) -> Targets:
+                   limits: Mapping[int, int]) -> Targets:
     """How many groups of shards buckets (with their OSDs) should have, so that each of their OSDs
-    can be near enough to its ideal; `unit`: shards of a group; `most`: by bucket."""
+    can be near enough to its ideal; `unit`: shards of a group; `limits`: by bucket."""
     shares, low, high = {}, {}, {}
     for bucket, osds in buckets.items():
         usable = [ideal[osd] for osd in osds if weights[osd]]
         share = shares[bucket] = sum(usable) / unit
-        least = math.ceil(sum(_low(each, within) for each in usable) / unit - ROUNDING)
-        greatest = math.floor(sum(_high(each, within) for each in usable) / unit + ROUNDING)
-        if least > greatest:
-            least, greatest = math.floor(share + ROUNDING), math.ceil(share - ROUNDING)
-        low[bucket], high[bucket] = min(most[bucket], least), min(most[bucket], greatest)
+        lowest = math.ceil(sum(_low(share_of_osd, within)
+                               for share_of_osd in usable) / unit - ROUNDING)
+        highest = math.floor(sum(_high(share_of_osd, within)
+                                 for share_of_osd in usable) / unit + ROUNDING)
+        if lowest > highest:
+            lowest, highest = math.floor(share + ROUNDING), math.ceil(share - ROUNDING)
+        low[bucket], high[bucket] = min(limits[bucket], lowest), min(limits[bucket], highest)
     return Targets(shares, low, high)
 
 
-def in_whole_groups(found: Targets, most: Mapping[int, int]) -> Targets:
+def in_whole_groups(bounds: Targets, limits: Mapping[int, int]) -> Targets:
     """Targets that can be reached with whole groups, if there are too many or too few of them for
     others."""
-    return Targets(found.ideal, {bucket: min(low, math.floor(found.ideal[bucket] + ROUNDING))
-                                 for bucket, low in found.low.items()},
-                   {bucket: min(most[bucket], max(
-                       high, math.ceil(found.ideal[bucket] - ROUNDING)))
-                       for bucket, high in found.high.items()})
+    return Targets(bounds.ideal, {bucket: min(low, math.floor(bounds.ideal[bucket] + ROUNDING))
+                                  for bucket, low in bounds.low.items()},
+                   {bucket: min(limits[bucket], max(
+                       high, math.ceil(bounds.ideal[bucket] - ROUNDING)))
+                       for bucket, high in bounds.high.items()})
 
 
-def within_buckets(found: Targets, weights: Mapping[int, float], group: Group,
+def within_buckets(before: Targets, weights: Mapping[int, float], group: Group,
                    domain: Mapping[int, int], count: Mapping[int, int], within: float,
-                   most: Mapping[int, int]) -> Targets:
+                   limits: Mapping[int, int]) -> Targets:
     """Targets that the OSDs of each bucket can reach with the shards that it has."""
-    low, high = dict(found.low), dict(found.high)
+    low, high = dict(before.low), dict(before.high)
     buckets: Dict[int, List[int]] = {}
     for osd, bucket in group.bucket_of.items():
         buckets.setdefault(bucket, []).append(osd)
     for osds in buckets.values():
-        held = sum(count[osd] for osd in osds)
-        if sum(low[osd] for osd in osds) <= held <= sum(high[osd] for osd in osds):
+        shard_count = sum(count[osd] for osd in osds)
+        if sum(low[osd] for osd in osds) <= shard_count <= sum(high[osd] for osd in osds):
             continue
-        shares = _shares({osd: weights[osd] for osd in osds}, [Group(1, domain)], held,
-                         held / group.shards)
+        shares = _shares({osd: weights[osd] for osd in osds}, [Group(1, domain)], shard_count,
+                         shard_count / group.shards)
         for osd, share in shares.items():
             low[osd] = min(low[osd], _low(share, within))
-            high[osd] = max(high[osd], min(most[osd], _high(share, within)) if weights[osd] else 0)
-    return Targets(found.ideal, low, high)
+            high[osd] = max(high[osd], min(limits[osd], _high(share, within))
+                            if weights[osd] else 0)
+    return Targets(before.ideal, low, high)
 
 
-def _weight(item: Tuple[int, float]) -> float:
-    return item[1]
+def _weight(domain_and_weight: Tuple[int, float]) -> float:
+    return domain_and_weight[1]
 
 
 def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> Dict[int, float]:
     """Shares of domains sorted by weight: the heaviest are capped first."""
-    left: List[Tuple[int, float]] = list(domains)
-    weight_left = sum(weight for _, weight in left)
+    uncapped: List[Tuple[int, float]] = list(domains)
+    weight_left = sum(weight for _, weight in uncapped)
     shares: Dict[int, float] = {}
-    while left and total * left[-1][1] > cap * weight_left:
-        domain, weight = left.pop()
+    while uncapped and total * uncapped[-1][1] > cap * weight_left:
+        domain, weight = uncapped.pop()
         shares[domain] = cap
         total -= cap
         weight_left -= weight
-    for domain, weight in left:
+    for domain, weight in uncapped:
         shares[domain] = total * weight / weight_left if weight_left else 0.0
     return shares
 
