@@ -62,55 +62,55 @@ class Advising:
         self._muted = frozenset(code for code in codes if isinstance(code, str))
         self.advice = Advice(muted=self._muted)
 
-    def turn(self, seen: Observation, view: View, campaign: bool,
+    def turn(self, observation: Observation, view: View, campaign: bool,
              untrimmed: Optional[int]) -> None:
         """Never raises: the advice must not stop the loop."""
         try:
-            self._turn(seen, view, campaign, untrimmed)
+            self._turn(observation, view, campaign, untrimmed)
         except Exception as error:
             log.exception('could not compute the advice')
             self._read = None
             self.advice = replace(self.advice, remarks=('could not read the cluster\'s '
                                                         'configuration: %r' % error,))
 
-    def _turn(self, seen: Observation, view: View, campaign: bool,
+    def _turn(self, observation: Observation, view: View, campaign: bool,
               untrimmed: Optional[int]) -> None:
         if self._due is None:
-            self._due = seen.now + FIRST_SECONDS
-        every = SOON_SECONDS if seen.orchestrating.image or self.checks else EVERY_SECONDS
-        self._due = min(self._due, seen.now + every)
-        if self._read is None and seen.now >= self._due:
-            self._begin(seen.now, view, every)
+            self._due = observation.now + FIRST_SECONDS
+        every = SOON_SECONDS if observation.orchestrating.image or self.checks else EVERY_SECONDS
+        self._due = min(self._due, observation.now + every)
+        if self._read is None and observation.now >= self._due:
+            self._begin(observation.now, view, every)
         if self._read is None:
             return
-        asked = pools.questions(self._read.osds)
-        answers = self._cluster.inquire(asked) if asked else {}
-        waited = seen.now - self._read_at
-        if len(answers) == len(asked) or waited >= ADVISE_PATIENCE_SECONDS:
-            self._publish(seen, campaign, untrimmed, self._read, answers)
+        questions = pools.questions(self._read.osds)
+        answers = self._cluster.inquire(questions) if questions else {}
+        waited = observation.now - self._read_at
+        if len(answers) == len(questions) or waited >= ADVISE_PATIENCE_SECONDS:
+            self._publish(observation, campaign, untrimmed, self._read, answers)
 
     def _begin(self, now: float, view: View, every: float) -> None:
         self._due = now + every
         self._read, self._read_at = self._cluster.inventory(view), now
 
-    def _publish(self, seen: Observation, campaign: bool, untrimmed: Optional[int],
+    def _publish(self, observation: Observation, campaign: bool, untrimmed: Optional[int],
                  inventory: Inventory, answers: Mapping[Question, str]) -> None:
         shown: Dict[int, Dict[str, str]] = {}
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
-        facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown,
+        facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
                       self._store_iops())
-        self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,
+        self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
                              (NO_CONFIG,) if inventory.config is None else ())
         self.checks = report.standby_checks(inventory)
         self._read = None
 
-    def carry_out(self, order: AdviseOrder, seen: Observation, view: View, campaign: bool,
+    def carry_out(self, order: AdviseOrder, observation: Observation, view: View, campaign: bool,
                   untrimmed: Optional[int]) -> Json:
         if order.verb == 'advise':
             if self._read is None:
-                self._due = seen.now
-            self.turn(seen, view, campaign, untrimmed)
+                self._due = observation.now
+            self.turn(observation, view, campaign, untrimmed)
         else:
             self._mute(order)
         return report.to_json(self.advice if self._read is None else replace(
@@ -127,4 +127,5 @@ class Advising:
         self._muted = self._muted | change if muting else self._muted - change
         self._store.put(ADVISE_DOCUMENT, {'muted': sorted(self._muted)})
         self.advice = replace(self.advice, muted=self._muted, findings=tuple(
-            replace(each, muted=each.rule.code in self._muted) for each in self.advice.findings))
+            replace(finding, muted=finding.rule.code in self._muted)
+            for finding in self.advice.findings))

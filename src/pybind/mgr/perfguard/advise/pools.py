@@ -109,15 +109,15 @@ def shared_osds(facts: Facts) -> Optional[Seen]:
     images = [pool for pool in facts.inventory.pools if 'rbd' in pool.applications]
     files = [pool for pool in facts.inventory.pools
              if 'cephfs' in pool.applications and not pool.fs_metadata]
-    for pool in images:
-        for other in files:
-            if pool.places & other.places:
-                root, device_class = min(pool.places & other.places)
+    for image_pool in images:
+        for file_pool in files:
+            if image_pool.places & file_pool.places:
+                root, device_class = min(image_pool.places & file_pool.places)
                 return Seen(
                     'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
-                        pool.name, other.name, device_class or 'none', root),
+                        image_pool.name, file_pool.name, device_class or 'none', root),
                     'ceph perfguard rule %s <rule of other OSDs>'
-                    % shlex.quote(other.name))
+                    % shlex.quote(file_pool.name))
     return None
 
 
@@ -170,12 +170,12 @@ def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
     limit = facts.inventory.nearfull_ratio
     for root, device_class, hosts in _hosts_by_place(facts):
         largest = max(total for total, _ in hosts.values())
-        left = sum(total for total, _ in hosts.values()) - largest
+        remaining = sum(total for total, _ in hosts.values()) - largest
         used = sum(used for _, used in hosts.values())
-        if len(hosts) >= LEAST_HOSTS and left > 0 and used > limit * left:
+        if len(hosts) >= LEAST_HOSTS and remaining > 0 and used > limit * remaining:
             return Seen(
                 'without its largest host, device class %s below %s would be %d %% full '
-                '(nearfull: %d %%)' % (device_class or 'none', root, 100 * used / left,
+                '(nearfull: %d %%)' % (device_class or 'none', root, 100 * used / remaining,
                                        100 * limit),
                 'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree')
     return None
@@ -207,14 +207,14 @@ SCRUBS = 'osd_max_scrubs'
 MOST_ASKED = 16
 
 
-def _drives(facts: Facts, pattern: Pattern[str], what: str, fix: str) -> Optional[Seen]:
+def _drives(facts: Facts, pattern: Pattern[str], subject: str, fix: str) -> Optional[Seen]:
     drives = [osd for osd in facts.inventory.osds if pattern.search(osd.model)]
     if not drives:
         return None
     models = Counter(osd.model for osd in drives)
     listed = ', '.join('%s (%d)' % row for row in models.most_common(3))
     return Seen('%s: %s; OSDs: %d, such as %s' % (
-        what, listed, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
+        subject, listed, len(drives), osds_text(osd.osd for osd in drives)), fix % drives[0].osd)
 
 
 def shingled(facts: Facts) -> Optional[Seen]:
@@ -272,11 +272,12 @@ def scrub_behind(facts: Facts) -> Optional[Seen]:
     if not summaries:
         return None
     # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
-    known = [number(value_of(facts.inventory, osd, SCRUBS)) for osd in facts.inventory.osds]
-    more = '%d' % (max(each or 0 for each in known) + 1) if known and None not in known else \
-        '<one more than now>'
+    scrub_limits = [number(value_of(facts.inventory, osd, SCRUBS)) for osd in facts.inventory.osds]
+    higher_limit = '<one more than now>'
+    if scrub_limits and None not in scrub_limits:
+        higher_limit = '%d' % (max(limit or 0 for limit in scrub_limits) + 1)
     return Seen('; '.join(summaries), 'ceph config set osd %s %s; '
-                'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, more))
+                'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, higher_limit))
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:

@@ -90,7 +90,7 @@ WIDTH = 100
 
 def to_json(advice: Advice) -> Json:
     return {'time': advice.time, 'remarks': list(advice.remarks),
-            'findings': [_finding(each) for each in advice.findings if not each.muted],
+            'findings': [_finding(finding) for finding in advice.findings if not finding.muted],
             'muted': sorted(advice.muted)}
 
 
@@ -102,10 +102,10 @@ def _finding(finding: Finding) -> Json:
 
 def plain(data: Json) -> str:
     lines: List[str] = []
-    for each in data['findings']:
-        lines += ['%s (%s)' % (each['code'], each['severity']),
-                  *_wrapped('seen', each['seen']), *_wrapped('why', each['why']),
-                  *_wrapped('fix', each['fix']), *_wrapped('source', each['source']), '']
+    for finding in data['findings']:
+        lines += ['%s (%s)' % (finding['code'], finding['severity']),
+                  *_wrapped('seen', finding['seen']), *_wrapped('why', finding['why']),
+                  *_wrapped('fix', finding['fix']), *_wrapped('source', finding['source']), '']
     count = len(data['findings'])
     lines.append('%s, as of %s' % (
         'no findings' if not count else plural(count, 'finding'), time_text(data['time']))

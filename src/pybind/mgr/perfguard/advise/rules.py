@@ -141,7 +141,7 @@ CODES = frozenset(rule.code for rule in RULES)
 
 def findings(facts: Facts, muted: AbstractSet[str] = frozenset()) -> Tuple[Finding, ...]:
     """All findings, warnings first."""
-    found = [Finding(rule, *seen, muted=rule.code in muted) for rule in RULES
-             for seen in [rule.look(facts)] if seen is not None]
-    return tuple(sorted(found, key=lambda each: (each.rule.severity is not WARNING,
-                                                 each.rule.code)))
+    all_findings = [Finding(rule, *observed, muted=rule.code in muted) for rule in RULES
+                    for observed in [rule.look(facts)] if observed is not None]
+    return tuple(sorted(all_findings, key=lambda finding: (
+        finding.rule.severity is not WARNING, finding.rule.code)))

@@ -82,18 +82,18 @@ def number(value: Optional[str]) -> Optional[float]:
         return None
 
 
-def removal(found: Iterable[ConfigEntry]) -> str:
+def removal(entries: Iterable[ConfigEntry]) -> str:
     return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
-                     for entry in list(found)[:NAMED_VALUES])
+                     for entry in list(entries)[:NAMED_VALUES])
 
 
-def _entries(found: List[ConfigEntry]) -> str:
-    return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who) for entry in found],
+def _entries(entries: List[ConfigEntry]) -> str:
+    return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who) for entry in entries],
                   NAMED_VALUES)
 
 
-def _cleared(found: List[ConfigEntry]) -> Optional[Seen]:
-    return Seen(_entries(found), removal(found)) if found else None
+def _cleared(entries: List[ConfigEntry]) -> Optional[Seen]:
+    return Seen(_entries(entries), removal(entries)) if entries else None
 
 
 # ---- the rules
@@ -112,9 +112,9 @@ def memory_target(facts: Facts) -> Optional[Seen]:
             small[osd.osd] = target
     if not small:
         return None
-    least = min(small, key=lambda osd: (small[osd], osd))
+    smallest = min(small, key=lambda osd: (small[osd], osd))
     return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
-        osds_text(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[least]), least),
+        osds_text(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[smallest]), smallest),
         'ceph config set osd osd_memory_target %d' % LEAST_MEMORY_TARGET)
 
 
@@ -154,17 +154,17 @@ def _mclock(facts: Facts) -> List[OsdFacts]:
 def mclock_capacity(facts: Facts) -> Optional[Seen]:
     """Implausible capacities: outside the range of the kind of device, or far from the median of
     the kind."""
-    for kind, (least, most) in CAPACITIES.items():
+    for kind, (lowest, highest) in CAPACITIES.items():
         option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
-        known = {osd.osd: number(value_of(facts.inventory, osd, option))
-                 for osd in _mclock(facts) if osd.rotational is kind}
-        measured = {osd: iops for osd, iops in known.items() if iops is not None}
-        sane = [iops for iops in measured.values() if least <= iops <= most]
+        capacities = {osd.osd: number(value_of(facts.inventory, osd, option))
+                      for osd in _mclock(facts) if osd.rotational is kind}
+        measured = {osd: iops for osd, iops in capacities.items() if iops is not None}
+        sane = [iops for iops in measured.values() if lowest <= iops <= highest]
         middle = median(sane) if len(sane) >= LEAST_PEERS else None
         for osd, iops in sorted(measured.items()):
-            if not least <= iops <= most or middle is not None and not (
+            if not lowest <= iops <= highest or middle is not None and not (
                     middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
-                return _wrong_capacity(osd, option, iops, (least, most), middle,
+                return _wrong_capacity(osd, option, iops, (lowest, highest), middle,
                                        facts.store_iops.get(osd))
     return None
 

@@ -46,10 +46,10 @@ class CampaignCommands(Handlers):
     @reads('perfguard campaign ls', tables.history)
     def campaign_ls(self) -> Json:
         """List campaigns, newest last"""
-        known = self._ready().rebalanced
-        campaigns = list(known.history)
-        if known.campaign is not None and known.campaign.active:
-            campaigns.append(summary(known.campaign))
+        rebalanced = self._ready().rebalanced
+        campaigns = list(rebalanced.history)
+        if rebalanced.campaign is not None and rebalanced.campaign.active:
+            campaigns.append(summary(rebalanced.campaign))
         return {'campaigns': campaigns}
 
     @reads('perfguard campaign show')
@@ -117,13 +117,13 @@ class CampaignCommands(Handlers):
     @writes('perfguard campaign abort', accepted)
     def campaign_abort(self) -> Json:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
-        known = self._ready().rebalanced
-        active = known.campaign is not None and known.campaign.active
-        if known.awaiting and not active:
+        rebalanced = self._ready().rebalanced
+        active = rebalanced.campaign is not None and rebalanced.campaign.active
+        if rebalanced.awaiting and not active:
             return self._ask(Request('abort'), 'no OSDs are awaited any longer')
         return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are' + (
             '; new OSDs are still awaited: once the campaign is aborted, "campaign abort" ends that'
-            if known.awaiting else ''))
+            if rebalanced.awaiting else ''))
 
     @writes('perfguard campaign rollback', tables.order)
     def campaign_rollback(self, dry_run: bool = False, accept: Optional[List[str]] = None) -> Json:
@@ -138,9 +138,10 @@ class CampaignCommands(Handlers):
     @reads('perfguard campaign export')
     def campaign_export(self, format: Optional[str] = None) -> CommandResult:
         """Print all pg_upmap_items as JSON, as pgremapper does"""
-        found = self._order(Order('export', dry_run=True))
-        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(found['vectors'])
-        return 0, _json_of(found, format), left_out if found['vectors'] else ''
+        document = self._order(Order('export', dry_run=True))
+        vectors = document['vectors']
+        left_out = '%s left out: a pg_upmap entry has no from/to pairs' % pgs_are(vectors)
+        return 0, _json_of(document, format), left_out if vectors else ''
 
     @writes('perfguard plan save', tables.saved_plan)
     def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,

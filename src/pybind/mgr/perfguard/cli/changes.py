@@ -190,5 +190,5 @@ class ChangeCommands(Handlers):
                          max_movement=max_movement, drain=drain)
         return show(self._order(order), format, CHANGE_TEXTS[spelled(change)])
 
-    def _change(self, change: str, what: Sequence[str] = (), **more: Any) -> Json:
-        return self._order(order_of(change, what, **more))
+    def _change(self, change: str, what: Sequence[str] = (), **arguments: Any) -> Json:
+        return self._order(order_of(change, what, **arguments))

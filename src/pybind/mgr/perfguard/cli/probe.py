@@ -29,45 +29,48 @@ def _takes(*switches: str) -> Callable[[Handler], Callable[..., Json]]:
     """Gives a handler the signature of a probe, from which Ceph reads the arguments of a command.
     The handler takes them as one mapping."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    given = [Parameter(name, kind, default=None, annotation=Optional[str])
-             for name in (*_TARGETS, *FIO_WORDS, *_JOB_WORDS, 'inbuf')]
-    given += [Parameter(name, kind, default=False, annotation=bool)
-              for name in (*_WAYS, *switches)]
+    parameters = [Parameter(name, kind, default=None, annotation=Optional[str])
+                  for name in (*_TARGETS, *FIO_WORDS, *_JOB_WORDS, 'inbuf')]
+    parameters += [Parameter(name, kind, default=False, annotation=bool)
+                   for name in (*_WAYS, *switches)]
 
     def decorated(handler: Handler) -> Callable[..., Json]:
         @functools.wraps(handler)
         def command(self: Any, **arguments: Any) -> Json:
-            return handler(self, {**{each.name: each.default for each in given}, **arguments})
+            return handler(self, {**{parameter.name: parameter.default for parameter in parameters},
+                                  **arguments})
 
-        command.__annotations__ = {each.name: each.annotation for each in given}
-        setattr(command, '__signature__', Signature([Parameter('self', kind), *given]))
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        setattr(command, '__signature__', Signature([Parameter('self', kind), *parameters]))
         return command
 
     return decorated
 
 
-def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
+def _run_order(arguments: Mapping[str, Any], **switches: Any) -> RunOrder:
     """The order for the arguments of a command."""
     return RunOrder(
-        words={word: given[word] for word in FIO_WORDS if given[word] is not None},
-        job_file=given['inbuf'], **{name: given[name] for name in (*_TARGETS, *_JOB_WORDS, *_WAYS)},
+        words={word: arguments[word] for word in FIO_WORDS if arguments[word] is not None},
+        job_file=arguments['inbuf'],
+        **{name: arguments[name] for name in (*_TARGETS, *_JOB_WORDS, *_WAYS)},
         **switches)
 
 
 class ProbeCommands(Handlers):
     @writes('perfguard probe run', probe_tables.started)
     @_takes(*_DOING)
-    def probe_run(self, given: Mapping[str, Any]) -> Json:
+    def probe_run(self, arguments: Mapping[str, Any]) -> Json:
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
-        return self.loop.ask(_run_order(given, consent=given['yes_i_really_mean_it'],
-                                        during_campaign=given['during_campaign'],
-                                        dry_run=given['dry_run']))
+        return self.loop.ask(_run_order(arguments, consent=arguments['yes_i_really_mean_it'],
+                                        during_campaign=arguments['during_campaign'],
+                                        dry_run=arguments['dry_run']))
 
     @reads('perfguard preview probe', probe_tables.started)
     @_takes()
-    def preview_probe(self, given: Mapping[str, Any]) -> Json:
+    def preview_probe(self, arguments: Mapping[str, Any]) -> Json:
         """Show what a probe would write and how long it would take (needs read access only)"""
-        return self.loop.ask(_run_order(given, consent=True, during_campaign=True, dry_run=True))
+        return self.loop.ask(_run_order(arguments, consent=True, during_campaign=True,
+                                        dry_run=True))
 
     @writes('perfguard probe import', probe_tables.message)
     def probe_import(self, inbuf: Optional[str] = None) -> Json:
@@ -124,9 +127,9 @@ class ProbeCommands(Handlers):
                        store=store, repeat=repeat, replicas=replicas,
                        during_campaign=during_campaign, consent=yes_i_really_mean_it,
                        trigger=schedule)
-        given = {key: text for key, text in window.items() if text is not None}
+        given_window = {key: text for key, text in window.items() if text is not None}
         if not rm:
-            return self.loop.ask(NewSchedule(schedule, run, given))
-        if given or words_of_order(run):
+            return self.loop.ask(NewSchedule(schedule, run, given_window))
+        if given_window or words_of_order(run):
             raise Refused(errno.EINVAL, '--rm takes the name of a schedule and nothing else')
         return self.loop.ask(DroppedSchedule(schedule))

@@ -52,8 +52,8 @@ def _command(handler: Callable[..., Any],
     names = {name.rstrip('_'): name for name in inspect.signature(handler).parameters}
     signature = inspect.signature(handler)
     signature = signature.replace(parameters=[
-        _Argument(name, each.kind, default=each.default, annotation=each.annotation)
-        for name, each in signature.parameters.items()])
+        _Argument(name, parameter.kind, default=parameter.default, annotation=parameter.annotation)
+        for name, parameter in signature.parameters.items()])
     parameters = signature.parameters
 
     @functools.wraps(handler)
@@ -64,8 +64,8 @@ def _command(handler: Callable[..., Any],
             return -errno.EINVAL, '', _no_format(str(format_), parameters, kwargs)
         try:
             if plain is None:
-                found: CommandResult = handler(self, *args, format=format_, **kwargs)
-                return found
+                result: CommandResult = handler(self, *args, format=format_, **kwargs)
+                return result
             return show(handler(self, *args, **kwargs), format_, plain)
         except PerfguardError as error:
             return -error.errno, '', line(str(error))
@@ -84,11 +84,11 @@ def _command(handler: Callable[..., Any],
 
 
 def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
-               given: Container[str]) -> str:
+               given_names: Container[str]) -> str:
     """Why `text` is no format. Ceph takes what is not a number for the argument after an optional
     number."""
-    numbers = ['<%s>' % name for name, each in parameters.items()
-               if each.annotation in (int, Optional[int]) and name not in given]
+    numbers = ['<%s>' % name for name, parameter in parameters.items()
+               if parameter.annotation in (int, Optional[int]) and name not in given_names]
     if numbers:
         return '%.40r is neither a number (%s) nor a format (plain, json or json-pretty)' % (
             text, ', '.join(numbers))
@@ -97,10 +97,10 @@ def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
 
 def line(text: str) -> str:
     """A refusal as one printable line: it may quote arguments with any characters."""
-    found = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
-                    for char in text[:MOST_ERROR_CHARACTERS])
-    return found if max(len(found), len(text)) <= MOST_ERROR_CHARACTERS \
-        else found[:MOST_ERROR_CHARACTERS - 3] + '...'
+    printable = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
+                        for char in text[:MOST_ERROR_CHARACTERS])
+    return printable if max(len(printable), len(text)) <= MOST_ERROR_CHARACTERS \
+        else printable[:MOST_ERROR_CHARACTERS - 3] + '...'
 
 
 def spelled(word: str) -> str:

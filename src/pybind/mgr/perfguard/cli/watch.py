@@ -122,7 +122,7 @@ class WatchCommands(Handlers):
                           'osd.<id>' % what)
         histories = [(row, self.loop.history_of('osd.%d' % row.osd, week, 0) or [])
                      for row in chosen]
-        points = sum(len(each) for _, each in histories)
+        points = sum(len(history_points) for _, history_points in histories)
         if points > MOST_EXPORTED:
             raise Refused(errno.E2BIG, 'the history of %d OSDs has %d points (limit %d): export '
                           'a host or osd.<id>' % (len(chosen), points, MOST_EXPORTED))

@@ -41,15 +41,15 @@ class Answering:
             self._jobs.mitigating.check(promise)
 
     def _check_request(self, request: Request, published: Published) -> None:
-        seen, pools = published.rebalanced, published.watched.pool_ids or None
+        rebalanced, pools = published.rebalanced, published.watched.pool_ids or None
         # An abort must be possible while a finished campaign cannot end.
         if self._jobs.closing and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
-        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose,
-              seen.awaiting)
+        check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy, rebalanced.unfit,
+              rebalanced.loose, rebalanced.awaiting)
         refuse_bad_options(request, self._jobs.options(), pools)
-        if request.verb == 'set' and seen.campaign is not None:
-            refuse_bad_settings(seen.campaign, request, self._options(), pools)
+        if request.verb == 'set' and rebalanced.campaign is not None:
+            refuse_bad_settings(rebalanced.campaign, request, self._options(), pools)
 
     def expire(self, now: float) -> None:
         """Drop promises that no mgr has taken for too long."""
@@ -57,47 +57,51 @@ class Answering:
         if not stale or not self._jobs.may_write():
             return
         remarks = []
-        for each in stale:
-            self._requests.take(each)
-            self._requests.drop(each)
+        for request in stale:
+            self._requests.take(request)
+            self._requests.drop(request)
             why = 'no mgr has taken it within %d minutes (it may be given again)' % (
                 PROMISE_SECONDS / 60)
-            each.refused = Refused(errno.ETIMEDOUT, '%s has expired: %s' % (each.promise.text, why))
-            each.done.set()
-            self._note(Event('refused', each.promise.text + ' has expired', why))
-            remarks.append(str(each.refused))
+            request.refused = Refused(errno.ETIMEDOUT,
+                                      '%s has expired: %s' % (request.promise.text, why))
+            request.done.set()
+            self._note(Event('refused', request.promise.text + ' has expired', why))
+            remarks.append(str(request.refused))
         self._requests.remarks = remarks
 
     def revert(self) -> None:
         """Mitigations that operators revert."""
-        for each in self._requests.promised(Revert.document):
-            self._requests.take(each)
-            self._jobs.mitigating.revert(each.promise)
+        for request in self._requests.promised(Revert.document):
+            self._requests.take(request)
+            self._jobs.mitigating.revert(request.promise)
 
-    def keep(self, requests: Sequence[Promised], seen: Observation) -> None:
+    def keep(self, requests: Sequence[Promised], observation: Observation) -> None:
         if requests and not self._jobs.may_write():
             return
-        for each in requests:
-            self._requests.take(each)
+        for request in requests:
+            self._requests.take(request)
             try:
-                each.refused = self._jobs.rebalance.apply_request(each.promise, seen, each.again)
-                if each.refused is not None:
-                    self._requests.drop(each)
+                request.refused = self._jobs.rebalance.apply_request(request.promise, observation,
+                                                                     request.again)
+                if request.refused is not None:
+                    self._requests.drop(request)
             except Exception as error:
-                each.refused = Refused(errno.EIO, 'campaign %s failed: %r (see the log of the mgr, '
-                                       'and try again)' % (each.promise.verb, error))
+                request.refused = Refused(errno.EIO,
+                                          'campaign %s failed: %r (see the log of the mgr, '
+                                          'and try again)' % (request.promise.verb, error))
                 raise
             finally:
-                each.done.set()
+                request.done.set()
 
-    def answer(self, seen: Observation, view: View, options: Options) -> List[PendingOrder]:
+    def answer(self, observation: Observation, view: View, options: Options) -> List[PendingOrder]:
         """Answer the orders that do not wait for a job of the tool thread."""
         pending = self._requests.next()
-        for each in pending:
-            self._answer(each, seen, view, options)
-        return [each for each in pending if each.answer is not None or each.refused is not None]
+        for pending_order in pending:
+            self._answer(pending_order, observation, view, options)
+        return [order for order in pending
+                if order.answer is not None or order.refused is not None]
 
-    def _answer(self, pending: PendingOrder, seen: Observation, view: View,
+    def _answer(self, pending: PendingOrder, observation: Observation, view: View,
                 options: Options) -> None:
         order = pending.order
         jobs: Dict[str, Callable[..., Optional[Document]]] = {
@@ -107,7 +111,7 @@ class Answering:
             if order.job != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
             with as_refusal(order.verb):
-                pending.answer = jobs[order.job](pending, seen, view, options)
+                pending.answer = jobs[order.job](pending, observation, view, options)
             if pending.answer is None:
                 self._requests.keep(pending)
         except Refused as refused:
@@ -117,50 +121,51 @@ class Answering:
             if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
 
-    def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
+    def _change_crush(self, pending: PendingOrder, observation: Observation, view: View,
                       _: Options) -> Optional[Document]:
-        return self._jobs.rebalance.carry_out(pending, seen, view)
+        return self._jobs.rebalance.carry_out(pending, observation, view)
 
-    def _explain(self, pending: PendingOrder, seen: Observation, _: View,
+    def _explain(self, pending: PendingOrder, observation: Observation, _: View,
                  options: Options) -> Optional[Document]:
         rebalance = self._jobs.rebalance
         return self._jobs.explaining.carry_out(pending.order, LoopState(
-            seen, options, rebalance.campaign, rebalance.pins, rebalance.release_moves.moves,
-            rebalance.shown_reasons(seen), self._jobs.watching.watched))
+            observation, options, rebalance.campaign, rebalance.pins, rebalance.release_moves.moves,
+            rebalance.shown_reasons(observation), self._jobs.watching.watched))
 
-    def _probe(self, pending: PendingOrder, seen: Observation, view: View,
+    def _probe(self, pending: PendingOrder, observation: Observation, view: View,
                options: Options) -> Optional[Document]:
         order, shutdown = pending.order, self._jobs.shutdown
         begins = isinstance(order, RunOrder) and not order.dry_run
         if begins:
             shutdown.refuse()
-        answer = self._jobs.probing.carry_out(pending, seen, view, options,
+        answer = self._jobs.probing.carry_out(pending, observation, view, options,
                                               self._jobs.rebalance.active)
         if begins and answer is not None:
             shutdown.reopen()
         return answer
 
-    def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Document:
-        return self._jobs.advising.carry_out(pending.order, seen, view,
+    def _advise(self, pending: PendingOrder, observation: Observation, view: View,
+                _: Options) -> Document:
+        return self._jobs.advising.carry_out(pending.order, observation, view,
                                              self._jobs.rebalance.open,
                                              self._jobs.untrimmed_epochs)
 
-    def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
+    def _shut_down(self, pending: PendingOrder, observation: Observation, _: View,
                    options: Options) -> Document:
         jobs = self._jobs
         if not jobs.shutdown.ordered:
-            found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
+            risks = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id, jobs.rebalance.awaiting.waits)
-            found += jobs.rebalance.left_intermediate(seen.osdmap)
+            risks += jobs.rebalance.left_intermediate(observation.osdmap)
             if not pending.order.sure:
-                refuse(found)
-            self._note(Event('request', 'shutdown', '; '.join(found)))
-            jobs.shutdown.begin(seen.now)
-            self.shut_down_further(seen)
-        return {**held_to_json(jobs.ledger(seen.osdmap)), 'safe': jobs.shutdown.done,
+                refuse(risks)
+            self._note(Event('request', 'shutdown', '; '.join(risks)))
+            jobs.shutdown.begin(observation.now)
+            self.shut_down_further(observation)
+        return {**held_to_json(jobs.ledger(observation.osdmap)), 'safe': jobs.shutdown.done,
                 'message': jobs.shutdown.remarks[0]}
 
-    def shut_down_further(self, seen: Observation) -> None:
+    def shut_down_further(self, observation: Observation) -> None:
         """The next step of a shutdown, if one is in progress."""
         jobs = self._jobs
         if not jobs.closing:
@@ -170,7 +175,7 @@ class Answering:
             jobs.rebalance.withdraw_plans('perfguard is shutting down')
         request = next_request(jobs.rebalance.campaign)
         if request is not None:
-            jobs.rebalance.apply(request, seen.now)
+            jobs.rebalance.apply(request, observation.now)
         elif not jobs.rebalance.open and not jobs.rebalance.awaiting and not jobs.probing.busy \
                 and not jobs.mitigating.held and jobs.may_write():
             jobs.shutdown.finish()

@@ -131,9 +131,9 @@ class Loop:
             return advice_json(advice)
         return self.ask(AdviseOrder('advise'))
 
-    def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
+    def history_of(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """Points of "cluster", "osd.N" or a pool; None: unknown name."""
-        return self.jobs.watching.history(what, condensed, last)
+        return self.jobs.watching.history(subject, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
@@ -146,12 +146,12 @@ class Loop:
         options = self._options()
         busy = self.jobs.busy or self.requests.waiting
         interval = options.campaign_interval if busy else options.loop_interval
-        rest, least = self._rest(), self._rest(ORDERED_SHARE)
-        self._stopped.wait(least)
+        pause, shortest_pause = self._rest(), self._rest(ORDERED_SHARE)
+        self._stopped.wait(shortest_pause)
         if not self.requests.waiting:
-            self._ordered.wait(rest - least)
+            self._ordered.wait(pause - shortest_pause)
         self._ordered.clear()
-        self._wake.wait(max(0.0, interval - rest))
+        self._wake.wait(max(0.0, interval - pause))
         self._wake.clear()
 
     def _rest(self, share: float = BUSY_SHARE) -> float:
@@ -219,20 +219,20 @@ class Loop:
         self._answering.expire(self.clock())
         # Taken off the queue before the observation, which depends on them.
         requests = self.requests.promised(Request.document)
-        seen, view = self._observing.observe([each.promise for each in requests])
+        observation, view = self._observing.observe([request.promise for request in requests])
         # Read after the OSDMap, so that an option that was set before a change of CRUSH applies.
         options = self._without_borrowing(self.jobs.options())
-        options = self._observing.resolve(options, seen)
-        seen = self._observing.watch(seen, view, options)
+        options = self._observing.resolve(options, observation)
+        observation = self._observing.watch(observation, view, options)
         self._answering.revert()
-        seen = self._observing.mitigate(seen, view, options)
-        self.rebalance.resume(seen)
-        self._answering.keep(requests, seen)
+        observation = self._observing.mitigate(observation, view, options)
+        self.rebalance.resume(observation)
+        self._answering.keep(requests, observation)
         began = time.thread_time()
-        answered = self._answering.answer(seen, view, options)
+        answered = self._answering.answer(observation, view, options)
         self._answer_seconds = time.thread_time() - began
         try:
-            self._rest_of_turn(seen, view, options)
+            self._rest_of_turn(observation, view, options)
         finally:
             for pending in answered:
                 pending.done.set()
@@ -243,19 +243,19 @@ class Loop:
         return replace(options, mitigation_mode='off', auto_expand=False) \
             if self.shutdown.ordered else options
 
-    def _rest_of_turn(self, seen: Observation, view: View, options: Options) -> None:
+    def _rest_of_turn(self, observation: Observation, view: View, options: Options) -> None:
         """The rest of a turn, after the observation."""
-        self._answering.shut_down_further(seen)
+        self._answering.shut_down_further(observation)
         # The shutdown may have been ordered in this turn, and be complete.
         options = self._without_borrowing(options)
-        self.rebalance.turn(seen, view, options, self.requests.waits_for('rollback'))
-        self.probing.turn(seen, view, options, self.rebalance.active, self.shutdown.ordered)
-        self.jobs.advising.turn(seen, view, self.rebalance.open, self.jobs.untrimmed_epochs)
+        self.rebalance.turn(observation, view, options, self.requests.waits_for('rollback'))
+        self.probing.turn(observation, view, options, self.rebalance.active, self.shutdown.ordered)
+        self.jobs.advising.turn(observation, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
-        remarks = [*seen.orchestrating.remarks, *self.shutdown.remarks,
+        remarks = [*observation.orchestrating.remarks, *self.shutdown.remarks,
                    *self.requests.remarks, *self.clock.remarks(), *self._remarks(),
                    *self.jobs.remarks]
         self._publishing.publish(
-            self.jobs, seen, options, self._turn_seconds,
+            self.jobs, observation, options, self._turn_seconds,
             self._rest() + LATE_TURNS * max(options.loop_interval, options.campaign_interval),
             [text for text in remarks if text])

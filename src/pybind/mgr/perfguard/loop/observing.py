@@ -35,14 +35,14 @@ class Observing:
         self._evacuation: Evacuation = {}
         self._basis: Optional[Tuple[object, ...]] = None
 
-    def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:
-        """`asked`: the requests that this turn will execute."""
+    def observe(self, requests: Sequence[Request] = ()) -> Tuple[Observation, View]:
+        """`requests`: the requests that this turn will execute."""
         rebalance = self._jobs.rebalance
         # Read before the OSDMap, so that the OSDMap contains the last commands of the balancer.
         busy = rebalance.active and self._cluster.balancer_busy()
         view = self._cluster.map_view()
         signals = self._cluster.signals(view.osdmap)
-        reading = rebalance.wants_stored_options(view.osdmap, asked)
+        reading = rebalance.wants_stored_options(view.osdmap, requests)
         stored = self._cluster.stored_options() if reading else None
         scanning = rebalance.active and signals.counts.degraded > 0
         if self._cluster.unanswered():
@@ -76,25 +76,27 @@ class Observing:
             self._basis = basis
         return self._evacuation
 
-    def resolve(self, options: Options, seen: Observation) -> Options:
+    def resolve(self, options: Options, observation: Observation) -> Options:
         """The options, with limits that depend on the cluster."""
-        return self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
+        return self._flight_cap.resolve(options, observation.osdmap, observation.crush,
+                                        observation.crush_version)
 
-    def watch(self, seen: Observation, view: View, options: Options) -> Observation:
+    def watch(self, observation: Observation, view: View, options: Options) -> Observation:
         jobs, watching = self._jobs, self._jobs.watching
-        watching.turn(seen.now, view, seen.signals, options, jobs.rebalance.in_flight,
-                      jobs.probing.affects_latency(seen.now, seen.stats_period),
-                      jobs.probing.loaded(seen.now, seen.stats_period))
-        return replace(seen, clients=watching.clients, osd_counts=watching.osd_counts,
+        watching.turn(observation.now, view, observation.signals, options, jobs.rebalance.in_flight,
+                      jobs.probing.affects_latency(observation.now, observation.stats_period),
+                      jobs.probing.loaded(observation.now, observation.stats_period))
+        return replace(observation, clients=watching.clients, osd_counts=watching.osd_counts,
                        slow_osds=frozenset(watching.watched.slow_osds),
                        removing=watching.removing, devices=watching.devices,
                        untrimmed_epochs=jobs.untrimmed_epochs)
 
-    def mitigate(self, seen: Observation, view: View, options: Options) -> Observation:
+    def mitigate(self, observation: Observation, view: View, options: Options) -> Observation:
         jobs = self._jobs
-        jobs.mitigating.turn(seen, view, jobs.watching.watched, jobs.rebalance.campaign, options,
-                             jobs.ledger(seen.osdmap).taken(Owner.MITIGATION))
-        jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
+        jobs.mitigating.turn(observation, view, jobs.watching.watched, jobs.rebalance.campaign,
+                             options, jobs.ledger(observation.osdmap).taken(Owner.MITIGATION))
+        jobs.rescuing.turn(observation, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
                            jobs.shutdown.ordered)
-        settings = replace(seen.settings, taken=jobs.ledger(seen.osdmap).taken(Owner.CAMPAIGN))
-        return with_mitigation(replace(seen, settings=settings), jobs.mitigating.mitigated)
+        settings = replace(observation.settings,
+                           taken=jobs.ledger(observation.osdmap).taken(Owner.CAMPAIGN))
+        return with_mitigation(replace(observation, settings=settings), jobs.mitigating.mitigated)

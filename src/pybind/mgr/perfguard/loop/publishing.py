@@ -58,8 +58,8 @@ class Publishing:
 
     def _expected(self, published: Published, now: float) -> Published:
         """The status with the effects of pending requests."""
-        for each in self._requests.promised(Request.document):
-            published = foreseen(published, each.promise, now)
+        for request in self._requests.promised(Request.document):
+            published = foreseen(published, request.promise, now)
         return published
 
     def warn(self, check: HealthChecks) -> None:
@@ -72,30 +72,30 @@ class Publishing:
             # The error that failed the turn may occur here as well.
             log.debug('cannot set the health check: %r', why)
 
-    def publish(self, jobs: Jobs, seen: Observation, options: Options, turn_seconds: float,
+    def publish(self, jobs: Jobs, observation: Observation, options: Options, turn_seconds: float,
                 stale_after: float, remarks: List[str]) -> None:
         """`turn_seconds`: CPU time of the last turn; `stale_after`: seconds after which the next
         turn is late."""
-        rebalanced = jobs.rebalance.report(seen, options)
+        rebalanced = jobs.rebalance.report(observation, options)
         campaign = rebalanced.status
         watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
         checks = {**watched.checks, **health_checks(
-            rebalanced.campaign, seen, options, campaign.reasons,
+            rebalanced.campaign, observation, options, campaign.reasons,
             [loss.text for loss in self._store.losses]),
-            **jobs.probing.checks(seen.now), **jobs.advising.checks}
+            **jobs.probing.checks(observation.now), **jobs.advising.checks}
         self._show_progress(rebalanced.campaign, campaign)
         published = Published(
-            status=status_of(seen, campaign, checks, watched, mitigated, jobs.probing.status(),
-                             turn_seconds, remarks),
+            status=status_of(observation, campaign, checks, watched, mitigated,
+                             jobs.probing.status(), turn_seconds, remarks),
             rebalanced=rebalanced, watched=watched, mitigated=mitigated,
-            ledger=jobs.ledger(seen.osdmap), events=self.events.all(), turned=seen.now,
-            stale_after=stale_after, clock_set=seen.clock_set)
+            ledger=jobs.ledger(observation.osdmap), events=self.events.all(),
+            turned=observation.now, stale_after=stale_after, clock_set=observation.clock_set)
         with self._lock:
-            self.published = self._expected(published, seen.now)
+            self.published = self._expected(published, observation.now)
         self._checks = checks
         # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
         self._cluster.health_checks(checks)
-        self.events.save_now_and_then(seen.now)
+        self.events.save_now_and_then(observation.now)
 
     def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
         if campaign is not None and campaign.active:

@@ -54,17 +54,17 @@ def seconds(ms: Optional[float]) -> Optional[float]:
 
 def render(samples: Samples) -> bytes:
     """The samples in the order of the catalogue; raises KeyError for unknown metrics."""
-    left = dict(samples)
+    remaining = dict(samples)
     lines: List[str] = []
     for metric in CATALOGUE:
-        rows = _values(left.pop(metric.name, ()))
+        rows = _values(remaining.pop(metric.name, ()))
         if rows:
             name = METRIC_PREFIX + metric.name
             lines += ['# HELP %s %s' % (name, metric.help), '# TYPE %s gauge' % name]
             lines += ['%s{%s} %s' % (name, key, value) if key else '%s %s' % (name, value)
                       for key, value in rows.items()]
-    if left:
-        raise KeyError('not in the catalogue: %s' % ', '.join(sorted(left)))
+    if remaining:
+        raise KeyError('not in the catalogue: %s' % ', '.join(sorted(remaining)))
     # Ceph passes bytes that are not UTF-8 as surrogates.
     return ('\n'.join(lines) + '\n').encode('utf-8', 'replace')
 
@@ -101,10 +101,10 @@ STEP_STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.va
 
 
 def campaign_samples(rebalanced: Rebalanced) -> Found:
-    shown, known = rebalanced.status, rebalanced.campaign
+    shown, campaign = rebalanced.status, rebalanced.campaign
     counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
               ('released', shown.released), ('kept', shown.kept),
-              ('unpinnable', 0 if known is None else len(lastingly_unpinnable(known)))]
+              ('unpinnable', 0 if campaign is None else len(lastingly_unpinnable(campaign)))]
     samples: Found = {
         'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
@@ -113,14 +113,14 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
         'campaign_limited_ratio': [(labels(reason=code), share)
                                    for code, share in shown.limit_shares.items()]}
     single = {
-        'active': known is not None and known.active, 'id': shown.id, 'paused': shown.paused,
+        'active': campaign is not None and campaign.active, 'id': shown.id, 'paused': shown.paused,
         'waits_for_window': shown.waits_for_window, 'size_pgs': shown.total,
         'limit_pgs': shown.limit, 'size_bytes': shown.bytes_total,
         'moved_bytes': shown.bytes_done,
         'eta_seconds': None if shown.eta is None else shown.eta.seconds,
         'started_timestamp_seconds': shown.started or None,
-        'progress_timestamp_seconds': max(known.progress.progressed, known.phase_since) or None
-        if known is not None else None,
+        'progress_timestamp_seconds': None if campaign is None
+        else max(campaign.progress.progressed, campaign.phase_since) or None,
         'stall_seconds': shown.stall_seconds}
     for name, value in single.items():
         samples['campaign_' + name] = [('', value)]
@@ -210,7 +210,7 @@ def osd_samples(rows: Sequence[OsdRow]) -> Found:
 
 def suspect_samples(laggy: LaggyStatus) -> Found:
     return {'osd_laggy_suspect_score': [
-        (labels(ceph_daemon='osd.%d' % each.osd), each.score) for each in laggy.suspects]}
+        (labels(ceph_daemon='osd.%d' % suspect.osd), suspect.score) for suspect in laggy.suspects]}
 
 
 # ---- Metrics of probes: the last result of each target and profile
@@ -244,31 +244,33 @@ class ProbeMetrics:
 
     def samples(self, probed: Probed) -> Found:
         last, whole = _last(probed.records)
-        slower = {each.run for each in probed.regressions}
-        held = [(subject, record) for subject, record in whole.items()
-                if probed.baselines.of(record) is not None]
+        slower = {regression.run for regression in probed.regressions}
+        with_baseline = [(subject, record) for subject, record in whole.items()
+                         if probed.baselines.of(record) is not None]
         rows = self._measurements(whole)
         return {
             'probe_running': [('', probed.running is not None)],
             'probe_success': [(subject, record.ended_well) for subject, record in last.items()],
             'probe_ended_timestamp_seconds': [
                 (subject, record.ended) for subject, record in last.items()],
-            'probe_regression': [(subject, record.id in slower) for subject, record in held],
+            'probe_regression': [(subject, record.id in slower)
+                                 for subject, record in with_baseline],
             'probe_latency_seconds': [(row.labels, row.latency or None) for row in rows],
             'probe_latency_p99_seconds': [(row.labels, row.p99 or None) for row in rows],
             'probe_ops_per_second': [(row.labels, row.ops) for row in rows],
             'probe_bytes_per_second': [(row.labels, row.bytes) for row in rows],
             'probe_schedule_refused': [
-                (labels(schedule=each.name), bool(probed.refused.get(each.name)))
-                for each in probed.schedules]}
+                (labels(schedule=schedule.name), bool(probed.refused.get(schedule.name)))
+                for schedule in probed.schedules]}
 
     def _measurements(self, whole: Dict[str, RunRecord]) -> List[Measurement]:
-        known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
+        measurements: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
         for subject, record in whole.items():
             key = (record.id, record.ended)
-            known[key] = self._known[key] if key in self._known else _measure(subject, record)
-        self._known = known
-        return [row for rows in known.values() for row in rows][:MAX_MEASURED]
+            measurements[key] = (
+                self._known[key] if key in self._known else _measure(subject, record))
+        self._known = measurements
+        return [row for rows in measurements.values() for row in rows][:MAX_MEASURED]
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
@@ -308,10 +310,10 @@ def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measu
                  ceph_daemon=None if key.osd is None else 'osd.%d' % key.osd)
     return Measurement(
         joined(subject, who),
-        latency=round(median(each.latency_ns for each in repetitions) / 1e9, 9),
-        p99=round(median(each.p99_ns for each in repetitions) / 1e9, 9),
-        ops=median(each.iops for each in repetitions),
-        bytes=median(each.bytes_per_second for each in repetitions))
+        latency=round(median(repetition.latency_ns for repetition in repetitions) / 1e9, 9),
+        p99=round(median(repetition.p99_ns for repetition in repetitions) / 1e9, 9),
+        ops=median(repetition.iops for repetition in repetitions),
+        bytes=median(repetition.bytes_per_second for repetition in repetitions))
 
 
 # ---- The page
@@ -340,19 +342,19 @@ class MetricsPage:
         self._made: Optional[Tuple[Published, Probed, bytes]] = None
 
     def text(self, published: Published, probed: Probed) -> bytes:
-        made = self._made
-        if made is None or made[0] is not published or made[1] is not probed:
-            made = self._made = published, probed, self._text(published, probed)
-        return made[2]
+        cached = self._made
+        if cached is None or cached[0] is not published or cached[1] is not probed:
+            cached = self._made = published, probed, self._text(published, probed)
+        return cached[2]
 
     def _text(self, published: Published, probed: Probed) -> bytes:
         samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
-        for found in (campaign_samples(published.rebalanced) if published.turned else {},
-                      mitigation_samples(published.mitigated.listing),
-                      cluster_samples(published.status.signals, published.watched.signals),
-                      pool_samples(published.watched.pools), osd_samples(published.watched.osds),
-                      suspect_samples(published.watched.laggy), self._probes.samples(probed)):
-            samples.update(found)
+        for part in (campaign_samples(published.rebalanced) if published.turned else {},
+                     mitigation_samples(published.mitigated.listing),
+                     cluster_samples(published.status.signals, published.watched.signals),
+                     pool_samples(published.watched.pools), osd_samples(published.watched.osds),
+                     suspect_samples(published.watched.laggy), self._probes.samples(probed)):
+            samples.update(part)
         return render(_by_wall_clock(samples, published.clock_set))
 
     def _own(self, published: Published) -> Found:

@@ -121,29 +121,30 @@ def _parser() -> argparse.ArgumentParser:
     drain = subparsers.add_parser('drain', help='preview a drain of OSDs, hosts or racks, and '
                                   'print the commands that set weights and pins')
     drain.add_argument('what', nargs='+', help='OSDs, hosts or racks')
-    for each, carry_out in ((pin, _pin), (release, _release), (plan, _release),
-                            (expand, _change), (drain, _change)):
-        each.set_defaults(carry_out=carry_out)
-        _add_source(each)
-        each.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
-                          help='commands: one per line; sh: a script that shows its progress and '
-                          'may be interrupted and run again; json: the complete new entry of each '
-                          'changed PG (default: commands)')
-    for each in (pin, release, plan):
-        _add_pg_dumps(each)
-    for each in (release, plan):
-        _add_caps(each)
-        _add_osdmap(each, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
+    for command, carry_out in ((pin, _pin), (release, _release), (plan, _release),
+                               (expand, _change), (drain, _change)):
+        command.set_defaults(carry_out=carry_out)
+        _add_source(command)
+        command.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
+                             help='commands: one per line; sh: a script that shows its progress '
+                             'and may be interrupted and run again; json: the complete new entry '
+                             'of each changed PG (default: commands)')
+    for command in (pin, release, plan):
+        _add_pg_dumps(command)
+    for command in (release, plan):
+        _add_caps(command)
+        _add_osdmap(command, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
                     'pg_upmap entry are left alone')
-    for each in (release, plan, expand, drain):
-        each.add_argument('--mon-max-pg-per-osd', metavar='N', type=_positive, help='the value of '
-                          'this option of Ceph (default: %d; --live reads it)' % DEFAULT_PG_LIMIT)
-    for each in (pin, expand, drain):
-        each.add_argument('--accept', action='append', default=[], metavar='CODE',
-                          help='go on despite the risk of this code, which a refusal names')
-    for each in (expand, drain):
-        each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
-        _add_osdmap(each, 'ceph osd getmap -o F')
+    for command in (release, plan, expand, drain):
+        command.add_argument('--mon-max-pg-per-osd', metavar='N', type=_positive,
+                             help='the value of this option of Ceph (default: %d; --live reads it)'
+                             % DEFAULT_PG_LIMIT)
+    for command in (pin, expand, drain):
+        command.add_argument('--accept', action='append', default=[], metavar='CODE',
+                             help='go on despite the risk of this code, which a refusal names')
+    for command in (expand, drain):
+        command.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
+        _add_osdmap(command, 'ceph osd getmap -o F')
     return parser
 
 
@@ -186,16 +187,16 @@ def _positive(text: str) -> int:
 
 def _source(args: argparse.Namespace, progress: Terminal) -> Source:
     required = ('pg_dump',) if hasattr(args, 'pg_dump') else ('osd_df', 'osdmap')
-    given = [name for name in ('report', 'osd_dump', 'crush_dump', 'pg_dump', 'osd_df', 'osdmap')
-             if getattr(args, name, None)]
-    if args.live and given:
-        raise BadInput('--live replaces %s' % _option(given[0]))
+    present = [name for name in ('report', 'osd_dump', 'crush_dump', 'pg_dump', 'osd_df', 'osdmap')
+               if getattr(args, name, None)]
+    if args.live and present:
+        raise BadInput('--live replaces %s' % _option(present[0]))
     if args.live:
         # The cluster hangs; it is only read, so nothing is lost.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         return LiveCluster(connected(args), progress, say)
     for name in required:
-        if name not in given:
+        if name not in present:
             raise BadInput('%s (or --live) is required' % _option(name))
     return Dumps(args, progress)
 
@@ -282,12 +283,14 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
         **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
         'batches': [[move.pgid for move in batch] for batch in planned],
-        **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
+        **entries_json(dict(chain.from_iterable(batch_entries.items()
+                                                for batch_entries in entries))),
         'left_out': reasons_json(plan.left)},
-        Script([CommandBatch(list(commands(maps.osdmap, each)),
+        Script([CommandBatch(list(commands(maps.osdmap, batch_entries)),
                              None if args.command == 'release' else
                              frozenset(osd for move in batch for osd in move.targets))
-                for batch, each in zip(planned, entries)], repeated=args.command == 'release'))
+                for batch, batch_entries in zip(planned, entries)],
+               repeated=args.command == 'release'))
 
 
 def _name_empty(crush: CrushRules, osdmap: OsdMap, pgs: Sequence[PgSets]) -> None:
@@ -342,14 +345,15 @@ def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
     encoded = source.encoded(osdmap.epoch)
     if encoded is None:
         return NoFuture('--osdmap is not given')
-    known = encoded
-    return crush_preview.outlook(osdmap, lambda epoch: known, weights, None, lambda: False, whole)
+    encoded_map = encoded
+    return crush_preview.outlook(osdmap, lambda epoch: encoded_map, weights, None, lambda: False,
+                                 whole)
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
-    given = {name: getattr(args, option[2:].replace('-', '_'))
-             for option, (name, _) in CAPS.items()}
-    options = replace(DEFAULTS, **{name: value for name, value in given.items() if value})
+    arguments = {name: getattr(args, option[2:].replace('-', '_'))
+                 for option, (name, _) in CAPS.items()}
+    options = replace(DEFAULTS, **{name: value for name, value in arguments.items() if value})
     if args.osd_max_backfills:
         options = replace(options, max_backfills_source=args.osd_max_backfills,
                           max_backfills_primary=args.osd_max_backfills)
@@ -403,23 +407,23 @@ def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRu
               source: Source, progress: Terminal) -> Prepared:
     """What the module would find out about an order, and refuse. Raises BadInput or Refused."""
     facts, entries = OrderFacts(maps.osdmap, crush, source.space()), source.config()
-    seen = _observed(maps, crush)
+    observation = _observed(maps, crush)
 
     def outlook(change: Change) -> Outlook:
         progress.say('computing where CRUSH places PGs')
         return _outlook(maps.osdmap, source, change.weights)
 
-    prepared = weighed(order, facts, seen, outlook, entries)
+    prepared = weighed(order, facts, observation, outlook, entries)
     if prepared.change is None:
         raise BadInput('no new OSD of CRUSH weight 0 is up and in')
     if prepared.ordinary:
         raise BadInput('cannot compute the mapping after the change: ' + prepared.ordinary)
     # `plan` and `release` move PGs to where CRUSH places them.
     options = replace(DEFAULTS, target='crush')
-    prepared = prepared.assessed(order, facts, seen, options, (), _pg_limit(args, entries))
+    prepared = prepared.assessed(order, facts, observation, options, (), _pg_limit(args, entries))
     check(None, Request('prepare'), 0, (), unfit(maps.osdmap))
-    refuse([*of_health(not_fit(seen, prepared.touched)),
-            *prepared.all_risks(order, seen, options)], order.accept, '')
+    refuse([*of_health(not_fit(observation, prepared.touched)),
+            *prepared.all_risks(order, observation, options)], order.accept, '')
     return prepared
 
 
@@ -451,9 +455,9 @@ def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
 
 # ---- output
 
-def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) -> str:
+def _printed(args: argparse.Namespace, maps: Maps, document: Json, plan: Script) -> str:
     if args.format == 'json':
-        return json.dumps(found) + '\n'
+        return json.dumps(document) + '\n'
     # "ceph" without options would carry it out on another cluster.
     conf = os.path.abspath(args.conf) if args.conf else ''
     if args.format == 'sh':
@@ -489,9 +493,9 @@ def _texts(unpinnable: Mapping[str, Unpinnable]) -> Dict[str, str]:
     return {pgid: why.reason for pgid, why in unpinnable.items()}
 
 
-def _explain(what: str, reasons: Mapping[str, str]) -> None:
+def _explain(outcome: str, reasons: Mapping[str, str]) -> None:
     for pgid, reason in list(reasons.items())[:MOST_REASONS]:
-        say('PG %s %s: %s' % (pgid, what, reason))
+        say('PG %s %s: %s' % (pgid, outcome, reason))
     if len(reasons) > MOST_REASONS:
         say('%s more; --format json lists all' % plural(len(reasons) - MOST_REASONS, 'PG'))
 

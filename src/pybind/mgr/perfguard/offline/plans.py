@@ -79,9 +79,9 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         pin = plan_partial_pin(pool, up, acting, osdmap.entry(pgid), osdmap.osds, crush, out)
         if isinstance(pin, Pin) and pin.changed:
             entries[pgid] = pin.entry
-        left = pin.reason if isinstance(pin, Unpinnable) else pin.left
-        if left:
-            unpinnable[pgid] = DEGRADED_PG if 'degraded' in state else Unpinnable(left)
+        unpinned_reason = pin.reason if isinstance(pin, Unpinnable) else pin.left
+        if unpinned_reason:
+            unpinnable[pgid] = DEGRADED_PG if 'degraded' in state else Unpinnable(unpinned_reason)
     return PinPlan(entries, unpinnable)
 
 
@@ -113,7 +113,7 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
     osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
     placed = {row.pgid: row for row in rows}
     adoption = adoptable(osdmap, crush, pool_up_of(rows), Balancing(), raws=raws)
-    left, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
+    left_out, moves, room = dict(adoption.left), [], _room(rows, pg_limit)
     for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
         move = release_move(pgid, osdmap, placed[pgid].up, pin, out,
@@ -121,14 +121,14 @@ def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws,
         why_not = _why_not(placed[pgid], pool)
         crowded = [osd for osd in move.targets if room.get(osd, pg_limit) <= 0]
         if why_not:
-            left[pgid] = why_not
+            left_out[pgid] = why_not
         elif crowded:
-            left[pgid] = 'osd.%d would hold more PGs than mon_max_pg_per_osd (%d)' % (
+            left_out[pgid] = 'osd.%d would hold more PGs than mon_max_pg_per_osd (%d)' % (
                 crowded[0], pg_limit)
         else:
             moves.append(move)
             room.update((osd, room.get(osd, pg_limit) - 1) for osd in move.targets)
-    return HeldBack(adoption.pins, tuple(moves), left, tuple(_moving(maps, rows)))
+    return HeldBack(adoption.pins, tuple(moves), left_out, tuple(_moving(maps, rows)))
 
 
 def pool_up_of(rows: Iterable[PgSets]) -> PoolUp:
@@ -160,8 +160,8 @@ def _why_not(row: PgSets, pool: Pool) -> str:
 
 def _room(rows: Sequence[PgSets], pg_limit: int) -> Dict[int, int]:
     """OSD -> number of PGs that it may receive until it holds `pg_limit`."""
-    held = Counter(osd for row in rows for osd in {*row.up, *row.acting})
-    return {osd: pg_limit - number for osd, number in held.items()}
+    pgs_by_osd = Counter(osd for row in rows for osd in {*row.up, *row.acting})
+    return {osd: pg_limit - number for osd, number in pgs_by_osd.items()}
 
 
 def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
@@ -186,8 +186,8 @@ def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> It
     while waiting:
         chosen = choose(window(waiting, 0), load, caps)
         yield chosen
-        gone = {move.pgid for move in chosen}
-        waiting = [move for move in waiting if move.pgid not in gone]
+        released = {move.pgid for move in chosen}
+        waiting = [move for move in waiting if move.pgid not in released]
         load = _load(osdmap, crush)
 
 
@@ -242,8 +242,8 @@ STOP = ('trap \'test "$?" -eq 0 || echo "stopped: norebalance stays set, so no P
 
 def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]:
     """The ceph commands that give PGs these entries, one per line, in safe order."""
-    for pgid, wanted in entries.items():
-        yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), wanted))
+    for pgid, entry in entries.items():
+        yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), entry))
 
 
 @dataclass(frozen=True)

@@ -200,10 +200,10 @@ def crush_rules(dump: Any) -> CrushRules:
 
 
 def pg_sets(dump: Any) -> List[PgSets]:
-    kept = [row for row in pg_rows(dump) if row is not CLEAN]
-    if not all(isinstance(row, PgSets) for row in kept):
+    remapped = [row for row in pg_rows(dump) if row is not CLEAN]
+    if not all(isinstance(row, PgSets) for row in remapped):
         raise wrong_pg_dump()
-    return kept
+    return remapped
 
 
 def osd_space(dump: Any) -> Dict[int, Space]:

@@ -97,9 +97,9 @@ def campaign_causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> 
     causes = [Cause(code, texts.get(code, _past(code)), {
         'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
         for code in ordered if code == now or share[code] >= LEAST_CAUSE_SHARE]
-    rest = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
-    return causes + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
-                                   % campaign.id)]
+    other_causes = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
+    return causes + other_causes or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
+                                           % campaign.id)]
 
 
 def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
@@ -202,15 +202,15 @@ def gate(draft: Draft, move: Move) -> Gate:
     """The same checks as in releasing.release_more, without a decision."""
     osds, campaign = draft.seen.osdmap.osds, draft.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
-    allowed, most = limit(campaign.pace, draft.options), caps(draft.options)
+    allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
     load = present_load(draft, allowed.caps)
-    throttled = load.pgs >= allowed.caps.pgs < most.pgs
+    throttled = load.pgs >= allowed.caps.pgs < option_caps.pgs
     return Gate(
         stops=tuple(stop.reason for stop in (
             *stops_of(draft), *slow_read_stops(campaign.pace.slow_reads, draft.now))
             if concerns(stop, move)),
         obstacles=tuple(load.obstacles(move, replace(
-            allowed.caps, pgs=most.pgs, receives=receives(draft)))),
+            allowed.caps, pgs=option_caps.pgs, receives=receives(draft)))),
         full=frozenset(move.targets) & full_osds(draft).osds - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),
         pace=allowed.reason if throttled else None)

@@ -149,15 +149,15 @@ class Explaining:
         if primary < 0:
             return _Inquiry(order, pgid, -1, frozenset(), now)
         targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
-        asked = frozenset({primary, *targets})
+        osds = frozenset({primary, *targets})
         for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in SCHEDULER_OPTIONS)):
             self._cluster.answers(topic)  # of earlier inquiries
         # To the primary by its own name, as cluster.osd_commands does.
         self._cluster.ask(QUERY, [primary], {'prefix': 'query', 'pgid': pgid})
-        self._cluster.ask(RESERVATIONS, asked, {'prefix': 'dump_recovery_reservations'})
+        self._cluster.ask(RESERVATIONS, osds, {'prefix': 'dump_recovery_reservations'})
         for name in SCHEDULER_OPTIONS:
             self._cluster.ask(_OPTION % name, [primary], {'prefix': 'config get', 'var': name})
-        return _Inquiry(order, pgid, primary, asked, now + WHY_PATIENCE_SECONDS)
+        return _Inquiry(order, pgid, primary, osds, now + WHY_PATIENCE_SECONDS)
 
     def _collect(self, inquiry: _Inquiry) -> None:
         for osd, answer in self._cluster.answers(QUERY).items():
@@ -197,21 +197,21 @@ def _osd_case(osd_id: int, state: LoopState) -> OsdCase:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
     return OsdCase(
         osd, next((row for row in state.watched.osds if row.osd == osd_id), None),
-        next((each for each in state.watched.laggy.suspects if each.osd == osd_id), None),
+        next((suspect for suspect in state.watched.laggy.suspects if suspect.osd == osd_id), None),
         state.seen.osd_counts.get(osd_id, PgCounts()), state.seen.signals, state.campaign)
 
 
 def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
-    seen, campaign = state.seen, state.campaign
+    observation, campaign = state.seen, state.campaign
     pin, move = state.pins.get(pgid), state.moves.get(pgid)
     flags = frozenset() if campaign is None else campaign.holds.flags
     case = pgs.PgCase(
-        pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
-        flags | seen.settings.taken, campaign, state.reasons, pin, move,
-        leaves=seen.evacuation.get(pgid, ()), answers=answers)
+        pgid, place, pgid in observation.osdmap.pg_temp, observation.osdmap.osds,
+        observation.osdmap.flags, flags | observation.settings.taken, campaign, state.reasons, pin,
+        move, leaves=observation.evacuation.get(pgid, ()), answers=answers)
     if campaign is None or pin is None or move is None:
         return case
-    draft = Draft.of(campaign, state.pins, state.moves, seen, state.options)
+    draft = Draft.of(campaign, state.pins, state.moves, observation, state.options)
     return replace(case, gate=gate(draft, move))
 
 

@@ -193,12 +193,13 @@ def _full(case: PgCase) -> AbstractSet[int]:
 
 def _reservation(case: PgCase) -> List[Cause]:
     """A backfill holds one local reservation on the primary, and one remote on each target."""
-    known = case.answers.reservations
-    if case.primary in known and case.pgid in known[case.primary].local.waiting:
+    reservations = case.answers.reservations
+    if case.primary in reservations and case.pgid in reservations[case.primary].local.waiting:
         return [_waits(Code.LOCAL_RESERVATION, 'local', case.primary,
-                       known[case.primary].local)]
-    causes = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, known[osd].remote)
-              for osd in case.targets if osd in known and case.pgid in known[osd].remote.waiting]
+                       reservations[case.primary].local)]
+    causes = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, reservations[osd].remote)
+              for osd in case.targets if osd in reservations
+              and case.pgid in reservations[osd].remote.waiting]
     return causes or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; the OSD is '
                             'not known', {'primary': case.primary, 'targets': list(case.targets),
                                           'silent': list(case.answers.silent)})]
