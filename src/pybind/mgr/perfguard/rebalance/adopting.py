@@ -115,11 +115,12 @@ class Adopted:
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED_PGS]]}
 
 
-def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], unbalanced: bool = False,
-            raws: Raws = NO_RAWS) -> Adopted:
+def adopted(observation: Observation, pool_up: PoolUp, known: FrozenSet[str],
+            unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adopted:
     """For any thread; `known`, `unbalanced` and `raws` as in adoptable."""
-    osdmap = seen.osdmap
-    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, unbalanced, raws)
+    osdmap = observation.osdmap
+    found = adoptable(osdmap, observation.crush, pool_up, observation.balancing, known, unbalanced,
+                      raws)
     pool_up, out = with_down_osds(osdmap, pool_up, raws), out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
@@ -128,7 +129,7 @@ def adopted(seen: Observation, pool_up: PoolUp, known: FrozenSet[str], unbalance
         if pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
         moves.append(release_move(pgid, osdmap, ups[pool.id][pgid], pin, out,
-                                  seen.signals.pool_bytes.get(pool.id, 0)))
+                                  observation.signals.pool_bytes.get(pool.id, 0)))
     return Adopted(found, tuple(moves))
 
 
@@ -343,7 +344,7 @@ class Imported:
     #: PGs whose pairs are in force already.
     in_force: int = 0
 
-    def risks(self, seen: Observation, space: Mapping[int, Space],
+    def risks(self, observation: Observation, space: Mapping[int, Space],
               options: Options) -> List[Risk]:
         """That not everything moves, that OSDs get too full, and more upmaps than the mons should
         check. Raises Refused if nothing would move."""
@@ -355,8 +356,8 @@ class Imported:
                           % self._left_text)
         found = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
             plural(len(self.left), 'PG'), self._left_text))] if self.left else []
-        found += overfull(self.moves, space, seen.osdmap.nearfull_ratio)
-        beyond = too_many(len(self.pins), options, seen.osdmap)
+        found += overfull(self.moves, space, observation.osdmap.nearfull_ratio)
+        beyond = too_many(len(self.pins), options, observation.osdmap)
         if beyond:
             found.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
                               errno.E2BIG))
@@ -411,24 +412,24 @@ def parsed(given: bytes) -> Dict[str, List[Pair]]:
     return found
 
 
-def imported(seen: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
+def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
              raws: Raws = NO_RAWS) -> Imported:
     """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
-    pool_up = with_down_osds(seen.osdmap, pool_up, raws)
+    pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     result, pins, left, moves = Imported(), {}, {}, []
     for pgid, wanted in pairs.items():
-        pool = seen.osdmap.pools.get(pool_of(pgid))
+        pool = observation.osdmap.pools.get(pool_of(pgid))
         if pool is not None and pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
         up = ups[pool.id].get(pgid) if pool is not None else None
         raw = raws.get(pgid)
-        goal = _goal(seen, pgid, up, wanted, raw)
+        goal = _goal(observation, pgid, up, wanted, raw)
         if isinstance(goal, UpmapEntry) and pool is not None and up is not None:
-            present = seen.osdmap.entry(pgid)
+            present = observation.osdmap.entry(pgid)
             pins[pgid] = PinRecord(present, present, raw, goal)
             moves.append(move_between(pgid, pool, up, _with(up, wanted),
-                                      seen.signals.pool_bytes.get(pool.id, 0)))
+                                      observation.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
             result = replace(result, in_force=result.in_force + 1)
         else:
@@ -436,13 +437,13 @@ def imported(seen: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]]
     return replace(result, pins=pins, left=left, moves=tuple(moves))
 
 
-def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
+def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
           wanted: List[Pair], raw: Optional[OsdSet]) -> Union[UpmapEntry, str]:
     """The entry that leads to the OSDs of the pairs, or why there is none."""
-    pool, present = seen.osdmap.pools.get(pool_of(pgid)), seen.osdmap.entry(pgid)
+    pool, present = observation.osdmap.pools.get(pool_of(pgid)), observation.osdmap.entry(pgid)
     if pool is None or up is None:
         return 'the PG does not exist'
-    if pgid in seen.osdmap.pg_temp:
+    if pgid in observation.osdmap.pg_temp:
         return 'the PG is remapped'
     reason = skip_reason(pool, pgid)
     if reason is not None:
@@ -451,15 +452,15 @@ def _goal(seen: Observation, pgid: str, up: Optional[OsdSet],
     for source, target in wanted:
         if (source in final or target not in final) and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
-        if target in seen.osdmap.absent:
+        if target in observation.osdmap.absent:
             return 'osd.%d is down' % target
     if final == up:
         return IN_FORCE
-    pin = plan_pin(pool, up, final, present, seen.osdmap.osds, seen.crush, raw=raw,
-                   out=out_osds(seen.osdmap.osds))
+    pin = plan_pin(pool, up, final, present, observation.osdmap.osds, observation.crush, raw=raw,
+                   out=out_osds(observation.osdmap.osds))
     if isinstance(pin, Unpinnable):
         return pin.reason
-    drained = (set(final) - set(up)) & seen.crush.light_osds
+    drained = (set(final) - set(up)) & observation.crush.light_osds
     return 'osd.%d is drained' % min(drained) if drained else pin.entry
 
 

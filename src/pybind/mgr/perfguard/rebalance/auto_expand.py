@@ -52,27 +52,27 @@ def last_clean_from_json(raw: object) -> Optional[LastClean]:
     return LastClean(version, frozenset(serving), version, identity=raw.get('identity', 0))
 
 
-def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
+def look(clean: Optional[LastClean], observation: Observation, campaign: Optional[Campaign],
          ratio: float) -> Tuple[LastClean, str]:
     """The state to compare with next, and the cause that remapped more than `ratio` of the PGs; ''
     if none."""
-    version, serving = seen.crush_version, _serving(seen.osdmap)
-    identity = _identity(clean, seen)
+    version, serving = observation.crush_version, _serving(observation.osdmap)
+    identity = _identity(clean, observation)
     if clean is not None and identity == clean.identity:
         clean = _renumbered(clean, version)
     if clean is None or (campaign is not None and campaign.active):
         still = (clean is not None and version == clean.last_version
                  and serving == clean.serving)
         return LastClean(version, serving, version,
-                         clean.changed if clean and still else seen.now, identity), ''
+                         clean.changed if clean and still else observation.now, identity), ''
     if version != clean.last_version:
-        clean = replace(clean, last_version=version, changed=seen.now, identity=identity)
-    remapped = _remapped(seen.osdmap, serving)
-    if remapped <= clean.remapped and seen.now - clean.changed > REMAP_SECONDS:
+        clean = replace(clean, last_version=version, changed=observation.now, identity=identity)
+    remapped = _remapped(observation.osdmap, serving)
+    if remapped <= clean.remapped and observation.now - clean.changed > REMAP_SECONDS:
         clean = replace(clean, crush_version=version)  # it has remapped no PG
     if not remapped and version == clean.crush_version:
         return LastClean(version, serving, version, clean.changed, identity), ''
-    total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
+    total = sum(pool.pg_num for pool in observation.osdmap.pools.values())
     if version == clean.crush_version:
         # Drains or the balancer may move PGs for days, during which a change of CRUSH has to be
         # noticed.
@@ -93,10 +93,10 @@ def _remapped(osdmap: OsdMap, serving: FrozenSet[int]) -> int:
                if serving.issuperset(acting) and sizes.get(pgid.partition('.')[0]) == len(acting))
 
 
-def _identity(clean: Optional[LastClean], seen: Observation) -> int:
-    if clean is not None and clean.identity and clean.last_version == seen.crush_version:
+def _identity(clean: Optional[LastClean], observation: Observation) -> int:
+    if clean is not None and clean.identity and clean.last_version == observation.crush_version:
         return clean.identity
-    return seen.crush.identity
+    return observation.crush.identity
 
 
 def _renumbered(clean: LastClean, version: int) -> LastClean:
@@ -137,15 +137,15 @@ class AutoExpand:
         """No campaign should begin for PGs that are remapped now."""
         self._clean = None
 
-    def look(self, seen: Observation, campaign: Optional[Campaign], ratio: float,
+    def look(self, observation: Observation, campaign: Optional[Campaign], ratio: float,
              keep: bool) -> str:
         """The cause that remapped more than `ratio` of the PGs; '' if none. `keep`: store the last
         clean state."""
         clean = self._clean
         if clean is not None:
-            clean = replace(clean, changed=clean.changed + self._unobserved(seen.now))
-        self._looked = seen.now
-        self._clean, why = look(clean, seen, campaign, ratio)
+            clean = replace(clean, changed=clean.changed + self._unobserved(observation.now))
+        self._looked = observation.now
+        self._clean, why = look(clean, observation, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
             self._put(self._clean.as_json())
             self._stored_version = self._clean.crush_version

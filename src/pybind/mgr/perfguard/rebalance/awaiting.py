@@ -165,21 +165,21 @@ def weighed(campaign: Optional[Campaign]) -> Mapping[int, float]:
     return {} if campaign is None or campaign.change is None else campaign.change.weights
 
 
-def filling(record: Await, seen: Observation, campaign: Optional[Campaign]) -> int:
+def filling(record: Await, observation: Observation, campaign: Optional[Campaign]) -> int:
     """The id of the campaign that fills all of these OSDs; 0: none."""
     if campaign is None or not campaign.active:
         return 0
-    weights, ordered = seen.crush.weights(), weighed(campaign)
+    weights, ordered = observation.crush.weights(), weighed(campaign)
     begun = any(osd in ordered for osd in record.osds) and all(
         weights.get(osd, 0.0) or osd in ordered for osd in record.osds
-        if osd in seen.osdmap.osds)
+        if osd in observation.osdmap.osds)
     return campaign.id if begun else 0
 
 
-def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
+def over(record: Await, observation: Observation, campaign: Optional[Campaign]) -> str:
     """Why the wait has ended; '' if it has not."""
-    weights = seen.crush.weights()
-    left = still_empty(record, seen)
+    weights = observation.crush.weights()
+    left = still_empty(record, observation)
     filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
     if record.campaign:
         if campaign is not None and campaign.open and campaign.id == record.campaign:
@@ -188,18 +188,18 @@ def over(record: Await, seen: Observation, campaign: Optional[Campaign]) -> str:
     elif filled and not left:
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
-    elif record.waited_until(seen.now) < record.within:
+    elif record.waited_until(observation.now) < record.within:
         return ''
     else:
         why = 'no campaign has begun within %s' % seconds_text(record.within)
     return '; '.join([why, *kept_empty(left)])
 
 
-def still_empty(record: Await, seen: Observation) -> Tuple[int, ...]:
+def still_empty(record: Await, observation: Observation) -> Tuple[int, ...]:
     """The OSDs of the record that have CRUSH weight 0."""
-    weights = seen.crush.weights()
+    weights = observation.crush.weights()
     return tuple(osd for osd in record.osds
-                 if osd in seen.osdmap.osds and not weights.get(osd, 0.0))
+                 if osd in observation.osdmap.osds and not weights.get(osd, 0.0))
 
 
 def kept_empty(osds: Sequence[int]) -> List[str]:
@@ -293,7 +293,7 @@ class Awaiting:
 
     # ---- the order
 
-    def carry_out(self, given: WaitingOrder, seen: Observation,
+    def carry_out(self, given: WaitingOrder, observation: Observation,
                   options: Options) -> Optional[Document]:
         """None: the option is not in force yet. Raises Refused."""
         if self._asked is not None and self._asked[0] is given:
@@ -301,8 +301,8 @@ class Awaiting:
         order: Order = given.order
         if not order.dry_run:
             self._context.refuse_closing()
-        facts = self._crush_orders.facts(seen, {})
-        record = self._ordered(order, seen, facts, options)
+        facts = self._crush_orders.facts(observation, {})
+        record = self._ordered(order, observation, facts, options)
         answer = _answer(order, record, empty(facts), options.auto_expand_settle)
         if order.dry_run:
             return answer
@@ -320,7 +320,7 @@ class Awaiting:
                           'begins another one' % (record.ended if record else 'it was aborted'))
         return answer if record.option is None or record.option.seen else None
 
-    def _ordered(self, order: Order, seen: Observation, facts: OrderFacts,
+    def _ordered(self, order: Order, observation: Observation, facts: OrderFacts,
                  options: Options) -> Await:
         """The record of an order. Raises Refused."""
         if self and not order.dry_run:
@@ -331,51 +331,51 @@ class Awaiting:
                           'that' if self.waits else '%s is being given back: try again in a few '
                           'seconds' % INITIAL_WEIGHT)
         refuse_bad_options(Request('prepare'), options,
-                           {pool.name for pool in seen.osdmap.pools.values()})
-        if unfit(seen.osdmap):
-            raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit(seen.osdmap))
+                           {pool.name for pool in observation.osdmap.pools.values()})
+        if unfit(observation.osdmap):
+            raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit(observation.osdmap))
         entries = self._context.cluster.config_entries()
         if entries is None:
             raise Refused(errno.EIO, 'could not read the configuration database: try again')
         weight = order.weight or weight_found(entries)
         if weight is not None:
             weight_of(weight)
-        return Await(seen.now, order.within or WITHIN_SECONDS, weight,
-                     before(facts), borrowed_of(entries), counted=seen.now)
+        return Await(observation.now, order.within or WITHIN_SECONDS, weight,
+                     before(facts), borrowed_of(entries), counted=observation.now)
 
     # ---- one turn
 
-    def turn(self, seen: Observation, campaign: Optional[Campaign], settle: float,
+    def turn(self, observation: Observation, campaign: Optional[Campaign], settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """`settle`: seconds without a new OSD; `fill`: begins the campaign of an order, None: not
         yet. It raises Refused."""
         self.reasons = ()
-        if self._record is None or not seen.osdmap.osds or not self._context.may_write():
+        if self._record is None or not observation.osdmap.osds or not self._context.may_write():
             return
         if self.waits:
-            self.end_if_over(seen, campaign)
-        self._borrow(seen.now)
+            self.end_if_over(observation, campaign)
+        self._borrow(observation.now)
         if self.waits:
-            self._look(seen)
+            self._look(observation)
             if self._record.campaign:
                 self.reasons = tuple(Reason(Code.REMARK, text) for text in kept_empty(
                     [osd for osd in self._record.osds if osd not in weighed(campaign)]))
             else:
-                self._expand(seen, campaign, settle, fill)
+                self._expand(observation, campaign, settle, fill)
         elif self:
             self.reasons = (Reason(Code.SETTINGS, 'waiting until %s is given back ("held" has the '
                                    'command)' % INITIAL_WEIGHT),)
         elif self._record is not None:
-            self._put(replace(self._record, osds=still_empty(self._record, seen)))
+            self._put(replace(self._record, osds=still_empty(self._record, observation)))
             self.reasons = tuple(Reason(Code.REMARK, text)
                                  for text in kept_empty(self._record.osds))
 
-    def end_if_over(self, seen: Observation, campaign: Optional[Campaign]) -> None:
+    def end_if_over(self, observation: Observation, campaign: Optional[Campaign]) -> None:
         assert self._record is not None
-        begun = self._record.campaign or filling(self._record, seen, campaign)
-        self._put(replace(self._record if begun else self._record.counting(seen.now),
+        begun = self._record.campaign or filling(self._record, observation, campaign)
+        self._put(replace(self._record if begun else self._record.counting(observation.now),
                           campaign=begun))
-        why = over(self._record, seen, campaign)
+        why = over(self._record, observation, campaign)
         if why:
             self.end(why, self._record.osds)
 
@@ -434,31 +434,33 @@ class Awaiting:
         if outcome.refused:
             self.end('the mons did not accept %s 0' % INITIAL_WEIGHT)
 
-    def _look(self, seen: Observation) -> None:
+    def _look(self, observation: Observation) -> None:
         """Read which OSDs are new, at intervals."""
         assert self._record is not None
-        if seen.now - self._looked < LOOK_SECONDS:
+        if observation.now - self._looked < LOOK_SECONDS:
             return
-        self._looked = seen.now
-        record, found = self._record, new_osds(self._record.others, self._crush_orders.facts(seen))
+        self._looked = observation.now
+        record, found = self._record, new_osds(self._record.others,
+                                               self._crush_orders.facts(observation))
         if found.osds != record.osds:
             self._fill = _Expansion()
-        appeared = {osd: record.appeared.get(osd, seen.now) for osd in (*found.osds, *found.late)}
+        appeared = {osd: record.appeared.get(osd, observation.now)
+                    for osd in (*found.osds, *found.late)}
         self._put(replace(record, osds=found.osds, appeared={**record.appeared, **appeared}))
         self._found = found
 
-    def _expand(self, seen: Observation, campaign: Optional[Campaign], settle: float,
+    def _expand(self, observation: Observation, campaign: Optional[Campaign], settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         """Begin the campaign, unless the OSDs do not stand still."""
         record, late = self._record, self._found.late
         assert record is not None
-        quiet = seen.now - max(record.appeared.values(), default=record.since)
+        quiet = observation.now - max(record.appeared.values(), default=record.since)
         booting = {osd: lacks for osd, lacks in late.items()
-                   if seen.now - record.appeared[osd] < BOOT_SECONDS}
+                   if observation.now - record.appeared[osd] < BOOT_SECONDS}
         if record.option is not None and not record.option.seen:
             waits = 'waiting until %s is 0' % INITIAL_WEIGHT
         elif record.osds and not booting and quiet >= settle:
-            self._begin(record, seen, fill)
+            self._begin(record, observation, fill)
             waits = self._fill.retry.waits or 'the effects of the expansion are being computed'
         elif record.osds and booting:
             waits = 'expands when %s' % listed(
@@ -468,7 +470,7 @@ class Awaiting:
         else:
             waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
                 or 'create them now'
-        left = seconds_text(max(0.0, record.within - record.waited_until(seen.now)))
+        left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
         after = 'once campaign %d has ended, ' % campaign.id \
             if campaign is not None and campaign.active else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
@@ -477,10 +479,10 @@ class Awaiting:
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
                                    waits, after, left)),)
 
-    def _begin(self, record: Await, seen: Observation,
+    def _begin(self, record: Await, observation: Observation,
                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
         pending, retry = self._fill.pending, self._fill.retry
-        if not retry.is_due(seen.now):
+        if not retry.is_due(observation.now):
             return
         name = osds_text(record.osds)
         why = self._store.interrupted
@@ -491,7 +493,7 @@ class Awaiting:
             if why:
                 raise Refused(errno.EPERM, why + ' ("campaign prepare" acknowledges this)')
             if pending.job is None:
-                facts = self._crush_orders.facts(seen)
+                facts = self._crush_orders.facts(observation)
                 change = change_of(order, facts)
                 unusual = change is not None and warnings(order, change, facts)
                 if unusual:
@@ -499,12 +501,12 @@ class Awaiting:
                                   'want' % ('; '.join(unusual), order.text))
             return fill(pending, order)
 
-        after, refused = replace(retry, name=name).attempt(seen.now, carry_out)
+        after, refused = replace(retry, name=name).attempt(observation.now, carry_out)
         if refused is None:
             return
         if refused.not_fit or refused.errno == errno.EAGAIN:
             # It waits for the cluster, so it is not tried less and less often.
-            after = replace(after, due=seen.now + RETRY_SECONDS, refusals=0)
+            after = replace(after, due=observation.now + RETRY_SECONDS, refusals=0)
         if after.waits != retry.waits:
             self._note(Event('refused', 'expand %s' % name, after.waits + '; perfguard will retry'))
         self._fill = _Expansion(after)

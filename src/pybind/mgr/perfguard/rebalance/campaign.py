@@ -54,22 +54,23 @@ class OwnCrush:
     #: the campaign, no evacuation.
     emptied: OsdSet = ()
 
-    def is_own(self, seen: Observation) -> bool:
+    def is_own(self, observation: Observation) -> bool:
         """Whether CRUSH is as the campaign has left it, regardless of its version."""
-        return self.own == seen.crush_version or (
-            self.own >= 0 and self.identity == seen.crush.identity)
+        return self.own == observation.crush_version or (
+            self.own >= 0 and self.identity == observation.crush.identity)
 
-    def accepted(self, seen: Observation) -> 'OwnCrush':
+    def accepted(self, observation: Observation) -> 'OwnCrush':
         """With the present CRUSH map as the operator's own change."""
         version = self.version
-        if self.own == version and self.is_own(seen):
-            version = seen.crush_version
-        return replace(self, version=version, own=seen.crush_version, identity=seen.crush.identity)
+        if self.own == version and self.is_own(observation):
+            version = observation.crush_version
+        return replace(self, version=version, own=observation.crush_version,
+                       identity=observation.crush.identity)
 
-    def claimed(self, seen: Observation, is_ours: bool) -> 'OwnCrush':
+    def claimed(self, observation: Observation, is_ours: bool) -> 'OwnCrush':
         """With the present CRUSH map as the campaign's, unless others changed it as well."""
-        return replace(self, own=seen.crush_version if is_ours else -1,
-                       identity=seen.crush.identity)
+        return replace(self, own=observation.crush_version if is_ours else -1,
+                       identity=observation.crush.identity)
 
     def disowned(self) -> 'OwnCrush':
         return replace(self, own=-1)

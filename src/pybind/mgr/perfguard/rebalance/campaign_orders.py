@@ -30,11 +30,11 @@ Result = TypeVar('Result')
 Found = TypeVar('Found', Adopted, Imported)
 
 
-def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
+def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List[Reason]:
     """Why no campaign may begin; see watch.stop_conditions.unhealthy."""
-    reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
-    if unfit(seen.osdmap):
-        reasons.append(Reason(Code.OLD_CLIENTS, unfit(seen.osdmap)))
+    reasons = unhealthy(observation.signals, observation.osdmap, observation.osd_counts, touched)
+    if unfit(observation.osdmap):
+        reasons.append(Reason(Code.OLD_CLIENTS, unfit(observation.osdmap)))
     return reasons
 
 
@@ -64,19 +64,20 @@ class CampaignOrders:
         #: what it affects.
         self._unfit: Optional[Tuple[Order, int, Optional[Touched]]] = None
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
+    def carry_out(self, waiting: WaitingOrder, observation: Observation,
+                  view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         if waiting.order.verb == 'adopt':
-            answer = self._adopt(waiting, seen, view)
+            answer = self._adopt(waiting, observation, view)
         elif waiting.order.verb == 'import':
-            answer = self._import(waiting, seen, view)
+            answer = self._import(waiting, observation, view)
         elif waiting.order.verb == 'rollback':
-            answer = self._roll_back(waiting, seen)
+            answer = self._roll_back(waiting, observation)
         else:
-            return self.change(waiting, seen, waiting.order)
-        return answer and {**answer, **costs(seen, self._options())}
+            return self.change(waiting, observation, waiting.order)
+        return answer and {**answer, **costs(observation, self._options())}
 
-    def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+    def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = 'by command',
                keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         """Begin the campaign of an order; None while its effects are being computed.
@@ -87,25 +88,25 @@ class CampaignOrders:
             self._campaigns.refuse_held()
         if not order.dry_run:
             # Refuse impossible changes before running the tools of Ceph.
-            self._check_new(request, seen)
+            self._check_new(request, observation)
             if waiting.again:
-                self._refuse_health(waiting, not_fit(seen, (
+                self._refuse_health(waiting, not_fit(observation, (
                     NOTHING if isinstance(waiting, QueuedOrder)
-                    else self._known_touched(order, seen))))
+                    else self._known_touched(order, observation))))
         prepared = self._prepared(
-            waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
-                                                                self._campaigns.history.rates()))
+            waiting, observation, lambda: self._crush_orders.preparing(
+                order, observation, self._options(), self._campaigns.history.rates()))
         if prepared is None:
             return None
         if order.dry_run:
-            return prepared.answer(order, None, seen, self._options(),
-                                   _acceptable(not_fit(seen, prepared.touched)))
+            return prepared.answer(order, None, observation, self._options(),
+                                   _acceptable(not_fit(observation, prepared.touched)))
         if saved is not None:
             saved.refuse_other(prepared, order)
-        self._check_new(request, seen)
-        health = not_fit(seen, prepared.touched)
-        risks = prepared.all_risks(order, seen, self._options())
-        self._unfit = (order, seen.crush_version, prepared.touched) if health else None
+        self._check_new(request, observation)
+        health = not_fit(observation, prepared.touched)
+        risks = prepared.all_risks(order, observation, self._options())
+        self._unfit = (order, observation.crush_version, prepared.touched) if health else None
         if isinstance(waiting, QueuedOrder):
             self._refuse_health(waiting, health)
         if saved is not None:
@@ -115,27 +116,27 @@ class CampaignOrders:
             command = (order if isinstance(waiting, QueuedOrder) else waiting.order).command
             refuse([*of_health(health), *risks], order.accept, command)
         self.reopen()
-        self._crush_orders.keep(prepared, seen)
+        self._crush_orders.keep(prepared, observation)
         keep()
         self._note(Event('request', order.verb, why))
         campaign = self._campaigns.begin(
-            seen, order.verb, *((saved.name, saved.token) if saved is not None else ()))
+            observation, order.verb, *((saved.name, saved.token) if saved is not None else ()))
         campaign = replace(campaign, automatic=True, change=prepared.change,
                            orders=campaign.orders.accepting(*prepared.accepted),
                            pinning=campaign.pinning.accepting_undersized(prepared.undersized))
         if prepared.follows_change:
             campaign = replace(campaign, target='crush')
-        if not prepared.in_tranches(order, seen):
-            campaign = self._accepting_pins(campaign, prepared.most_pins, seen)
+        if not prepared.in_tranches(order, observation):
+            campaign = self._accepting_pins(campaign, prepared.most_pins, observation)
         self._campaigns.put(campaign)
-        return prepared.answer(order, campaign.id, seen, self._options())
+        return prepared.answer(order, campaign.id, observation, self._options())
 
-    def _known_touched(self, order: Order, seen: Observation) -> Optional[Touched]:
+    def _known_touched(self, order: Order, observation: Observation) -> Optional[Touched]:
         """What the change of an order affects that was refused a moment ago. Only a part of the
         cluster may be in trouble: the retries must not run the tools of Ceph to learn this again.
         """
         unfit = self._unfit
-        return unfit[2] if unfit is not None and unfit[:2] == (order, seen.crush_version) \
+        return unfit[2] if unfit is not None and unfit[:2] == (order, observation.crush_version) \
             else NOTHING
 
     def _refuse_health(self, waiting: WaitingOrder, health: Sequence[Reason]) -> None:
@@ -146,56 +147,62 @@ class CampaignOrders:
                 reason.text for reason in health), not_fit=True)
         refuse(of_health(health), waiting.order.accept, waiting.order.command)
 
-    def preview(self, waiting: WaitingOrder, seen: Observation,
+    def preview(self, waiting: WaitingOrder, observation: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
         """The effects of an order, and the state they were computed from; None: not computed
         yet."""
-        return self._prepared(waiting, seen, lambda: with_ground(self._crush_orders.preparing(
-            order, seen, self._options(), self._campaigns.history.rates()), seen))
+        return self._prepared(waiting, observation, lambda: with_ground(
+            self._crush_orders.preparing(
+                order, observation, self._options(), self._campaigns.history.rates()),
+            observation))
 
-    def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
+    def _adopt(self, waiting: WaitingOrder, observation: Observation,
+               view: View) -> Optional[Document]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
         known = frozenset(self._campaigns.pins)
         # Other vectors may have been set by hand.
-        hidden = [pgid for pgid, osds in seen.osdmap.upmap_vectors.items()
-                  if not seen.crush.light_osds.isdisjoint(osds)]
+        hidden = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
+                  if not observation.crush.light_osds.isdisjoint(osds)]
 
         def work() -> Adopted:
-            pools = set(map(pool_of, (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)))
-            return adopted(seen, view.pool_up, known, Code.NOT_BALANCED in waiting.order.accept,
-                           self._raws_behind(hidden, pools, seen, view.pool_up))
+            pools = set(map(pool_of, (*observation.osdmap.upmap_items,
+                                      *observation.osdmap.upmap_vectors)))
+            return adopted(observation, view.pool_up, known,
+                           Code.NOT_BALANCED in waiting.order.accept,
+                           self._raws_behind(hidden, pools, observation, view.pool_up))
 
-        return self._begin_with(waiting, seen, lambda: work, Adopted.risks)
+        return self._begin_with(waiting, observation, lambda: work, Adopted.risks)
 
-    def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
+    def _import(self, waiting: WaitingOrder, observation: Observation,
+                view: View) -> Optional[Document]:
         """Begin a campaign whose goals are exported upmaps."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
         def risks(found: Imported) -> List[Risk]:
             # A preview may show that nothing would move.
             return [] if order.dry_run and not found.pins else found.risks(
-                seen, space, self._options())
+                observation, space, self._options())
 
         def work() -> Imported:
             pairs = parsed(order.mappings or b'')
-            hidden = [pgid for pgid in pairs if pgid in seen.osdmap.upmap_vectors]
-            return imported(seen, view.pool_up, pairs, self._raws_behind(
-                hidden, set(map(pool_of, pairs)), seen, view.pool_up))
+            hidden = [pgid for pgid in pairs if pgid in observation.osdmap.upmap_vectors]
+            return imported(observation, view.pool_up, pairs, self._raws_behind(
+                hidden, set(map(pool_of, pairs)), observation, view.pool_up))
 
-        return self._begin_with(waiting, seen, lambda: work, risks,
+        return self._begin_with(waiting, observation, lambda: work, risks,
                                 lambda campaign: replace(campaign, target='crush'))
 
-    def _accepting_pins(self, campaign: Campaign, pins: int, seen: Observation) -> Campaign:
+    def _accepting_pins(self, campaign: Campaign, pins: int, observation: Observation) -> Campaign:
         """The campaign of an order that was not refused for its number of pins."""
-        if not too_many(pins, self._options(), seen.osdmap):
+        if not too_many(pins, self._options(), observation.osdmap):
             return campaign
         return replace(campaign, orders=campaign.orders.accepting(Code.PIN_LIMIT))
 
-    def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], seen: Observation,
+    def _raws_behind(self, hidden: Sequence[str], pools: AbstractSet[int], observation: Observation,
                      pool_up: PoolUp) -> Raws:
         """Where CRUSH places PGs with a pg_upmap vector, and those of some pools that lack an OSD
         which is down, as far as Ceph's tools show it. For the tool thread."""
-        osdmap = seen.osdmap
+        osdmap = observation.osdmap
         lacking = [pgid for pgid in lacking_osds(osdmap, pool_up, pools & osdmap.pools.keys())
                    if pgid not in osdmap.upmap_vectors]
         if not hidden and not lacking:
@@ -203,7 +210,7 @@ class CampaignOrders:
         outlook = self._context.cluster.outlook(osdmap, {}, None, bool(lacking))
         return outlook.raws([*hidden, *lacking]) if isinstance(outlook, Future) else NO_RAWS
 
-    def _begin_with(self, waiting: WaitingOrder, seen: Observation,
+    def _begin_with(self, waiting: WaitingOrder, observation: Observation,
                     work: Callable[[], Callable[[], Found]], risks: Callable[[Found], List[Risk]],
                     adjust: Callable[[Campaign], Campaign] = lambda campaign: campaign
                     ) -> Optional[Document]:
@@ -213,25 +220,25 @@ class CampaignOrders:
             return self._answer_once_stored(self._storing[1])
         self._campaigns.refuse_held()
         if not order.dry_run:
-            self._check_new(Request('prepare'), seen)
+            self._check_new(Request('prepare'), observation)
             if waiting.again:
-                self._refuse_health(waiting, not_fit(seen))
-        found = self._prepared(waiting, seen, work)
+                self._refuse_health(waiting, not_fit(observation))
+        found = self._prepared(waiting, observation, work)
         if found is None:
             return None
         given: List[Risk] = risks(found)
         if order.dry_run:
             return {**found.as_json(None), 'risks': risks_json(
-                [*_acceptable(not_fit(seen)), *given], order.accept)}
-        refuse([*of_health(not_fit(seen)), *given], order.accept, order.command)
-        kept = found.still_there(seen.osdmap)
+                [*_acceptable(not_fit(observation)), *given], order.accept)}
+        refuse([*of_health(not_fit(observation)), *given], order.accept, order.command)
+        kept = found.still_there(observation.osdmap)
         self.reopen()
         self._note(Event('request', order.verb, 'by command'))
-        campaign = self._campaigns.begin_after(seen, order.verb)
+        campaign = self._campaigns.begin_after(observation, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was accepted.
-        campaign = self._accepting_pins(campaign, len(kept.pins), seen)
+        campaign = self._accepting_pins(campaign, len(kept.pins), observation)
         self._campaigns.put(replace(adjust(campaign), storing=True))
-        self._campaigns.put(self._campaigns.store(kept.pins, seen))
+        self._campaigns.put(self._campaigns.store(kept.pins, observation))
         self._storing = waiting, kept.as_json(campaign.id)
         return self._answer_once_stored(self._storing[1])
 
@@ -242,61 +249,61 @@ class CampaignOrders:
                           'pins were stored; no upmap has changed' % answer['campaign'])
         return None if self._campaigns.storing else answer
 
-    def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+    def _roll_back(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
         order = waiting.order
-        campaign = check_rollback(self._campaigns.current, seen)
+        campaign = check_rollback(self._campaigns.current, observation)
         rate = campaign.progress.rate
         prepared = self._prepared(
-            waiting, seen, lambda: self._crush_orders.preparing_back(
-                campaign, self._campaigns.pins, seen, self._options(),
+            waiting, observation, lambda: self._crush_orders.preparing_back(
+                campaign, self._campaigns.pins, observation, self._options(),
                 [*self._campaigns.history.rates(), *([] if rate is None else [rate])]))
         if prepared is None:
             return None
-        risks = prepared.all_risks(order, seen, self._options())
+        risks = prepared.all_risks(order, observation, self._options())
         if order.dry_run:
             return {**prepared.as_json(order, None), 'risks': risks_json(risks, order.accept)}
         refuse(risks, order.accept, order.command)
         assert prepared.change is not None
         self.reopen()
-        self._crush_orders.keep(prepared, seen)
+        self._crush_orders.keep(prepared, observation)
         self._note(Event('request', order.verb, 'by command'))
-        campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, seen.now),
-                                        len(prepared.planned.pins), seen)
+        campaign = self._accepting_pins(begin_rollback(campaign, prepared.change, observation.now),
+                                        len(prepared.planned.pins), observation)
         self._campaigns.put(replace(
             campaign, orders=campaign.orders.accepting(*prepared.accepted),
             pinning=campaign.pinning.accepting_undersized(prepared.undersized)))
         return prepared.as_json(order, campaign.id)
 
-    def _prepared(self, waiting: WaitingOrder, seen: Observation,
+    def _prepared(self, waiting: WaitingOrder, observation: Observation,
                   work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
         """The effects of an order, computed by the tool thread; None: not yet. Raises Refused."""
         if waiting.job is None:
-            waiting.crush_version = seen.crush_version
+            waiting.crush_version = observation.crush_version
             # The basis of a rollback changes with each release, until the abort has completed.
             earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
-                self._context.finished_job(waiting.order, seen.crush_version)
+                self._context.finished_job(waiting.order, observation.crush_version)
             waiting.job = earlier or self._context.tools.submit(work())
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '
                               'a moment')
         if not waiting.job.done:
             return None
-        if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
+        if waiting.crush_version != observation.crush_version and not waiting.order.dry_run:
             raise Refused(errno.EAGAIN, 'CRUSH has changed during the computation: try again')
         job: ToolJob[Result] = waiting.job
         return job.result()
 
-    def _check_new(self, request: Request, seen: Observation) -> None:
+    def _check_new(self, request: Request, observation: Observation) -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""
         self._campaigns.refuse_removing()
         self._context.refuse_closing()
         check(self._campaigns.current, request, self._campaigns.pins_held_back, (),
-              unfit(seen.osdmap))
+              unfit(observation.osdmap))
         refuse_bad_options(request, self._options(),
-                           {pool.name for pool in seen.osdmap.pools.values()})
+                           {pool.name for pool in observation.osdmap.pools.values()})
 
 
-def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
+def check_rollback(campaign: Optional[Campaign], observation: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none has left pins')
@@ -322,8 +329,8 @@ def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "campaign abort"'
                       % campaign.id)
-    if not campaign.crush.is_own(seen) and not (change is not None and change.moves_only):
-        raise Refused(errno.EPERM, _changed_by_others(campaign, seen.crush_version))
+    if not campaign.crush.is_own(observation) and not (change is not None and change.moves_only):
+        raise Refused(errno.EPERM, _changed_by_others(campaign, observation.crush_version))
     return campaign
 
 

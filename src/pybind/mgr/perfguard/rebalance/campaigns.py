@@ -172,40 +172,41 @@ class Campaigns:
 
     # ---- its life
 
-    def begin(self, seen: Observation, trigger: str = 'operator', plan: str = '',
+    def begin(self, observation: Observation, trigger: str = 'operator', plan: str = '',
               plan_token: str = '') -> Campaign:
         """The campaign is not journalled yet: `put` does that, or the turn before it sends
         commands. Not while `removing`."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
         self._context.store.acknowledge_losses()
         self._begun()
-        self._remember_crush(seen)
+        self._remember_crush(observation)
         self.current = Campaign(
-            last + 1, Origin(seen.now, trigger, seen.osdmap.epoch, plan, plan_token),
-            Phase.PREPARED, phase_since=seen.now, target=self._options().target,
-            crush=OwnCrush(seen.crush_version, seen.crush_version, seen.crush.identity,
-                           self._still_draining(seen), self._emptied()),
+            last + 1, Origin(observation.now, trigger, observation.osdmap.epoch, plan, plan_token),
+            Phase.PREPARED, phase_since=observation.now, target=self._options().target,
+            crush=OwnCrush(observation.crush_version, observation.crush_version,
+                           observation.crush.identity,
+                           self._still_draining(observation), self._emptied()),
             holds=self._holds_left(), pinning=Pinning(unpinnable=self._incomplete()),
-            progress=Progress(last_epoch=seen.osdmap.epoch))
+            progress=Progress(last_epoch=observation.osdmap.epoch))
         # This campaign releases the pins of an aborted one to its own goals.
-        return self.store(without_goals(self.pins), seen)
+        return self.store(without_goals(self.pins), observation)
 
-    def begin_after(self, seen: Observation, trigger: str) -> Campaign:
+    def begin_after(self, observation: Observation, trigger: str) -> Campaign:
         """As `begin`, after CRUSH has changed: the earlier map is unknown."""
-        campaign = self.begin(seen, trigger)
+        campaign = self.begin(observation, trigger)
         campaign = replace(campaign, automatic=True, crush=campaign.crush.without_version())
         self._crush_orders.forget_before()
         self.current = campaign
         return campaign
 
-    def store(self, pins: Mapping[str, PinRecord], seen: Observation) -> Campaign:
+    def store(self, pins: Mapping[str, PinRecord], observation: Observation) -> Campaign:
         """Store the pins that the campaign begins with, or as many as are stored in one turn. `put`
         journals whether these are all."""
         assert self.current is not None
         self._parts = list(parts(pins, self.pins))
-        return self._store_some(self.current, self._parts, seen)
+        return self._store_some(self.current, self._parts, observation)
 
-    def store_more(self, seen: Observation) -> None:
+    def store_more(self, observation: Observation) -> None:
         """Store more of the pins that the campaign begins with, at the beginning of a turn; remove
         those of one that has not begun."""
         if self._abandoned is not None and self._may_write():
@@ -220,7 +221,7 @@ class Campaigns:
             return
         if self._parts is None:
             self._parts = list(parts(without_goals(self.pins), self.pins))
-        self.put(self._store_some(campaign, self._parts, seen))
+        self.put(self._store_some(campaign, self._parts, observation))
 
     def tidy(self) -> None:
         """Remove more documents that no campaign needs."""
@@ -228,8 +229,8 @@ class Campaigns:
             self.stored.tidy()
 
     def _store_some(self, campaign: Campaign, left: List[Dict[str, PinRecord]],
-                    seen: Observation) -> Campaign:
-        self.pins.note_some(left, seen.osdmap, self.pins)
+                    observation: Observation) -> Campaign:
+        self.pins.note_some(left, observation.osdmap, self.pins)
         self.current = replace(campaign, storing=bool(left))
         return self.current
 
@@ -243,13 +244,13 @@ class Campaigns:
         self.current = campaign
         self.stored.save(campaign)
 
-    def _remember_crush(self, seen: Observation) -> None:
+    def _remember_crush(self, observation: Observation) -> None:
         """Journal CRUSH for a rollback. A campaign that continues an aborted one keeps the map from
         before the aborted one."""
         last = self.current
-        if last is not None and last.held and last.crush.is_own(seen):
+        if last is not None and last.held and last.crush.is_own(observation):
             return
-        why_not = self._crush_orders.remember(seen)
+        why_not = self._crush_orders.remember(observation)
         if why_not:
             self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
@@ -259,10 +260,10 @@ class Campaigns:
             return Holds()
         return self.current.holds.taken_over()
 
-    def _still_draining(self, seen: Observation) -> OsdSet:
+    def _still_draining(self, observation: Observation) -> OsdSet:
         """OSDs of a tiny weight that an aborted campaign was emptying. This one releases its pins,
         and so empties them, unless it gives them a weight."""
-        last, weights = self.current, seen.crush.weights()
+        last, weights = self.current, observation.crush.weights()
         if last is None or not last.held:
             return ()
         changes = (last.change, last.rollback.undone)

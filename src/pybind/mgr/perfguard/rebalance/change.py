@@ -187,32 +187,32 @@ class Change:
         """The pool that gets it."""
         return None if self.setting is None else self.setting.pool
 
-    def commands(self, seen: Observation) -> List[Action]:
+    def commands(self, observation: Observation) -> List[Action]:
         """The actions of the present part, without pins."""
         raise NotImplementedError
 
-    def landed(self, seen: Observation) -> bool:
+    def landed(self, observation: Observation) -> bool:
         """Whether the OSDMap shows the present part."""
         raise NotImplementedError
 
-    def expected(self, seen: Observation) -> Tuple[int, int]:
+    def expected(self, observation: Observation) -> Tuple[int, int]:
         """`fingerprint` and `tunables` if nothing but the change is made. New weights do not change
         tunables."""
-        return self.rest_of_crush(seen), seen.crush.tunables
+        return self.rest_of_crush(observation), observation.crush.tunables
 
-    def is_ours(self, seen: Observation) -> bool:
+    def is_ours(self, observation: Observation) -> bool:
         """Whether CRUSH contains the change, if it is in force, and nothing by others since it was
         sent."""
-        return self.fingerprint == self.rest_of_crush(seen) \
-            and self.tunables in (0, seen.crush.tunables)
+        return self.fingerprint == self.rest_of_crush(observation) \
+            and self.tunables in (0, observation.crush.tunables)
 
-    def rest_of_crush(self, seen: Observation) -> int:
+    def rest_of_crush(self, observation: Observation) -> int:
         """A checksum of CRUSH without the OSDs of the burst."""
         names = {'osd.%d' % osd for osd in self.chunk}
-        rest = sorted(item for item in seen.crush.digest().items() if item[0] not in names)
+        rest = sorted(item for item in observation.crush.digest().items() if item[0] not in names)
         return zlib.crc32(repr(rest).encode())
 
-    def first_moves(self, seen: Observation, outlook: Future,
+    def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
         """The PGs that move before it is made; None: it can be made. `pins`: the present ones."""
         return None
@@ -232,7 +232,7 @@ class Change:
         """Its preview needs all PGs, not only those that CRUSH moves or that have an upmap."""
         return False
 
-    def foreseen(self, outlook: Outlook, seen: Observation,
+    def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
         """The future mapping with what follows from it; for the tool thread."""
         return outlook
@@ -257,15 +257,15 @@ class Change:
         """Text on what it waits for meanwhile."""
         return 'waiting until no PG of the pool is peering or waiting for its pin'
 
-    def awaited(self, seen: Observation) -> str:
+    def awaited(self, observation: Observation) -> str:
         """Text on what it waits for once it is sent."""
         return 'waiting for the CRUSH change to show in the OSDMap'
 
-    def impossible(self, seen: Observation) -> str:
+    def impossible(self, observation: Observation) -> str:
         """Why it cannot be made any longer; '' if it can."""
         return ''
 
-    def harmful(self, seen: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
+    def harmful(self, observation: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
         """Why it must not be made now if these PGs cannot be pinned; '' if it may."""
         return ''
 
@@ -275,19 +275,19 @@ class Change:
 
     # ---- what becomes of it
 
-    def remaining(self, seen: Observation) -> 'Change':
+    def remaining(self, observation: Observation) -> 'Change':
         """What is still to be made of it, after what others have done meanwhile."""
         return self
 
-    def sent(self, seen: Observation) -> 'Change':
+    def sent(self, observation: Observation) -> 'Change':
         """Note what its present part replaces."""
         return self
 
-    def accepted(self, seen: Observation) -> 'Change':
+    def accepted(self, observation: Observation) -> 'Change':
         """Note that the mons have accepted the part that was sent."""
         return self
 
-    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+    def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
         """What follows the present part, which is in force; None: nothing. `pins`: how many PGs are
         pinned."""
         return None
@@ -296,15 +296,15 @@ class Change:
         """With its last part in force."""
         return replace(self, stage=ChangeStage.LANDED)
 
-    def stands_still(self, seen: Observation) -> bool:
+    def stands_still(self, observation: Observation) -> bool:
         """Whether a part that was sent, and does not show, has no effects that continue."""
         return True
 
-    def stop(self, seen: Observation) -> Tuple['Change', List[Action]]:
+    def stop(self, observation: Observation) -> Tuple['Change', List[Action]]:
         """How to stop those."""
         return self, []
 
-    def part_in_force(self, seen: Observation) -> Optional['Change']:
+    def part_in_force(self, observation: Observation) -> Optional['Change']:
         """What is left of it in an aborted campaign; None: nothing is in force."""
         return None
 
@@ -314,7 +314,7 @@ class Change:
         """Why a rollback does not undo it; '' if it does."""
         return ''
 
-    def moves_back(self, seen: Observation) -> Optional[FirstMoves]:
+    def moves_back(self, observation: Observation) -> Optional[FirstMoves]:
         """The moves that undo it, with upmaps alone; None: a rollback restores CRUSH."""
         return None
 

@@ -173,28 +173,28 @@ class RebalanceController:
 
     # ---- requests and orders
 
-    def apply_request(self, request: Request, seen: Observation,
+    def apply_request(self, request: Request, observation: Observation,
                       again: bool = False) -> Optional[Refused]:
         """Carry out a request of an operator; returns why that is no longer possible. `again`: a
         refusal was logged a moment ago."""
         self._pin_goals.look_again()
         try:
-            check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
-                  unfit(seen.osdmap), self._loose(seen), self.awaiting.waits)
+            check(self.campaign, request, self.campaigns.pins_held_back, not_fit(observation),
+                  unfit(observation.osdmap), self._loose(observation), self.awaiting.waits)
             if request.verb == 'prepare':
                 self.campaigns.refuse_removing()
                 self._context.reopen()
             if request.verb == 'pin':
-                self._refuse_pins(seen.osdmap, request)
+                self._refuse_pins(observation.osdmap, request)
         except Refused as refused:
             if not again:
                 self._note(Event('refused', 'campaign %s' % request.verb, str(refused)))
             return refused
         self._note(Event('request', request.text, 'by command'))
         if request.verb == 'prepare':
-            self.campaigns.begin(seen)
+            self.campaigns.begin(observation)
         else:
-            self.apply(request, seen.now)
+            self.apply(request, observation.now)
             if request.verb == 'finish' and request.keep:
                 # After an abort, operators do not expect the next campaign to begin.
                 self.withdraw_plans('the previous campaign was ended by "campaign finish --keep"')
@@ -220,34 +220,36 @@ class RebalanceController:
         else:
             self.campaign = apply(self.campaign, request, now)
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Document]:
+    def carry_out(self, waiting: WaitingOrder, observation: Observation,
+                  view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
-            return self.plans.carry_out(waiting, seen)
+            return self.plans.carry_out(waiting, observation)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
-            return self._carry_out_replace(waiting, seen)
+            return self._carry_out_replace(waiting, observation)
         if waiting.order.verb == AWAIT:
-            return self.awaiting.carry_out(waiting, seen, self._context.options())
+            return self.awaiting.carry_out(waiting, observation, self._context.options())
         if waiting.order.verb == 'export':
-            return exported(seen.osdmap)
-        return self._orders.carry_out(waiting, seen, view)
+            return exported(observation.osdmap)
+        return self._orders.carry_out(waiting, observation, view)
 
-    def _carry_out_replace(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+    def _carry_out_replace(self, waiting: WaitingOrder,
+                           observation: Observation) -> Optional[Document]:
         begins = waiting.order.verb == REPLACE and not waiting.order.dry_run
         if begins:
             self._context.refuse_closing()
         answer = self.replacing.carry_out(
-            waiting.order, seen, self.campaign,
-            lambda order, keep: self._orders.change(waiting, seen, order, keep=keep))
+            waiting.order, observation, self.campaign,
+            lambda order, keep: self._orders.change(waiting, observation, order, keep=keep))
         if begins and answer is not None:
             # A failed device begins no campaign now, but its successor will.
             self._context.reopen()
         return answer
 
-    def _unfold(self, order: Order, seen: Observation) -> Tuple[Order, Callable[[], None]]:
+    def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
         if order.verb != REPLACE:
             return order, lambda: None
-        return self.replacing.draining(order, seen, self.campaign)
+        return self.replacing.draining(order, observation, self.campaign)
 
     def withdraw_plans(self, why: str) -> None:
         """Cancel approved plans, and stop waiting for new devices and OSDs."""
@@ -257,19 +259,20 @@ class RebalanceController:
 
     # ---- one turn
 
-    def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
+    def turn(self, observation: Observation, view: View, options: Options,
+             rolling_back: bool) -> None:
         """One turn, after requests and orders. `rolling_back`: the effects of a rollback are being
         computed."""
-        self._crush_orders.forget_drains(seen, self.campaign if self.open else None,
+        self._crush_orders.forget_drains(observation, self.campaign if self.open else None,
                                          self._may_write)
-        self._catch_unannounced(seen, options)
-        if self.plans.due(seen.now) and self._may_write():
-            self._start_next_plan(seen)
-        self._go_on_replacing(seen, options)
-        self._go_on_awaiting(seen, options)
+        self._catch_unannounced(observation, options)
+        if self.plans.due(observation.now) and self._may_write():
+            self._start_next_plan(observation)
+        self._go_on_replacing(observation, options)
+        self._go_on_awaiting(observation, options)
         commit_seconds = statistics.median(self._commit_seconds or [0.0])
-        seen = replace(seen, osds_changed=self._auto_expand.osds_changed,
-                       commit_seconds=commit_seconds)
+        observation = replace(observation, osds_changed=self._auto_expand.osds_changed,
+                              commit_seconds=commit_seconds)
         options = replace(options, readback_timeout=max(
             options.readback_timeout, READBACK_COMMITS * commit_seconds))
         if self.campaigns.storing:
@@ -278,37 +281,39 @@ class RebalanceController:
                 self.campaigns.put(self.campaign)
             self._reasons = (_STORING,)
         elif self.open:
-            restarting = seen.orchestrating.restarting(seen.osdmap)
+            restarting = observation.orchestrating.restarting(observation.osdmap)
             if restarting:
-                seen = _with_stop(seen, restarting + '; "campaign accept UPGRADE" continues',
-                                  Code.UPGRADE)
+                observation = _with_stop(observation,
+                                         restarting + '; "campaign accept UPGRADE" continues',
+                                         Code.UPGRADE)
             if rolling_back:
                 # The targets of its pins are being computed: no other OSD may get data meanwhile.
-                seen = _with_stop(seen, 'computing the rollback')
+                observation = _with_stop(observation, 'computing the rollback')
             assert self.campaign is not None
-            seen = replace(seen, same_drive=self.replacing.withheld)
-            seen = self._with_goals(self._inputs.with_balancer(seen), view)
-            self.release_moves.update_moves(self.pins, seen, self.campaign.phase is Phase.PINNING)
-            seen = self._inputs.complete(self.campaign, seen, options)
-            self.answered = seen.answered
-            self._judge_and_act(seen, options)
+            observation = replace(observation, same_drive=self.replacing.withheld)
+            observation = self._with_goals(self._inputs.with_balancer(observation), view)
+            self.release_moves.update_moves(self.pins, observation,
+                                            self.campaign.phase is Phase.PINNING)
+            observation = self._inputs.complete(self.campaign, observation, options)
+            self.answered = observation.answered
+            self._judge_and_act(observation, options)
         self.campaigns.file_ended()
 
-    def _start_next_plan(self, seen: Observation) -> None:
+    def _start_next_plan(self, observation: Observation) -> None:
         """Begin the campaign of the plan that was approved first, or withdraw all plans."""
         why = self.plans.not_done()
         if why:
             # Awaited OSDs must stay empty, and devices are still replaced.
             self.plans.withdraw_all(why)
         else:
-            self.plans.start_next(seen)
+            self.plans.start_next(observation)
 
-    def _catch_unannounced(self, seen: Observation, options: Options) -> None:
+    def _catch_unannounced(self, observation: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
-        why = self._auto_expand.look(seen, self.campaign, options.auto_expand_ratio,
+        why = self._auto_expand.look(observation, self.campaign, options.auto_expand_ratio,
                                      keep=options.auto_expand)
-        if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write() \
-                or self.campaigns.removing:
+        may_begin = options.auto_expand and self._may_write() and not self.campaigns.removing
+        if not why or not may_begin or unfit(observation.osdmap):
             return
         decided_by_operators = self._context.store.interrupted
         if self.campaign is not None and self.campaign.held:
@@ -318,40 +323,40 @@ class RebalanceController:
             self._note(Event('refused', 'auto_expand', '%s, but %s' % (why, decided_by_operators)))
             self._auto_expand.forget()
             return
-        self._begin_unannounced(seen, 'auto_expand', why)
+        self._begin_unannounced(observation, 'auto_expand', why)
 
-    def _begin_unannounced(self, seen: Observation, what: str, why: str) -> None:
+    def _begin_unannounced(self, observation: Observation, what: str, why: str) -> None:
         self._note(Event('request', what, why))
         # The CRUSH change has already happened, at an unknown version.
-        self.campaign = self.campaigns.begin_after(seen, 'auto')
+        self.campaign = self.campaigns.begin_after(observation, 'auto')
 
-    def _go_on_replacing(self, seen: Observation, options: Options) -> None:
+    def _go_on_replacing(self, observation: Observation, options: Options) -> None:
         """Fill the new devices that are in use."""
         if not self.replacing or not self._may_write() or self.campaigns.removing:
             return
 
         def catch(why: str) -> None:
-            if not unfit(seen.osdmap):
-                self._begin_unannounced(seen, REPLACE, why)
+            if not unfit(observation.osdmap):
+                self._begin_unannounced(observation, REPLACE, why)
 
         self.replacing.turn(
-            seen, self.campaign, options.auto_expand_settle,
-            lambda waiting, order: self._orders.change(waiting, seen, order,
+            observation, self.campaign, options.auto_expand_settle,
+            lambda waiting, order: self._orders.change(waiting, observation, order,
                                                        why='new devices are in use'),
             catch)
 
-    def _go_on_awaiting(self, seen: Observation, options: Options) -> None:
+    def _go_on_awaiting(self, observation: Observation, options: Options) -> None:
         """Expand the OSDs that were awaited."""
         def fill(waiting: QueuedOrder, order: Order) -> Optional[Document]:
             # An operator decides on the pins of an aborted campaign.
             self.campaigns.refuse_held()
-            return self._orders.change(waiting, seen, order, why='no other OSD has appeared')
+            return self._orders.change(waiting, observation, order, why='no other OSD has appeared')
 
-        self.awaiting.turn(seen, self.campaign, options.auto_expand_settle, fill)
+        self.awaiting.turn(observation, self.campaign, options.auto_expand_settle, fill)
 
-    def _loose(self, seen: Observation) -> str:
-        return ''.join(self.left_intermediate(seen.osdmap)) or unpinned_warning(
-            self.campaign, self.campaigns.pins_held_back, seen, self._context.options())
+    def _loose(self, observation: Observation) -> str:
+        return ''.join(self.left_intermediate(observation.osdmap)) or unpinned_warning(
+            self.campaign, self.campaigns.pins_held_back, observation, self._context.options())
 
     def left_intermediate(self, osdmap: OsdMap) -> List[str]:
         """The intermediate change that the end of the campaign would leave in force; at most
@@ -360,25 +365,25 @@ class RebalanceController:
         left = '' if change is None else change.left_intermediate(osdmap)
         return [left] if left else []
 
-    def _with_goals(self, seen: Observation, view: View) -> Observation:
-        """`seen`, extended by whether the pins have goals for the OSDMap and the phase."""
+    def _with_goals(self, observation: Observation, view: View) -> Observation:
+        """`observation`, extended by whether the pins have goals for the OSDMap and the phase."""
         assert self.campaign is not None
-        if not self._pin_goals.refresh_raws(self.campaign, seen):
+        if not self._pin_goals.refresh_raws(self.campaign, observation):
             return replace(
-                _with_stop(seen, 'computing where CRUSH places PGs with a pg_upmap entry'),
+                _with_stop(observation, 'computing where CRUSH places PGs with a pg_upmap entry'),
                 goals_fit=False)
-        found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
+        found = self._pin_goals.work_out(self.campaign, observation, view, self._context.options())
         if found is not None:
             self.campaigns.put(replace(
                 self.campaign, pinning=self.campaign.pinning.with_goals(found.mark)))
             if found.event is not None:
                 self._note(found.event)
-        return seen if self._pin_goals.fit else replace(seen, goals_fit=False)
+        return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
-    def _judge_and_act(self, seen: Observation, options: Options) -> None:
+    def _judge_and_act(self, observation: Observation, options: Options) -> None:
         assert self.campaign is not None
         before = self.campaign
-        decision = judge(before, self.pins, self.release_moves.moves, seen, options)
+        decision = judge(before, self.pins, self.release_moves.moves, observation, options)
         sending = bool(decision.pins or decision.actions)
         if (sending or decision.unpins or self.campaigns.stored.due(decision.campaign, sending)) \
                 and not self._may_write():
@@ -410,7 +415,7 @@ class RebalanceController:
         if not self.pins.is_tidy and self._may_write():
             self.pins.tidy()
         self.release_moves.forget(set(decision.pins) | decision.unpins)
-        self.audited_epoch = seen.osdmap.epoch
+        self.audited_epoch = observation.osdmap.epoch
         self._reasons = decision.reasons
 
     def _execute(self, actions: Sequence[Action]) -> Outcome:
@@ -432,10 +437,10 @@ class RebalanceController:
             self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
                              'the mons did not accept it: %s' % refused[name]))
 
-    def resume(self, seen: Observation) -> None:
+    def resume(self, observation: Observation) -> None:
         """Complete the pending writes of the last turn, or of a failed mgr, before another campaign
         may begin."""
-        self.campaigns.store_more(seen)
+        self.campaigns.store_more(observation)
         self.campaigns.tidy()
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
@@ -444,33 +449,34 @@ class RebalanceController:
 
     # ---- for commands
 
-    def report(self, seen: Observation, options: Options) -> Rebalanced:
-        self.release_moves.update_plan(self.campaign, self.pins, seen, options)
+    def report(self, observation: Observation, options: Options) -> Rebalanced:
+        self.release_moves.update_plan(self.campaign, self.pins, observation, options)
         moves = self.release_moves.plan
         return Rebalanced(
             campaign=self.campaign,
-            status=report.status(self.campaign, self.pins, moves, self.shown_reasons(seen), options,
-                                 seen.wall),
+            status=report.status(self.campaign, self.pins, moves, self.shown_reasons(observation),
+                                 options, observation.wall),
             plan=ReleasePlan(moves, self.release_moves.unheld, self.campaign.pinning.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
-            unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),
-            loose=self._loose(seen),
-            idle_osds=sum(1 for osd in seen.crush.light_osds
-                          if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in),
+            unhealthy=tuple(not_fit(observation)), unfit=unfit(observation.osdmap),
+            loose=self._loose(observation),
+            idle_osds=sum(1 for osd in observation.crush.light_osds
+                          if osd in observation.osdmap.osds
+                          and observation.osdmap.osds[osd].is_up_and_in),
             awaiting=self.awaiting.waits)
 
-    def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
+    def shown_reasons(self, observation: Observation) -> Tuple[Reason, ...]:
         """The reasons of the last turn."""
         if not self.open:
             return (*self.awaiting.reasons,
                     *report.idle_reasons(self.campaign, self.release_moves.moving))
         return (*self._reasons, *self.awaiting.reasons,
-                *ignored_targets(seen.osdmap, self.overridden(self._context.options())),
+                *ignored_targets(observation.osdmap, self.overridden(self._context.options())),
                 *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
                   for text in self._failures[:3]))
 
 
-def _with_stop(seen: Observation, why: str, code: str = Code.OUTLOOK) -> Observation:
+def _with_stop(observation: Observation, why: str, code: str = Code.OUTLOOK) -> Observation:
     """Release nothing in this turn."""
-    return replace(seen, stops=(*seen.stops, Reason(code, why)))
+    return replace(observation, stops=(*observation.stops, Reason(code, why)))

@@ -60,7 +60,7 @@ class CrushOrders:
         #: New OSDs of the active expansion, and of those that were rolled back; None: as above.
         self._added: Optional[Dict[int, Added]] = None
 
-    def previewing(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
+    def previewing(self, observation: Observation, change: Change) -> Callable[[], Outlook]:
         """A function for the tool thread: where CRUSH will place the PGs after a change."""
         crush_map = None
         if isinstance(change, MapChange):
@@ -70,40 +70,41 @@ class CrushOrders:
             crush_map = base64.b64decode(stored)
         space = self._cluster.osd_space()
         return lambda: change.foreseen(self._cluster.outlook(
-            seen.osdmap, change.chunk, crush_map, change.whole, change.setting), seen, space)
+            observation.osdmap, change.chunk, crush_map, change.whole, change.setting), observation,
+                                       space)
 
-    def overtaken(self, seen: Observation, change: Change) -> str:
+    def overtaken(self, observation: Observation, change: Change) -> str:
         """Changes of CRUSH by others since a new map was ordered; '' if none."""
         if not isinstance(change, MapChange) or not change.crush_version \
-                or seen.crush_version == change.crush_version:
+                or observation.crush_version == change.crush_version:
             return ''
-        before, now = self._store.get(CRUSH_BASE) or {}, seen.crush.digest()
+        before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest()
         # Names of rules do not affect placement.
-        same = seen.crush.identity == change.crush_identity and before in ({}, now)
+        same = observation.crush.identity == change.crush_identity and before in ({}, now)
         return '' if same else differences(before, now)
 
-    def facts(self, seen: Observation,
+    def facts(self, observation: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
         """`space`: an earlier reading; None: read it."""
-        return OrderFacts(seen.osdmap, seen.crush,
+        return OrderFacts(observation.osdmap, observation.crush,
                           self._cluster.osd_space() if space is None else space,
-                          self._drained(seen), {
+                          self._drained(observation), {
                               osd: dict(record.uneven)
                               for osd, record in self._records().items() if record.uneven},
-                          undone=self._undone(seen.osdmap),
-                          removing=seen.orchestrating.removing)
+                          undone=self._undone(observation.osdmap),
+                          removing=observation.orchestrating.removing)
 
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         """As Reader.drive_ids."""
         return self._cluster.drive_ids(osds)
 
-    def preparing(self, order: Order, seen: Observation, options: Options,
+    def preparing(self, order: Order, observation: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:
         """A function for the tool thread: the change of an order, and its effects.
 
         It raises Refused. `rates`: bytes per second of earlier campaigns.
         """
-        inventory = replace(self.facts(seen), shared=self._cluster.pool_shared())
+        inventory = replace(self.facts(observation), shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
         bounds = Bounds.of(options) if options.target == 'balanced' else None
         verbs: Mapping[str, Callable[[Order, Observation, OrderFacts], Prepared]] = {
@@ -112,65 +113,67 @@ class CrushOrders:
         prepare = verbs.get(order.verb, self._prepare)
 
         def work() -> Prepared:
-            return prepare(order, seen, inventory).assessed(
-                order, inventory, seen, options, rates, limit)
+            return prepare(order, observation, inventory).assessed(
+                order, inventory, observation, options, rates, limit)
 
         return work
 
-    def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
-        return weighed(order, inventory, seen, lambda change: self._cluster.outlook(
-            seen.osdmap, change.weights, None, True),
-            self._cluster.config_entries() if seen.crush.weight_sets else None)
+    def _prepare(self, order: Order, observation: Observation, inventory: OrderFacts) -> Prepared:
+        return weighed(order, inventory, observation, lambda change: self._cluster.outlook(
+            observation.osdmap, change.weights, None, True),
+            self._cluster.config_entries() if observation.crush.weight_sets else None)
 
-    def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
+    def _prepare_map(self, order: Order, observation: Observation,
+                     inventory: OrderFacts) -> Prepared:
         try:
             crush_map = self._cluster.compiled_crush_map(
-                order.crush_map or b'', 1 + max(seen.osdmap.osds, default=-1))
+                order.crush_map or b'', 1 + max(observation.osdmap.osds, default=-1))
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EINVAL, 'not a CRUSH map: %s' % failure) from failure
         check_map(rules, inventory)
-        if order.prior_version is not None and order.prior_version != seen.crush_version:
+        if order.prior_version is not None and order.prior_version != observation.crush_version:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
-                          '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
-        return self._previewed(MapChange.to(rules, seen), seen, crush_map)
+                          '"ceph osd getcrushmap"' % (observation.crush_version,
+                                                      order.prior_version))
+        return self._previewed(MapChange.to(rules, observation), observation, crush_map)
 
-    def _prepare_rule(self, bounds: Optional[Bounds], order: Order, seen: Observation,
+    def _prepare_rule(self, bounds: Optional[Bounds], order: Order, observation: Observation,
                       inventory: OrderFacts) -> Prepared:
         """`bounds`: PGs move no more than the rule and the balance require; None: they end where
         the rule places them."""
-        rule = rule_ordered(order.names, seen.osdmap, seen.crush)
-        outlook = self._cluster.outlook(seen.osdmap, {}, None, True, rule)
+        rule = rule_ordered(order.names, observation.osdmap, observation.crush)
+        outlook = self._cluster.outlook(observation.osdmap, {}, None, True, rule)
         if isinstance(outlook, NoFuture):
             raise Refused(errno.EIO, 'cannot preview the CRUSH rule: %s (try again)'
                           % outlook.reason)
-        pool, crush = seen.osdmap.pools[rule.pool], seen.crush
+        pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
-        size = seen.signals.pool_bytes.get(pool.id, 0)
+        size = observation.signals.pool_bytes.get(pool.id, 0)
         change, least = RuleChange(rule=rule), None
-        planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
+        planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
         if planned.unpinnable:
-            least = least_moves(outlook, pool, seen, bounds) \
-                if bounds is not None and seen.balancing.covers(pool.id) else None
+            least = least_moves(outlook, pool, observation, bounds) \
+                if bounds is not None and observation.balancing.covers(pool.id) else None
             finals = None if least is None else least.finals
-            via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule, finals)
+            via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
-            first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size, finals)
+            first = first_moves(observation.osdmap, outlook, crush, bridged, {}, size, finals)
             planned = Join(first.pins, first.unpinnable, first.moves)
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
             change = replace(change, least=None if least is None else bounds)
-        named = new_rule(change, seen.osdmap, crush, least)
+        named = new_rule(change, observation.osdmap, crush, least)
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
-        risks = overfull(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
+        risks = overfull(planned.moves.values(), inventory.space, observation.osdmap.nearfull_ratio)
         return Prepared(change, planned, outlook=None if named.moves_first else outlook,
                         risks=tuple(risks), details=named,
                         warnings=tuple(filter(None, (named.weaker,))))
 
-    def _prepare_pg_num(self, order: Order, seen: Observation,
+    def _prepare_pg_num(self, order: Order, observation: Observation,
                         inventory: OrderFacts) -> Prepared:
-        osdmap = seen.osdmap
+        osdmap = observation.osdmap
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
                                       self._cluster.pool_pgs_limit())
@@ -178,9 +181,10 @@ class CrushOrders:
         outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
         if isinstance(outlook, NoFuture):
             raise Refused(errno.EIO, 'cannot preview pg_num: %s (try again)' % outlook.reason)
-        refuse_incomplete(pool, outlook, seen.crush.rule_name(pool.crush_rule))
-        first = first_moves(osdmap, outlook, seen.crush, replace(pool, pg_num=numbers.pg_num), {},
-                            seen.signals.pool_bytes.get(pool.id, 0))
+        refuse_incomplete(pool, outlook, observation.crush.rule_name(pool.crush_rule))
+        first = first_moves(osdmap, outlook, observation.crush,
+                            replace(pool, pg_num=numbers.pg_num), {},
+                            observation.signals.pool_bytes.get(pool.id, 0))
         return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
                         Join(first.pins, first.unpinnable, first.moves),
                         risks=(*of_autoscaler(pool), *overfull(
@@ -188,12 +192,13 @@ class CrushOrders:
                         details=NewPgNum(pool.name, pool.pg_num, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
 
-    def _prepare_balance(self, order: Order, seen: Observation, facts: OrderFacts) -> Prepared:
-        outlook = self._cluster.outlook(seen.osdmap, {}, None, True)
+    def _prepare_balance(self, order: Order, observation: Observation,
+                         facts: OrderFacts) -> Prepared:
+        outlook = self._cluster.outlook(observation.osdmap, {}, None, True)
         if isinstance(outlook, NoFuture):
             raise Refused(errno.EIO, 'cannot read where CRUSH places the PGs: %s (try again)'
                           % outlook.reason)
-        change, details, moves = balance_ordered(order, seen, facts.space, outlook)
+        change, details, moves = balance_ordered(order, observation, facts.space, outlook)
         return Prepared(change, Join(moves.pins, moves.unpinnable, moves.moves), details=details)
 
     def _pool_and_number(self, order: Order) -> Tuple[str, str]:
@@ -211,24 +216,24 @@ class CrushOrders:
             raise Refused(errno.ENOENT, 'the pg_autoscaler recommends no pg_num for pool %r' % pool)
         return pool, str(recommended[pool])
 
-    def behind(self, seen: Observation) -> bool:
+    def behind(self, observation: Observation) -> bool:
         """Whether the CRUSH map of this mgr is known to be older than that of the mons."""
         try:
-            return self._cluster.crush_map()[1] > seen.crush_version
+            return self._cluster.crush_map()[1] > observation.crush_version
         except OSError:
             # Without an answer the commands may have been executed. The mons are asked again.
             return True
 
-    def remember(self, seen: Observation) -> str:
+    def remember(self, observation: Observation) -> str:
         """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
         self._store.remove(CRUSH_BEFORE)
         try:
             crush_map, version = self._cluster.crush_map()
         except OSError as error:
             return str(error)
-        if version != seen.crush_version:
+        if version != observation.crush_version:
             return 'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
-                version, seen.crush_version)
+                version, observation.crush_version)
         self._store.put(CRUSH_BEFORE, {'version': version,
                                        'map': base64.b64encode(crush_map).decode()})
         return ''
@@ -238,30 +243,31 @@ class CrushOrders:
         self._store.remove(CRUSH_BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                       seen: Observation, options: Options,
+                       observation: Observation, options: Options,
                        rates: Sequence[float]) -> Callable[[], Prepared]:
         """As `preparing`: the change of a rollback, and its effects.
 
         Raises Refused at once if there is nothing to restore.
         """
         undone = campaign.change
-        moves = None if undone is None else undone.moves_back(seen)
-        crush_map = self._before(seen) if moves is None else b''
-        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(), {
+        moves = None if undone is None else undone.moves_back(observation)
+        crush_map = self._before(observation) if moves is None else b''
+        inventory = OrderFacts(observation.osdmap, observation.crush, self._cluster.osd_space(), {
             osd: record.weight for osd, record in self._records().items()},
             shared=self._cluster.pool_shared())
         limit = self._cluster.pgs_per_osd_limit()
         pins = dict(pins)  # the loop's own changes meanwhile
 
         def work() -> Prepared:
-            found = self._prepare_back(campaign, pins, seen, crush_map, inventory) \
+            found = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
                 if undone is None or moves is None else Prepared(
                     replace(undone, ahead={}), Join(moves.pins, {}, moves.moves), entries=0)
-            return found.with_effects(inventory, seen, options, rates, limit)
+            return found.with_effects(inventory, observation, options, rates, limit)
 
         return work
 
-    def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+    def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+                      observation: Observation,
                       crush_map: bytes, inventory: OrderFacts) -> Prepared:
         try:
             rules = self._cluster.crush_rules(crush_map)
@@ -269,10 +275,10 @@ class CrushOrders:
             raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s '
                           '(try again)'
                           % failure) from failure
-        weights = seen.crush.weights_towards(rules)
+        weights = observation.crush.weights_towards(rules)
         if weights == {}:
-            raise _nothing_to_restore(seen)
-        outlook = self._cluster.outlook(seen.osdmap, weights or {},
+            raise _nothing_to_restore(observation)
+        outlook = self._cluster.outlook(observation.osdmap, weights or {},
                                         None if weights else crush_map)
         if isinstance(outlook, NoFuture):
             raise _no_rollback(outlook.reason)
@@ -283,54 +289,55 @@ class CrushOrders:
         if weights:
             change = weights_back(weights, inventory, serving)
         else:
-            change = map_back(rules, inventory, serving, seen)
-        found = self._previewed(change, seen, None if weights else crush_map, pins)
+            change = map_back(rules, inventory, serving, observation)
+        found = self._previewed(change, observation, None if weights else crush_map, pins)
         if found.ordinary:
             raise _no_rollback(found.ordinary)
         return found
 
-    def _before(self, seen: Observation) -> bytes:
+    def _before(self, observation: Observation) -> bytes:
         stored = self._store.get(CRUSH_BEFORE)
         if not isinstance(stored, dict) or 'map' not in stored:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known')
-        if stored['version'] == seen.crush_version:
-            raise _nothing_to_restore(seen)
+        if stored['version'] == observation.crush_version:
+            raise _nothing_to_restore(observation)
         return base64.b64decode(stored['map'])
 
-    def _previewed(self, change: AnyChange, seen: Observation,
+    def _previewed(self, change: AnyChange, observation: Observation,
                    crush_map: Optional[bytes],
                    pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
-        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
+        outlook = self._cluster.outlook(observation.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture) and crush_map is not None:
             raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s (try again)'
                           % outlook.reason)
-        return previewed(change, outlook, seen, crush_map, bases_of(pins))
+        return previewed(change, outlook, observation, crush_map, bases_of(pins))
 
-    def keep(self, prepared: Prepared, seen: Observation) -> None:
+    def keep(self, prepared: Prepared, observation: Observation) -> None:
         """Journal the data of a campaign that is not in its own document."""
         if prepared.crush_map is not None:
-            self._store.put(CRUSH_BASE, seen.crush.digest())
+            self._store.put(CRUSH_BASE, observation.crush.digest())
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
         if prepared.change is not None and prepared.change.drained:
-            weights = seen.crush.weights()
+            weights = observation.crush.weights()
             # A rollback that continues an earlier one finds tiny weights.
             self._put_drained({**self._records(), **{osd: Drained(
-                weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '',
-                tuple(sorted(seen.crush.uneven.get(osd, {}).items())))
+                weights[osd], observation.osdmap.osds[osd].uuid
+                if osd in observation.osdmap.osds else '',
+                tuple(sorted(observation.crush.uneven.get(osd, {}).items())))
                 for osd in prepared.change.drained if weights[osd] > DRAINED_WEIGHT}})
         if prepared.change is not None:
-            self._note_added(prepared.order, prepared.change, seen)
+            self._note_added(prepared.order, prepared.change, observation)
 
-    def _note_added(self, order: Optional[Order], change: Change, seen: Observation) -> None:
+    def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
         """`order`: None for a rollback. Its OSDs count as new again, if they did before."""
         added = self._additions()
         if order is None:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
                              for osd, record in added.items()})
         elif order.verb == 'expand':
-            found, osds = waiting(self.facts(seen)), seen.osdmap.osds
+            found, osds = waiting(self.facts(observation)), observation.osdmap.osds
             # Until the weights are in force, an abort leaves the state after an earlier rollback.
-            undone = self._undone(seen.osdmap)
+            undone = self._undone(observation.osdmap)
             self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)
                                          for osd in change.weights if found.get(osd) == ''}})
 
@@ -356,7 +363,7 @@ class CrushOrders:
         self._put_added({osd: record for osd, record in self._additions().items()
                          if osd not in osds})
 
-    def forget_drains(self, seen: Observation, campaign: Optional[Campaign],
+    def forget_drains(self, observation: Observation, campaign: Optional[Campaign],
                       may_write: Callable[[], bool]) -> None:
         """A record of a drain is kept until the OSD is purged (its id may be reused), or gets a
         weight, which `undrain` must not replace by the earlier one. So is that of a new OSD after
@@ -369,15 +376,15 @@ class CrushOrders:
         records, added = self._records(), self._additions()
         if not records and not added:
             return
-        weights, changing = seen.crush.weights(), _changing(campaign)
+        weights, changing = observation.crush.weights(), _changing(campaign)
         # Weight 0 for the OSDs of an earlier drain replaces the change of an expansion at its end.
         ending = campaign is not None and campaign.change is not None and campaign.change.closing
 
         def is_empty(osd: int) -> bool:
-            return osd in seen.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
+            return osd in observation.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
 
         left = {osd: record for osd, record in records.items()
-                if is_empty(osd) or osd in changing and osd in seen.osdmap.osds}
+                if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
         rollback = campaign.rollback if campaign is not None else Rollback()
         going_back = rollback.begun or rollback.wanted is not None
         new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
@@ -387,13 +394,13 @@ class CrushOrders:
             self._put_drained(left)
             self._put_added(new)
 
-    def _drained(self, seen: Observation) -> Dict[int, float]:
+    def _drained(self, observation: Observation) -> Dict[int, float]:
         """Earlier CRUSH weights of OSDs that were drained and have received no weight since.
 
         An OSD of another uuid is a new one if its id was purged, which also clears `has_led`, and
         not if it was destroyed.
         """
-        weights, osds = seen.crush.weights(), seen.osdmap.osds
+        weights, osds = observation.crush.weights(), observation.osdmap.osds
         return {osd: record.weight for osd, record in self._records().items()
                 if weights.get(osd, 1.0) <= DRAINED_WEIGHT
                 and not (weights[osd] == 0.0 and osd in osds and record.uuid
@@ -437,9 +444,9 @@ def _no_rollback(reason: str) -> Refused:
     return Refused(errno.EIO, 'cannot preview the rollback: %s (try again)' % reason)
 
 
-def _nothing_to_restore(seen: Observation) -> Refused:
+def _nothing_to_restore(observation: Observation) -> Refused:
     return Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version %d): '
-                   '"campaign abort" or "finish --keep" ends it' % seen.crush_version)
+                   '"campaign abort" or "finish --keep" ends it' % observation.crush_version)
 
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:

@@ -89,29 +89,30 @@ def awaits_tranches(campaign: Campaign) -> bool:
     return change is not None and change.stage is ChangeStage.LANDED and not change.is_last
 
 
-def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
               ratio: float) -> int:
     """PGs between two intervals that may still become remapped.
 
     PGs of pools without pins do not count. A few (at most `ratio` of all) without a change for long
     count as stuck and are ignored, for example PGs whose OSDs are lost.
     """
-    counts, whole = seen.signals.pool_counts, seen.signals.counts
-    pools = pools_of((*pins, *seen.osdmap.pg_temp), seen.osdmap)
+    counts, whole = observation.signals.pool_counts, observation.signals.counts
+    pools = pools_of((*pins, *observation.osdmap.pg_temp), observation.osdmap)
     known = all(pool in counts for pool in pools) and bool(pools)
     number = sum(counts[pool].in_transition for pool in pools) if known else whole.in_transition
-    quiet = campaign.idle_seconds(seen.now)
+    quiet = campaign.idle_seconds(observation.now)
     few = number <= max(FEW_STUCK, ratio * whole.total)
     return 0 if few and quiet > STUCK_GOALS_SECONDS else number
 
 
-def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+def settled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
             ratio: float) -> bool:
     """All PGs stay in place until they are released, so goals can be computed."""
-    return not (campaign.pinning.sent or unsettled(campaign, pins, seen, ratio)
+    return not (campaign.pinning.sent or unsettled(campaign, pins, observation, ratio)
                 or any(pgid not in campaign.flights.in_flight
                        and pgid not in campaign.pinning.unpinnable
-                       and pgid not in seen.evacuation for pgid in seen.osdmap.pg_temp))
+                       and pgid not in observation.evacuation
+                       for pgid in observation.osdmap.pg_temp))
 
 
 class Tranches(NamedTuple):
@@ -142,14 +143,14 @@ class Ground:
     remapped: Mapping[str, OsdSet]
 
 
-def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+def ground(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
            now: Basis) -> Ground:
-    osdmap = seen.osdmap
+    osdmap = observation.osdmap
     pools = set(pools_of(pins, osdmap))
     entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
                if pool_of(pgid) in pools}
     remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items()
-                if pool_of(pgid) in pools and pgid not in seen.evacuation}
+                if pool_of(pgid) in pools and pgid not in observation.evacuation}
     # Only the parts of the campaign that `work_out` reads: its times change in every turn.
     return Ground(Campaign(campaign.id, campaign.origin, campaign.phase, target=campaign.target,
                            change=campaign.change, flights=Flights(campaign.flights.in_flight),
@@ -157,7 +158,7 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                   dict(pins), now, entries, remapped)
 
 
-def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
+def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Bounds,
              space: Mapping[int, Space] = {}, absent: Iterable[int] = (),
              tranches: Tranches = NO_TRANCHES) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
@@ -170,23 +171,23 @@ def work_out(on: Ground, seen: Observation, pool_up: PoolUp, bounds: Bounds,
     balances: Dict[int, Balance] = {}
     early: List[str] = []
     led = 0
-    room = Room(space, seen.osdmap.nearfull_ratio)
-    room.add_arrivals(seen.osdmap, seen.placement, seen.shard_bytes)
-    for pool_id in pools_of(pins, seen.osdmap):
+    room = Room(space, observation.osdmap.nearfull_ratio)
+    room.add_arrivals(observation.osdmap, observation.placement, observation.shard_bytes)
+    for pool_id in pools_of(pins, observation.osdmap):
         sets = pool_up(pool_id)
-        pool = seen.osdmap.pools[pool_id]
+        pool = observation.osdmap.pools[pool_id]
         if campaign.change is not None and campaign.change.settled_pool == pool_id:
-            settled = _PoolGoals(campaign, pins, seen, pool, sets, tranches)
+            settled = _PoolGoals(campaign, pins, observation, pool, sets, tranches)
             settled.stay()
             records.update(settled.records())
             continue
         balanced = campaign.target == 'balanced' and is_balanced(
-            pool, seen.crush, seen.balancing)
+            pool, observation.crush, observation.balancing)
         if not balanced and tranches.ahead is None:
-            records.update(_crush_goals(campaign, pins, seen, pool))
+            records.update(_crush_goals(campaign, pins, observation, pool))
             continue
-        size = seen.shard_bytes(pool)
-        work = _PoolGoals(campaign, pins, seen, pool, sets, tranches)
+        size = observation.shard_bytes(pool)
+        work = _PoolGoals(campaign, pins, observation, pool, sets, tranches)
         if balanced:
             balances[pool_id] = work.balanced(bounds, room.of_pool(size))
             _take(room, balances[pool_id], size)
@@ -211,13 +212,13 @@ def _take(room: Room, found: Balance, size: int) -> None:
         room.add(osd, size * (found.after.get(osd, 0) - found.before.get(osd, 0)))
 
 
-def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
                  pool: Pool) -> Dict[str, PinRecord]:
     """For a pool that cannot be balanced, or that the balancer must not touch: all pins are
     removed, and PGs end where CRUSH places them."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not is_adopted(pin)
-            and pgid not in campaign.flights.in_flight and pgid not in seen.osdmap.pg_temp}
+            and pgid not in campaign.flights.in_flight and pgid not in observation.osdmap.pg_temp}
 
 
 def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
@@ -246,14 +247,14 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 
 class _PoolGoals:
-    def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+    def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
                  pool: Pool, ups: Mapping[str, OsdSet], tranches: Tranches) -> None:
-        self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
+        self._pins, self._osdmap, self._crush = pins, observation.osdmap, observation.crush
         self._pool, self._ups, self._tranches = pool, ups, tranches
         ahead, before = tranches.ahead, tranches.before
-        self._out = out_osds(seen.osdmap.osds)
+        self._out = out_osds(observation.osdmap.osds)
         #: PGs in flight, or moving without perfguard. They count on their future OSDs.
-        self._moving = {*campaign.flights.in_flight, *seen.osdmap.pg_temp}
+        self._moving = {*campaign.flights.in_flight, *observation.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         #: Where CRUSH places PGs at the end of the change.
         self._wishes = self._raw if ahead is None else {**self._raw, **ahead.raws(ups)}
@@ -440,38 +441,39 @@ def _greater(one: Optional[float], other: Optional[float]) -> Optional[float]:
     return max((each for each in (one, other) if each is not None), default=None)
 
 
-def preview_balance(planned: Join, future: Future, seen: Observation, bounds: Bounds,
+def preview_balance(planned: Join, future: Future, observation: Observation, bounds: Bounds,
                     space: Mapping[int, Space] = {}) -> Balanced:
     """`future`: with all PGs of the pools that have pins; `space`: as for `work_out`."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
-        pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in seen.osdmap.pools}
+        pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in observation.osdmap.pools}
     for row in (*future.pgs.items(), *future.others.items()):
         if pool_of(row[0]) in pgs:
             pgs[pool_of(row[0])].append(row)
     found = Balanced(bounds=bounds)
-    room = Room(space, seen.osdmap.nearfull_ratio)
+    room = Room(space, observation.osdmap.nearfull_ratio)
     for pool_id, rows in sorted(pgs.items()):
-        pool = seen.osdmap.pools[pool_id]
+        pool = observation.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = bounds.limit(sum(len(move.targets) for move in moves))
-        if is_balanced(pool, future.crush, seen.balancing):
-            found = found.plus(_balanced(pool, rows, planned, future, seen, bounds, limit, room))
+        if is_balanced(pool, future.crush, observation.balancing):
+            found = found.plus(_balanced(pool, rows, planned, future, observation, bounds, limit,
+                                         room))
         else:
             found = found.plus(Balanced(moves, limit=limit))
     return found
 
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
-              seen: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
+              observation: Observation, bounds: Bounds, limit: int, room: Room) -> Balanced:
     """The balanced end state of one pool. `rows`: its PGs; `limit`: shards that may move; `room`
     then has less, for the pools that follow."""
-    pgs, per_shard = dict(rows), seen.shard_bytes(pool)
-    result = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
-                     future.crush, seen.osdmap.osds, limit, bounds.deviation,
+    pgs, per_shard = dict(rows), observation.shard_bytes(pool)
+    result = balance(pool, [_placed(pool, pgid, pg, planned, observation) for pgid, pg in rows],
+                     future.crush, observation.osdmap.osds, limit, bounds.deviation,
                      room.of_pool(per_shard))
     _take(room, result, per_shard)
     finals = result.finals
-    size = seen.signals.pool_bytes.get(pool.id, 0)
+    size = observation.signals.pool_bytes.get(pool.id, 0)
     moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, size)
                   for pgid, final in finals.items())
     extra = sum(osd not in pgs[move.pgid].raw for move in moves for osd in move.targets)
@@ -479,10 +481,11 @@ def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, futur
     return Balanced(moves, extra, limit, kept, result.deviation, result.limited)
 
 
-def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Join, seen: Observation) -> PlacedPg:
+def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Join,
+            observation: Observation) -> PlacedPg:
     """Upmaps of others on PGs that the change does not touch are left alone."""
     if pgid in planned.unpinnable:
         return PlacedPg(pgid, pg.raw, pg.raw, False)
-    free = (pgid not in seen.osdmap.pg_temp and skip_reason(pool, pgid) is None
-            and (pgid in planned.pins or not seen.osdmap.entry(pgid)))
+    free = (pgid not in observation.osdmap.pg_temp and skip_reason(pool, pgid) is None
+            and (pgid in planned.pins or not observation.osdmap.entry(pgid)))
     return PlacedPg(pgid, pg.acting, pg.raw, free)

@@ -46,13 +46,13 @@ NAMED = 10
 _READ_BACK = 'read back from the OSDMap'
 
 
-def wants_outlook(campaign: Campaign, seen: Observation) -> bool:
+def wants_outlook(campaign: Campaign, observation: Observation) -> bool:
     """The change is about to be sent, and nothing else of the campaign changes the mapping."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and change.needs_outlook
             and (change.pending or not campaign.pinning.sent)
-            and flags_settled(campaign.holds, seen.settings, True, True))
+            and flags_settled(campaign.holds, observation.settings, True, True))
 
 
 def closing_change(draft: Draft) -> Optional[WeightChange]:
@@ -604,16 +604,16 @@ def on_its_way(draft: Draft) -> bool:
     return change is not None and change.pending
 
 
-def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
+def overdue(campaign: Campaign, observation: Observation, options: Options) -> bool:
     """Whether the OSDMap should show a burst by now; without an answer from the mons it may still
     take effect."""
     change = campaign.change
     if change is None or not change.pending or (
             change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
-    ) or change.is_accepted(seen.osdmap):
+    ) or change.is_accepted(observation.osdmap):
         return False
-    since = max(change.since, campaign.phase_since, seen.answered)
-    return seen.now - since > options.readback_timeout
+    since = max(change.since, campaign.phase_since, observation.answered)
+    return observation.now - since > options.readback_timeout
 
 
 def _unsent(draft: Draft, change: Change) -> Draft:

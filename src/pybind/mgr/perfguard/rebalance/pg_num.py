@@ -59,12 +59,12 @@ class PgNumChange(PoolChange):
     def setting(self) -> PoolPgs:
         return self.step
 
-    def commands(self, seen: Observation) -> List[Action]:
-        return [SetPoolPgs(seen.osdmap.pools[self.step.pool].name, self.step.pg_num,
+    def commands(self, observation: Observation) -> List[Action]:
+        return [SetPoolPgs(observation.osdmap.pools[self.step.pool].name, self.step.pg_num,
                            self.step.pgp_num)]
 
-    def landed(self, seen: Observation) -> bool:
-        pool = self.pool_in(seen.osdmap)
+    def landed(self, observation: Observation) -> bool:
+        pool = self.pool_in(observation.osdmap)
         return pool is not None and at_rest(pool) and numbers_of(pool) == self.step
 
     @property
@@ -77,12 +77,12 @@ class PgNumChange(PoolChange):
     def follows_parts(self) -> bool:
         return True
 
-    def awaited(self, seen: Observation) -> str:
-        pool = seen.osdmap.pools[self.step.pool]
+    def awaited(self, observation: Observation) -> str:
+        pool = observation.osdmap.pools[self.step.pool]
         return 'waiting until pool %s has %s (now %s)' % (
             pool.name, _text(self.step), _text(numbers_of(pool)))
 
-    def _overtaken(self, seen: Observation, pool: Pool) -> str:
+    def _overtaken(self, observation: Observation, pool: Pool) -> str:
         changed = self._set_by_others(pool) if self.pending else \
             self._is_next and not at_rest(pool)
         return 'pg_num of pool %s was changed outside perfguard (%s, target %s)' % (
@@ -105,39 +105,39 @@ class PgNumChange(PoolChange):
         pool = self.pool_in(osdmap)
         return pool is not None and targets_of(pool) == self.step
 
-    def remaining(self, seen: Observation) -> Change:
+    def remaining(self, observation: Observation) -> Change:
         """With the next step, which may differ after an interruption."""
-        pool = self.pool_in(seen.osdmap)
+        pool = self.pool_in(observation.osdmap)
         if pool is None or not self._is_next or self.step == numbers_of(pool):
             return self
-        following = self._following(seen)
+        following = self._following(observation)
         return self if following is None or following.step == self.step else following
 
-    def _following(self, seen: Observation) -> Optional['PgNumChange']:
+    def _following(self, observation: Observation) -> Optional['PgNumChange']:
         """The next step after one that is in force; None: there is none."""
-        osdmap = seen.osdmap
+        osdmap = observation.osdmap
         return step_to(osdmap, osdmap.pools[self.step.pool], self.pg_num, self.found_pg_num,
-                       seen.now)
+                       observation.now)
 
-    def sent(self, seen: Observation) -> Change:
-        return replace(self, replaces=targets_of(seen.osdmap.pools[self.step.pool]))
+    def sent(self, observation: Observation) -> Change:
+        return replace(self, replaces=targets_of(observation.osdmap.pools[self.step.pool]))
 
-    def accepted(self, seen: Observation) -> Change:
+    def accepted(self, observation: Observation) -> Change:
         """If the targets of the step vanish from now on, others have set them."""
-        return replace(self, replaces=self.step) if self.is_accepted(seen.osdmap) else self
+        return replace(self, replaces=self.step) if self.is_accepted(observation.osdmap) else self
 
-    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
-        following = self._following(seen)
-        return None if following is None else NextPart(following, self.awaited(seen))
+    def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
+        following = self._following(observation)
+        return None if following is None else NextPart(following, self.awaited(observation))
 
-    def stands_still(self, seen: Observation) -> bool:
+    def stands_still(self, observation: Observation) -> bool:
         """Whether no PG of the pool is being split or merged, or others have set its numbers."""
-        pool = self.pool_in(seen.osdmap)
+        pool = self.pool_in(observation.osdmap)
         return pool is None or at_rest(pool) or self._set_by_others(pool)
 
-    def stop(self, seen: Observation) -> Tuple[Change, List[Action]]:
+    def stop(self, observation: Observation) -> Tuple[Change, List[Action]]:
         """PGs that are not yet split or merged stay as they are."""
-        pool = seen.osdmap.pools[self.step.pool]
+        pool = observation.osdmap.pools[self.step.pool]
         numbers = PoolPgs(pool.id, pool.pg_num_pending, min(
             numbers_of(pool).pgp_num, pool.pg_num_pending))
         if targets_of(pool) == numbers:
@@ -145,9 +145,9 @@ class PgNumChange(PoolChange):
         return replace(self, replaces=numbers), [
             SetPoolPgs(pool.name, numbers.pg_num, numbers.pgp_num)]
 
-    def part_in_force(self, seen: Observation) -> Optional[Change]:
+    def part_in_force(self, observation: Observation) -> Optional[Change]:
         # "campaign resume" continues with the remaining PGs.
-        return self if self.moves_first or self._has_begun(seen.osdmap) else None
+        return self if self.moves_first or self._has_begun(observation.osdmap) else None
 
     def _has_begun(self, osdmap: OsdMap) -> bool:
         """Whether a part of it is in force, or PGs have moved for it."""

@@ -326,19 +326,20 @@ def lastingly_unpinnable(campaign: Campaign) -> Dict[str, Unpinnable]:
     return {pgid: why for pgid, why in campaign.pinning.unpinnable.items() if why != DEGRADED}
 
 
-def kept_on_osds(campaign: Campaign, seen: Observation) -> Evacuation:
+def kept_on_osds(campaign: Campaign, observation: Observation) -> Evacuation:
     """The PGs that norebalance keeps on OSDs which are to be emptied, while it is set.
 
     In PREPARED these are also PGs of OSDs whose CRUSH weight 0 counts as the operator's change: it
     may be another one's, for a disk that fails.
     """
     if campaign.phase is not Phase.PREPARED or not campaign.crush.emptied:
-        return seen.evacuation
-    weights = seen.crush.weights()
+        return observation.evacuation
+    weights = observation.crush.weights()
     emptied = {osd for osd in campaign.crush.emptied if not weights.get(osd)}
     kept = {pgid: tuple([osd for osd in acting if osd in emptied])
-            for pgid, acting in seen.osdmap.pg_temp.items() if not emptied.isdisjoint(acting)}
-    return {**kept, **seen.evacuation}
+            for pgid, acting in observation.osdmap.pg_temp.items()
+            if not emptied.isdisjoint(acting)}
+    return {**kept, **observation.evacuation}
 
 
 def awaited(draft: Draft) -> int:
@@ -400,21 +401,21 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
                 pgs(number), number + held, 100 * ratio))
 
 
-def loose_pgs(campaign: Campaign, seen: Observation) -> Iterator[str]:
+def loose_pgs(campaign: Campaign, observation: Observation) -> Iterator[str]:
     """The remapped PGs that only norebalance keeps from moving, without those that are unpinnable
     because they recover or have nowhere to move."""
-    return (pgid for pgid in seen.osdmap.pg_temp
-            if pgid not in campaign.flights.in_flight and pgid not in seen.evacuation
+    return (pgid for pgid in observation.osdmap.pg_temp
+            if pgid not in campaign.flights.in_flight and pgid not in observation.evacuation
             and campaign.pinning.unpinnable.get(pgid) not in (DEGRADED, INCOMPLETE))
 
 
-def unpinned_warning(campaign: Optional[Campaign], pins: int, seen: Observation,
+def unpinned_warning(campaign: Optional[Campaign], pins: int, observation: Observation,
                      options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are pinned and not in flight."""
     if campaign is None or campaign.holds.flag is None:
         return ''
-    number = sum(1 for _ in loose_pgs(campaign, seen))
+    number = sum(1 for _ in loose_pgs(campaign, observation))
     if not are_many(number, pins + campaign.progress.released + campaign.progress.kept, options):
         return ''
     return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)

@@ -115,16 +115,16 @@ class PlanGround:
     identity: int
 
 
-def ground_of(seen: Observation) -> PlanGround:
-    osdmap = seen.osdmap
+def ground_of(observation: Observation) -> PlanGround:
+    osdmap = observation.osdmap
     return PlanGround(
-        seen.crush_version, seen.crush.digest(),
+        observation.crush_version, observation.crush.digest(),
         {'osd.%d' % osd.id: {'reweight': osd.reweight, 'destroyed': osd.destroyed,
                              'uuid': osd.uuid} for osd in osdmap.osds.values() if osd.exists},
         {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,
                         'pg_num': pool.pg_num_target,
                         'pgp_num': pool.pgp_num_target or pool.pgp_num}
-         for pool in osdmap.pools.values()}, seen.crush.identity)
+         for pool in osdmap.pools.values()}, observation.crush.identity)
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
@@ -231,9 +231,9 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]
 
 
 def with_ground(prepare: Callable[[], Prepared],
-                seen: Observation) -> Callable[[], Tuple[Prepared, PlanGround]]:
+                observation: Observation) -> Callable[[], Tuple[Prepared, PlanGround]]:
     """For the tool thread: the effects of an order, and their basis."""
-    return lambda: (prepare(), ground_of(seen))
+    return lambda: (prepare(), ground_of(observation))
 
 
 def check_name(plan: str) -> None:
@@ -317,11 +317,11 @@ class CampaignStarter(Protocol):
     def reopen(self) -> None:
         """End a completed shutdown; raises Refused during one."""
 
-    def preview(self, waiting: WaitingOrder, seen: Observation,
+    def preview(self, waiting: WaitingOrder, observation: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
         """The effects of an order; None: not computed yet. Raises Refused."""
 
-    def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+    def change(self, waiting: WaitingOrder, observation: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = '',
                keep: Callable[[], None] = lambda: None) -> Optional[Document]:
         """Begin the campaign of a saved plan; None: not computed yet. Raises Refused. `keep`:
@@ -358,66 +358,67 @@ class PlanQueue:
         self._next = None
         return self.saved.load()
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+    def carry_out(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
         order, saved = waiting.order, self.saved
         if order.verb == SAVE:
-            return self._save(waiting, seen)
+            return self._save(waiting, observation)
         if order.verb == APPROVE:
-            return self._approve(waiting, seen)
+            return self._approve(waiting, observation)
         if order.verb == LS:
-            ground = ground_of(seen)
+            ground = ground_of(observation)
             return {'plans': [plan.row(ground, self._waits(plan)) for plan in saved.all()]}
         plan = saved.get(order.plan)
         if order.verb == SHOW:
-            return plan.details(ground_of(seen), self._waits(plan))
+            return plan.details(ground_of(observation), self._waits(plan))
         saved.remove(plan.name)
         return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
 
-    def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+    def _save(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
         name, order = waiting.order.plan, waiting.order.order
         waiting.order.refuse_codes()
         self.saved.check_new(name)
-        first, _ = self._unfold(order, seen)
-        found = self._starter.preview(waiting, seen, first)
+        first, _ = self._unfold(order, observation)
+        found = self._starter.preview(waiting, observation, first)
         if found is None:
             return None
         prepared, ground = found
         if prepared.change is None or prepared.effects is None:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
-        refuse(prepared.all_risks(order, seen, self._options()), order.accept,
+        refuse(prepared.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
-        preview = prepared.answer(replace(order, dry_run=True), None, seen, self._options())
+        preview = prepared.answer(replace(order, dry_run=True), None, observation, self._options())
         # From now on, the ground shows whether CRUSH has changed.
         order = replace(order, prior_version=None)
-        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview,
+        plan = SavedPlan(name, observation.now, order, prepared.change, ground, preview,
                          len(prepared.planned.pins), token=secrets.token_hex(4))
         self.saved.put(plan)
         self._note(Event('request', 'plan save %s' % name, 'by command'))
         return plan.details(ground)
 
-    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Document]:
+    def _approve(self, waiting: WaitingOrder, observation: Observation) -> Optional[Document]:
         """Execute a plan, or queue it behind the active campaign."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
         plan.refuse_saved_again(waiting.order.token)
         waiting.order.refuse_codes()
         self._campaigns.refuse_held()
-        plan.refuse_changed(ground_of(seen))
+        plan.refuse_changed(ground_of(observation))
         if campaign is not None and campaign.active:
             if waiting.order.accept:
                 raise Refused(errno.EINVAL, 'plan %s begins after campaign %d: the state of the '
                               'cluster at that time cannot be accepted now (omit --accept)' % (
                                   plan.name, campaign.id))
             self._starter.reopen()
-            self.saved.put(replace(plan, approved=plan.approved or self.saved.last_place(seen.now),
+            self.saved.put(replace(plan,
+                                   approved=plan.approved or self.saved.last_place(observation.now),
                                    refused=''))
             self._note(Event('request', 'plan approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**plan.preview, 'plan': plan.name, 'accepted': list(plan.order.accept),
                     'queued_behind': campaign.id}
-        order, keep = self._unfold(plan.order, seen)
-        answer = self._starter.change(waiting, seen, order, plan,
+        order, keep = self._unfold(plan.order, observation)
+        answer = self._starter.change(waiting, observation, order, plan,
                                       'plan %s was approved' % plan.name, keep)
         if answer is None:
             return None
@@ -431,7 +432,7 @@ class PlanQueue:
         return (not self._campaigns.active and bool(self.saved.queue())
                 and self._retry.is_due(now))
 
-    def start_next(self, seen: Observation) -> None:
+    def start_next(self, observation: Observation) -> None:
         """Carry out the plan that was approved first; the campaign before it is DONE."""
         name = self.saved.queue()[0].name
         pending, self._next = self._next, None
@@ -439,14 +440,14 @@ class PlanQueue:
                    else QueuedOrder(PlanOrder(APPROVE, name)))
         # It waits for the cluster, so it is not tried less and less often.
         retry, refused = Retry(name, most=RETRY_SECONDS).attempt(
-            seen.now, lambda: self._begin_next(waiting, seen))
+            observation.now, lambda: self._begin_next(waiting, observation))
         if refused is None or refused.not_fit or refused.errno == errno.EAGAIN:
             self._retry = retry
         else:
             self._withdraw([name], str(refused))
 
-    def _begin_next(self, waiting: QueuedOrder, seen: Observation) -> Optional[Document]:
-        answer = self._approve(waiting, seen)
+    def _begin_next(self, waiting: QueuedOrder, observation: Observation) -> Optional[Document]:
+        answer = self._approve(waiting, observation)
         if answer is None:
             self._next = waiting
         return answer

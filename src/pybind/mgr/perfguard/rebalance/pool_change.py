@@ -48,30 +48,30 @@ class PoolChange(Change):
     def features(self) -> Mapping[str, str]:
         return {'PGs move before the pool is changed:': 'yes' if self.moves_first else 'no'}
 
-    def impossible(self, seen: Observation) -> str:
-        pool = self.pool_in(seen.osdmap)
-        return 'the pool no longer exists' if pool is None else self._overtaken(seen, pool)
+    def impossible(self, observation: Observation) -> str:
+        pool = self.pool_in(observation.osdmap)
+        return 'the pool no longer exists' if pool is None else self._overtaken(observation, pool)
 
-    def _overtaken(self, seen: Observation, pool: Pool) -> str:
+    def _overtaken(self, observation: Observation, pool: Pool) -> str:
         """Why others have made the change impossible; '' if they have not."""
         raise NotImplementedError
 
-    def harmful(self, seen: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
-        pool = self.pool_in(seen.osdmap)
+    def harmful(self, observation: Observation, unpinnable: Mapping[str, Unpinnable]) -> str:
+        pool = self.pool_in(observation.osdmap)
         if pool is None or len(unpinnable) <= MOST_REMAPPED * pool.pg_num:
             return ''
         pgid = min(unpinnable)
         return '%s of pool %s would be remapped by the new %s, such as PG %s: %s' % (
             pgs(len(unpinnable)), pool.name, self.value, pgid, unpinnable[pgid].reason)
 
-    def first_moves(self, seen: Observation, outlook: Future,
+    def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
         """None after MOST_PASSES passes."""
-        pool = self.pool_in(seen.osdmap)
+        pool = self.pool_in(observation.osdmap)
         if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
             return None
-        found = first_moves(seen.osdmap, outlook, seen.crush, pool, pins,
-                            seen.signals.pool_bytes.get(pool.id, 0),
+        found = first_moves(observation.osdmap, outlook, observation.crush, pool, pins,
+                            observation.signals.pool_bytes.get(pool.id, 0),
                             outlook.finals if isinstance(outlook, LeastFuture) else None)
         return found if found.pins else None
 

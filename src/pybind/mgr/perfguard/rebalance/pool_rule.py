@@ -60,23 +60,23 @@ class RuleChange(PoolChange):
         return bool(self.via) and self.stage is not ChangeStage.LANDED and (
             self.moves_first or self.pending)
 
-    def commands(self, seen: Observation) -> List[Action]:
-        return [SetPoolRule(seen.osdmap.pools[self.rule.pool].name,
-                            seen.crush.rule_name(self.rule.rule))]
+    def commands(self, observation: Observation) -> List[Action]:
+        return [SetPoolRule(observation.osdmap.pools[self.rule.pool].name,
+                            observation.crush.rule_name(self.rule.rule))]
 
-    def landed(self, seen: Observation) -> bool:
-        pool = self.pool_in(seen.osdmap)
+    def landed(self, observation: Observation) -> bool:
+        pool = self.pool_in(observation.osdmap)
         return pool is not None and pool.crush_rule == self.rule.rule
 
     @property
     def whole(self) -> bool:
         return self.moves_first and self.least is not None
 
-    def foreseen(self, outlook: Outlook, seen: Observation,
+    def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
         if not self.moves_first or self.least is None:
             return outlook
-        return with_least_moves(outlook, self.pool_in(seen.osdmap), seen, self.least)
+        return with_least_moves(outlook, self.pool_in(observation.osdmap), observation, self.least)
 
     @property
     def settled_pool(self) -> Optional[int]:
@@ -86,23 +86,23 @@ class RuleChange(PoolChange):
     def follows_parts(self) -> bool:
         return self.moves_first
 
-    def _overtaken(self, seen: Observation, pool: Pool) -> str:
+    def _overtaken(self, observation: Observation, pool: Pool) -> str:
         """Why the rule with the id of the ordered one is another."""
         number = self.rule.rule if self.then is None else self.then
-        if self.rule_name in ('', seen.crush.rule_name(number)):
+        if self.rule_name in ('', observation.crush.rule_name(number)):
             return ''
         return 'CRUSH rule %s no longer has the ID %d' % (self.rule_name, number)
 
-    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+    def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
         if self.then is None:
             return None
         return NextPart(
             RuleChange(rule=self.rule._replace(rule=self.then), moves_first=True,
                        rule_name=self.rule_name, found_rule=self.found_rule, via=self.via,
-                       least=self.least, since=seen.now),
+                       least=self.least, since=observation.now),
             'the intermediate CRUSH rule is in force, %s pinned' % pgs_are(pins))
 
-    def part_in_force(self, seen: Observation) -> Optional[Change]:
+    def part_in_force(self, observation: Observation) -> Optional[Change]:
         # "campaign resume" continues with the remaining PGs.
         return self if self.moves_first else None
 

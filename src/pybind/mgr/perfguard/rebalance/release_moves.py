@@ -51,7 +51,7 @@ class ReleaseMoves:
         self._epoch = -1
         self._due = 0.0
 
-    def update_moves(self, pins: PinIndex, seen: Observation, pinning: bool = False) -> None:
+    def update_moves(self, pins: PinIndex, observation: Observation, pinning: bool = False) -> None:
         """Compute the moves of new pins, those of a pool whose placement has changed, or those of
         all pins if CRUSH or the weights of OSDs have changed; and those that were computed while
         OSDs were down, once others are down or none.
@@ -60,9 +60,9 @@ class ReleaseMoves:
         other PGs stay the same. Those of the last pins are computed again: the mons may have
         committed these pins before the change.
         """
-        osdmap = seen.osdmap
+        osdmap = observation.osdmap
         weights = {osd.id: osd.reweight for osd in osdmap.osds.values() if osd.reweight < 1.0}
-        changed, self._crush = seen.crush.identity != self._crush, seen.crush.identity
+        changed, self._crush = observation.crush.identity != self._crush, observation.crush.identity
         if weights != self._weights or changed and not pinning:
             # An mgr that has just become active does not know the up sets of before either.
             self._note_places(pins)
@@ -82,11 +82,12 @@ class ReleaseMoves:
         for pgid in list(self._lacking):
             pin = pins.get(pgid)
             if pin is not None and not pin.stays:
-                move = _move_of(pgid, pin, seen, out)
+                move = _move_of(pgid, pin, observation, out)
                 if move is None:
                     continue
-                self.moves.put(pgid, replace(move, since=seen.now,
-                                             displaced=self._displaced_since(move, seen.now)))
+                self.moves.put(pgid, replace(move, since=observation.now,
+                                             displaced=self._displaced_since(move,
+                                                                             observation.now)))
             elif pin is None:
                 self._before.pop(pgid, None)
                 self._displaced.pop(pgid, None)
@@ -133,19 +134,19 @@ class ReleaseMoves:
         self._epoch, self._due = -1, 0.0
 
     def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-                    seen: Observation, options: Options) -> None:
+                    observation: Observation, options: Options) -> None:
         """Compute the remaining moves if the OSDMap has changed."""
-        if (seen.osdmap.epoch == self._epoch
+        if (observation.osdmap.epoch == self._epoch
                 or (len(self.moves) > PREVIEW_PGS
-                    and 0.0 < self._due - seen.now <= PLAN_SECONDS)):
+                    and 0.0 < self._due - observation.now <= PLAN_SECONDS)):
             return
-        self._epoch, self._due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
+        self._epoch, self._due = observation.osdmap.epoch, observation.now + PLAN_SECONDS
         active = campaign is not None and campaign.active
-        remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in pins
+        remapped = [pgid for pgid in observation.osdmap.pg_temp if pgid not in pins
                     and (campaign is None or pgid not in campaign.flights.in_flight)]
         self.unheld = len(remapped)
-        others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
-        self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in seen.evacuation
+        others = _moves_of_remapped(remapped, observation) if len(remapped) <= PREVIEW_PGS else {}
+        self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in observation.evacuation
                                           or pgid in others and not others[pgid].targets)
         self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
                             others, options)
@@ -173,25 +174,25 @@ def _is_complete(pool: Optional[Pool], osds: OsdSet) -> bool:
     return pool is not None and pool.is_complete(osds)
 
 
-def _move_of(pgid: str, pin: PinRecord, seen: Observation,
+def _move_of(pgid: str, pin: PinRecord, observation: Observation,
              out: AbstractSet[int]) -> Optional[Move]:
     """None: the pin is not in force, or the PG does not exist."""
-    if seen.osdmap.entry(pgid) != pin.entry:
+    if observation.osdmap.entry(pgid) != pin.entry:
         return None
-    place = seen.placement(pgid)
+    place = observation.placement(pgid)
     if place is None:
         return None
-    return release_move(pgid, seen.osdmap, place.up, pin, out,
-                        seen.signals.pool_bytes.get(pool_of(pgid), 0))
+    return release_move(pgid, observation.osdmap, place.up, pin, out,
+                        observation.signals.pool_bytes.get(pool_of(pgid), 0))
 
 
-def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Move]:
+def _moves_of_remapped(pgids: Sequence[str], observation: Observation) -> Dict[str, Move]:
     """The moves that PGs without a pin are making or will make."""
     found: Dict[str, Move] = {}
     for pgid in pgids:
-        place = seen.placement(pgid)
+        place = observation.placement(pgid)
         if place is not None:
-            pool = seen.osdmap.pools[pool_of(pgid)]
+            pool = observation.osdmap.pools[pool_of(pgid)]
             found[pgid] = move_between(pgid, pool, place.acting, place.up,
-                                       seen.signals.pool_bytes.get(pool.id, 0))
+                                       observation.signals.pool_bytes.get(pool.id, 0))
     return found

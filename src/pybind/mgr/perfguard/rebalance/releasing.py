@@ -36,16 +36,16 @@ BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the 
 
 def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
-    seen = draft.seen
-    stops = stop_conditions(seen.signals, seen.osd_counts, recovering(draft))
+    observation = draft.seen
+    stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += _scoped(draft, [reason for reason in seen.stops if reason.code not in known
-                             and not is_muted(reason, seen.signals)])
-    if seen.same_drive:
+    stops += _scoped(draft, [reason for reason in observation.stops if reason.code not in known
+                             and not is_muted(reason, observation.signals)])
+    if observation.same_drive:
         stops.append(Stop(Reason(
             Code.SAME_DRIVE, 'no PG is released to OSDs on the drives that are being replaced: %s; '
             'replace the drives, or "campaign accept SAME_DRIVE" continues'
-            % osds_text(seen.same_drive)), seen.same_drive))
+            % osds_text(observation.same_drive)), observation.same_drive))
     waived = draft.campaign.orders.acknowledged
     stops = [stop for stop in stops if not is_waived(stop.reason, waived)]
     return stops + [Stop(reason) for reason in _against_us(draft)]
@@ -80,9 +80,9 @@ def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
 
 def others_degraded(draft: Draft) -> bool:
     """Whether PGs are degraded that the campaign has not released, muted or not."""
-    seen = draft.seen
+    observation = draft.seen
     return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
-        replace(seen.signals, muted=frozenset()), seen.osd_counts, recovering(draft)))
+        replace(observation.signals, muted=frozenset()), observation.osd_counts, recovering(draft)))
 
 
 def _against_us(draft: Draft) -> List[Reason]:

@@ -101,22 +101,22 @@ class ReplaceFacts:
         return None if row is None else row.pgs
 
 
-def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign],
+def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Campaign],
              known: Mapping[int, Replacement], drives: Mapping[int, str]) -> ReplaceFacts:
-    temp, counts = seen.osdmap.pg_temp, seen.signals.counts
+    temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    moving = temp if created_again(seen.osdmap.osds, known) else ()
+    moving = temp if created_again(observation.osdmap.osds, known) else ()
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
-        frozenset(_goals(seen, moving)),
+        frozenset(_goals(observation, moving)),
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), campaign, orders.crush.weights(), drives)
 
 
-def _goals(seen: Observation, pgids: Iterable[str]) -> Iterator[int]:
+def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[int]:
     """OSDs to which remapped PGs move. PGs that have nowhere to move remain remapped."""
     for pgid in pgids:
-        pool, place = seen.osdmap.pools.get(pool_of(pgid)), seen.placement(pgid)
+        pool, place = observation.osdmap.pools.get(pool_of(pgid)), observation.placement(pgid)
         if pool is not None and place is not None and not stays(pool, place.up, place.acting):
             yield from place.up
 
@@ -345,24 +345,24 @@ class Replacing:
             self._end(self._known, why)
             self.remarks = ()
 
-    def _facts(self, seen: Observation, orders: OrderFacts,
+    def _facts(self, observation: Observation, orders: OrderFacts,
                campaign: Optional[Campaign]) -> ReplaceFacts:
-        return facts_of(seen, orders, campaign, self._known, self._crush_orders.drive_ids(
-            created_again(seen.osdmap.osds, self._known)))
+        return facts_of(observation, orders, campaign, self._known, self._crush_orders.drive_ids(
+            created_again(observation.osdmap.osds, self._known)))
 
     # ---- orders
 
-    def carry_out(self, order: Order, seen: Observation, campaign: Optional[Campaign],
+    def carry_out(self, order: Order, observation: Observation, campaign: Optional[Campaign],
                   change: Callable[[Order, Callable[[], None]], Optional[Document]]
                   ) -> Optional[Document]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after calling
         its second argument."""
-        facts = self._facts(seen, self._crush_orders.facts(seen), campaign)
+        facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
             return self._cancel(order, facts)
-        records, drain = self._ordered(order, facts, seen.now)
+        records, drain = self._ordered(order, facts, observation.now)
         answer: Optional[Document] = {'campaign': None}
         if drain is not None:
             answer = change(drain, lambda: self._put({**self._known, **records}))
@@ -386,12 +386,12 @@ class Replacing:
         return {osd: record_of(osd, facts, now, drives[osd]) for osd in osds}, Order(
             'drain', drain, accept=order.accept, dry_run=order.dry_run) if drain else None
 
-    def draining(self, order: Order, seen: Observation,
+    def draining(self, order: Order, observation: Observation,
                  campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
         """For a plan: the drain that begins a replacement, and a function that journals the rest.
         Raises Refused."""
-        facts = self._facts(seen, self._crush_orders.facts(seen), campaign)
-        records, drain = self._ordered(order, facts, seen.now)
+        facts = self._facts(observation, self._crush_orders.facts(observation), campaign)
+        records, drain = self._ordered(order, facts, observation.now)
         if drain is None:
             raise Refused(errno.EINVAL, '%s: no drain is needed; run "replace" without a plan'
                           % ', '.join(order.names))
@@ -446,7 +446,7 @@ class Replacing:
 
     # ---- one turn
 
-    def turn(self, seen: Observation, campaign: Optional[Campaign], settle: float,
+    def turn(self, observation: Observation, campaign: Optional[Campaign], settle: float,
              fill: Callable[[QueuedOrder, Order], Optional[Document]],
              catch: Callable[[str], None]) -> None:
         """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
@@ -454,9 +454,9 @@ class Replacing:
         if not self._known:
             self.remarks = ()
             return
-        facts = self._facts(seen, self._looked(seen), campaign)
+        facts = self._facts(observation, self._looked(observation), campaign)
         for osd, record in list(self._known.items()):
-            early = self._is_early(osd, record, facts, seen.now)
+            early = self._is_early(osd, record, facts, observation.now)
             why = ending(osd, record, facts)
             if why and not early:
                 self._end([osd], why)
@@ -469,7 +469,7 @@ class Replacing:
         self.withheld = frozenset(osd for osd, record in self._known.items()
                                   if is_withheld(osd, record, facts))
         if not facts.active and not (campaign is not None and campaign.held):
-            self._go_on(seen, facts, phases, settle, fill, catch)
+            self._go_on(observation, facts, phases, settle, fill, catch)
 
     def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
         """Whether a new device is in use since a moment ago only: its PGs may not be remapped yet,
@@ -480,14 +480,14 @@ class Replacing:
             return False
         return now - self._serving.setdefault(osd, now) < REMAP_SECONDS
 
-    def _looked(self, seen: Observation) -> OrderFacts:
+    def _looked(self, observation: Observation) -> OrderFacts:
         """The facts, with the PGs that OSDs store, which are read at intervals."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
         wait = IDLE_LOOK_SECONDS if idle else BUSY_LOOK_SECONDS
-        if self._space is not None and seen.now - self._read < wait:
-            return self._crush_orders.facts(seen, self._space)
-        facts = self._crush_orders.facts(seen)
-        self._space, self._read = facts.space, seen.now
+        if self._space is not None and observation.now - self._read < wait:
+            return self._crush_orders.facts(observation, self._space)
+        facts = self._crush_orders.facts(observation)
+        self._space, self._read = facts.space, observation.now
         return facts
 
     def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
@@ -501,7 +501,8 @@ class Replacing:
                              for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR
                              or on_same_drive(osd, self._known[osd], facts))[:3]
 
-    def _go_on(self, seen: Observation, facts: ReplaceFacts, phases: Mapping[int, ReplacePhase],
+    def _go_on(self, observation: Observation, facts: ReplaceFacts,
+               phases: Mapping[int, ReplacePhase],
                settle: float, fill: Callable[[QueuedOrder, Order], Optional[Document]],
                catch: Callable[[str], None]) -> None:
         filling = sorted(osd for osd, phase in phases.items()
@@ -518,15 +519,15 @@ class Replacing:
             catch('the new device of osd.%d is in use' % filling[0])
             return
         if ready != self._fill.osds:
-            self._fill = _Fill(ready, seen.now, retry=Retry(osds_text(ready)))
-        if not ready or not self._fill.retry.is_due(seen.now):
+            self._fill = _Fill(ready, observation.now, retry=Retry(osds_text(ready)))
+        if not ready or not self._fill.retry.is_due(observation.now):
             return
-        waited = seen.now - self._fill.since
+        waited = observation.now - self._fill.since
         if self._waits_for_host(ready, facts, phases) and waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
-        elif waited >= max(BUSY_LOOK_SECONDS, 2 * seen.stats_period):
+        elif waited >= max(BUSY_LOOK_SECONDS, 2 * observation.stats_period):
             # By now the report is that of the new device.
-            self._begin_fill(ready, seen, fill)
+            self._begin_fill(ready, observation, fill)
 
     @staticmethod
     def _waits_for_host(ready: Sequence[int], facts: ReplaceFacts,
@@ -538,14 +539,14 @@ class Replacing:
         return any(phase is ReplacePhase.WAITING and host_of(osd) in hosts
                    for osd, phase in phases.items())
 
-    def _begin_fill(self, ready: Sequence[int], seen: Observation,
+    def _begin_fill(self, ready: Sequence[int], observation: Observation,
                     fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
-        space = self._crush_orders.facts(seen).space
-        self._crush_orders.renew(seen.osdmap, {
+        space = self._crush_orders.facts(observation).space
+        self._crush_orders.renew(observation.osdmap, {
             osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})
         order = Order('undrain', tuple('osd.%d' % osd for osd in ready))
         found = self._fill
-        retry, refused = found.retry.attempt(seen.now, lambda: fill(found.pending, order))
+        retry, refused = found.retry.attempt(observation.now, lambda: fill(found.pending, order))
         if refused is None:
             return
         if not found.retry.refusals:

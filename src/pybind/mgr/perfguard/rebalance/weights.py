@@ -98,19 +98,19 @@ class WeightChange(Change):
 
     # ---- as a kind of change
 
-    def foreseen(self, outlook: Outlook, seen: Observation,
+    def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
-        return with_pins(outlook, seen.osdmap, self)
+        return with_pins(outlook, observation.osdmap, self)
 
-    def commands(self, seen: Observation) -> List[Action]:
+    def commands(self, observation: Observation) -> List[Action]:
         return [SetWeight(osd, weight) for osd, weight in self.chunk.items()]
 
-    def landed(self, seen: Observation) -> bool:
-        return len(self._in_force(seen)) == len(self.chunk)
+    def landed(self, observation: Observation) -> bool:
+        return len(self._in_force(observation)) == len(self.chunk)
 
-    def _in_force(self, seen: Observation) -> List[int]:
+    def _in_force(self, observation: Observation) -> List[int]:
         """OSDs of the burst that have their new weight."""
-        weights = seen.crush.weights()
+        weights = observation.crush.weights()
         return [osd for osd, weight in self.chunk.items()
                 if same_weight(weights.get(osd, -1.0), weight)]
 
@@ -123,15 +123,15 @@ class WeightChange(Change):
         return 'waiting for the pins of %d of %s' % (
             len(self.done), plural(len(self.weights), 'OSD'))
 
-    def remaining(self, seen: Observation) -> Change:
+    def remaining(self, observation: Observation) -> Change:
         if self.pending or not self.follows_parts:
             return self
-        return self._without_purged(seen)._without_changed(seen)
+        return self._without_purged(observation)._without_changed(observation)
 
-    def _without_purged(self, seen: Observation) -> 'WeightChange':
+    def _without_purged(self, observation: Observation) -> 'WeightChange':
         """Without the OSDs of later bursts that were purged: no preview of it would ever
         succeed."""
-        known = seen.crush.weights()
+        known = observation.crush.weights()
         weights = {osd: weight for osd, weight in self.weights.items()
                    if osd in self.done or osd in known}
         if len(weights) == len(self.weights):
@@ -139,23 +139,23 @@ class WeightChange(Change):
         stage = self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED
         return replace(self, weights=weights, stage=stage, burst=0, gathers=False)
 
-    def _without_changed(self, seen: Observation) -> 'WeightChange':
+    def _without_changed(self, observation: Observation) -> 'WeightChange':
         """A later tranche without the OSDs to which others have given another weight since the one
         before."""
         if not self.tranche or self.done or self.stage is ChangeStage.LANDED:
             return self
-        left = self._without_others(seen.crush.weights())
+        left = self._without_others(observation.crush.weights())
         if len(left.weights) == len(self.weights):
             return self
         return replace(left, stage=self.stage if left.weights else ChangeStage.LANDED, step={},
                        share=1.0, burst=0, gathers=False)
 
-    def next_part(self, seen: Observation, pins: int) -> Optional[NextPart]:
+    def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
         if not self.more:
             return None
         done = tuple(sorted((*self.done, *self.chunk)))
         return NextPart(
-            replace(self, stage=ChangeStage.WANTED, done=done, times=0, since=seen.now),
+            replace(self, stage=ChangeStage.WANTED, done=done, times=0, since=observation.now),
             'CRUSH weights of %d of %s are in force' % (
                 len(done), plural(len(self.weights), 'OSD')))
 
@@ -163,8 +163,8 @@ class WeightChange(Change):
         return replace(self, stage=ChangeStage.LANDED,
                        following=0 if self.is_last else self.following)
 
-    def part_in_force(self, seen: Observation) -> Optional[Change]:
-        present = self.with_done(seen)
+    def part_in_force(self, observation: Observation) -> Optional[Change]:
+        present = self.with_done(observation)
         if present.done:
             return present
         if self.tranche:
@@ -174,9 +174,9 @@ class WeightChange(Change):
                 following=self.following + 1, step=self.reached)
         return None
 
-    def with_done(self, seen: Observation) -> 'WeightChange':
+    def with_done(self, observation: Observation) -> 'WeightChange':
         """With the OSDs of the burst that have their new weight."""
-        return replace(self, done=tuple(sorted((*self.done, *self._in_force(seen)))))
+        return replace(self, done=tuple(sorted((*self.done, *self._in_force(observation)))))
 
     @property
     def parts_text(self) -> str:

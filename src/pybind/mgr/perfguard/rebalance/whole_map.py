@@ -22,39 +22,39 @@ class MapChange(Change):
     crush_identity: int = 0
 
     @classmethod
-    def to(cls, rules: CrushRules, seen: Observation) -> 'MapChange':
+    def to(cls, rules: CrushRules, observation: Observation) -> 'MapChange':
         """The change to this map, which may only replace the present one."""
-        identity = seen.crush.identity
-        return cls(crush_version=seen.crush_version,
+        identity = observation.crush.identity
+        return cls(crush_version=observation.crush_version,
                    crush_identity=identity if identity != rules.identity else 0)
 
-    def commands(self, seen: Observation) -> List[Action]:
-        outlook = seen.outlook
+    def commands(self, observation: Observation) -> List[Action]:
+        outlook = observation.outlook
         if not isinstance(outlook, Future) or outlook.crush_map is None:
             return []
-        return [SetCrushMap(outlook.crush_map, seen.crush_version)]
+        return [SetCrushMap(outlook.crush_map, observation.crush_version)]
 
-    def landed(self, seen: Observation) -> bool:
-        return (seen.crush_version != self.crush_version
-                and seen.crush.fingerprint() == self.fingerprint
+    def landed(self, observation: Observation) -> bool:
+        return (observation.crush_version != self.crush_version
+                and observation.crush.fingerprint() == self.fingerprint
                 # It must not be the old map under a new version.
-                and seen.crush.identity != self.crush_identity)
+                and observation.crush.identity != self.crush_identity)
 
-    def expected(self, seen: Observation) -> Tuple[int, int]:
-        if not isinstance(seen.outlook, Future):
-            return super().expected(seen)
-        return seen.outlook.crush.fingerprint(), seen.outlook.crush.tunables
+    def expected(self, observation: Observation) -> Tuple[int, int]:
+        if not isinstance(observation.outlook, Future):
+            return super().expected(observation)
+        return observation.outlook.crush.fingerprint(), observation.outlook.crush.tunables
 
-    def is_ours(self, seen: Observation) -> bool:
-        return self.fingerprint == seen.crush.fingerprint() \
-            and self.tunables in (0, seen.crush.tunables)
+    def is_ours(self, observation: Observation) -> bool:
+        return self.fingerprint == observation.crush.fingerprint() \
+            and self.tunables in (0, observation.crush.tunables)
 
-    def impossible(self, seen: Observation) -> str:
-        return seen.overtaken and 'CRUSH has changed since "crushmap": %s. Get the ' \
-            'current CRUSH map, change it, and apply it again' % seen.overtaken
+    def impossible(self, observation: Observation) -> str:
+        return observation.overtaken and 'CRUSH has changed since "crushmap": %s. Get the ' \
+            'current CRUSH map, change it, and apply it again' % observation.overtaken
 
-    def sent(self, seen: Observation) -> Change:
-        return replace(self, crush_version=seen.crush_version)
+    def sent(self, observation: Observation) -> Change:
+        return replace(self, crush_version=observation.crush_version)
 
     def same_as(self, other: Change) -> bool:
         """The mons also give the same map new versions, and the ground of the plan shows another
