@@ -82,18 +82,19 @@ def number(value: Optional[str]) -> Optional[float]:
         return None
 
 
-def removal(entries: Iterable[ConfigEntry]) -> str:
+def removal(config_entries: Iterable[ConfigEntry]) -> str:
     return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
-                     for entry in list(entries)[:NAMED_VALUES])
+                     for entry in list(config_entries)[:NAMED_VALUES])
 
 
-def _entries(entries: List[ConfigEntry]) -> str:
-    return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who) for entry in entries],
+def _entries(config_entries: List[ConfigEntry]) -> str:
+    return listed(['%s is %s for %s' % (entry.name, entry.value, entry.who)
+                   for entry in config_entries],
                   NAMED_VALUES)
 
 
-def _cleared(entries: List[ConfigEntry]) -> Optional[Seen]:
-    return Seen(_entries(entries), removal(entries)) if entries else None
+def _cleared(config_entries: List[ConfigEntry]) -> Optional[Seen]:
+    return Seen(_entries(config_entries), removal(config_entries)) if config_entries else None
 
 
 # ---- the rules

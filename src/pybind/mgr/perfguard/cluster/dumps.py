@@ -180,7 +180,7 @@ class PgSummary:
         PGs rarely become degraded without a change of these. After a decrease, the last reading
         remains safe: it contains all OSDs with PGs in trouble, and some that no longer have any.
         """
-        trouble = {pool: _trouble(pool_counts) for pool, pool_counts in pools.items()}
+        trouble = {pool: _trouble(pg_counts) for pool, pg_counts in pools.items()}
         trouble[WHOLE] = _trouble(counts)
         if serving != self._serving or any(
                 now > before for pool, counts_now in trouble.items()

@@ -135,8 +135,8 @@ def _depths(depth: int) -> Dict[str, float]:
 
 def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
     """Per cent of the operations in fio's classes of latency."""
-    working = [(direction.ios, direction.latency) for direction in directions
-               if direction.latency and direction.ios]
+    working = [(measured.ios, measured.latency) for measured in directions
+               if measured.latency and measured.ios]
     total = sum(ios for ios, _ in working)
     shares: Dict[str, Dict[str, float]] = {}
     below = 0.0
@@ -211,7 +211,7 @@ def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
     """The options that all jobs share, except the name."""
     first = options[0] if options else {}
     return {key: value for key, value in first.items()
-            if key != 'name' and all(job_options.get(key) == value for job_options in options)}
+            if key != 'name' and all(each_options.get(key) == value for each_options in options)}
 
 
 def _entries(group: Sequence[Done]) -> List[Json]:

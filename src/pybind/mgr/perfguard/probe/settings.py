@@ -232,11 +232,11 @@ def health_check(regressions: Sequence[Regression]) -> HealthChecks:
     """For MgrModule.set_health_checks: nothing, or CHECK."""
     if not regressions:
         return {}
-    targets = ', '.join(regression.target for regression in regressions)
+    targets = ', '.join(row.target for row in regressions)
     lines = ['%s (probe %d '
-             'compared with probe %d): %s' % (regression.target, regression.run,
-                                              regression.baseline, line)
-             for regression in regressions for line in regression.lines]
+             'compared with probe %d): %s' % (row.target, row.run,
+                                              row.baseline, line)
+             for row in regressions for line in row.lines]
     return {REGRESSION_CHECK: warning('probes slower than their baseline: %s' % targets, lines)}
 
 
@@ -307,8 +307,8 @@ class StoredSettings:
             baselines = self.now.baselines.with_run(record)
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
-        regressions = tuple(regression for regression in self.now.regressions
-                            if regression.baseline in baselines.ids)
+        regressions = tuple(row for row in self.now.regressions
+                            if row.baseline in baselines.ids)
         self._set(baselines=baselines, regressions=regressions)
 
     def drop_baseline(self, run: int) -> None:
@@ -317,14 +317,13 @@ class StoredSettings:
         if run not in self.now.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")'
                           % run)
-        regressions = tuple(regression for regression in self.now.regressions
-                            if regression.baseline != run)
+        regressions = tuple(row for row in self.now.regressions
+                            if row.baseline != run)
         self._set(baselines=self.now.baselines.without(run), regressions=regressions)
 
     def forget_run(self, run: int) -> None:
         """The record of a run is removed."""
-        regressions = tuple(regression for regression in self.now.regressions
-                            if regression.run != run)
+        regressions = tuple(row for row in self.now.regressions if row.run != run)
         if regressions != self.now.regressions:
             self._set(regressions=regressions)
 
@@ -364,15 +363,13 @@ class StoredSettings:
                 self._to_compare.popleft()
                 self._comparing = baseline.id, record.id, job_or_none
 
-    def _take_comparison(self, base: int, run: int, regression: Optional[Regression],
+    def _take_comparison(self, base: int, run: int, slower: Optional[Regression],
                          history: RunHistory) -> None:
-        """Unless the baseline or the run was removed meanwhile."""
+        """Keep what a comparison showed, unless the baseline or the run was removed meanwhile."""
         if base not in self.now.baselines.ids or history.get(run) is None:
             return
-        other_regressions = tuple(regression for regression in self.now.regressions
-                                  if regression.baseline != base)
-        if regression is not None:
+        others = tuple(row for row in self.now.regressions if row.baseline != base)
+        if slower is not None:
             self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (run, base), regression.lines[0]))
-        self._set(regressions=other_regressions if regression is None
-                  else other_regressions + (regression,))
+                             % (run, base), slower.lines[0]))
+        self._set(regressions=others if slower is None else (*others, slower))

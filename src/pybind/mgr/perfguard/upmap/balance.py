@@ -239,9 +239,9 @@ class Shards(ShardLevel):
     def result(self) -> Balance:
         finals = {pg.pgid: tuple(members) for pg, members, origin
                   in zip(self.pgs, self.here, self.origin) if tuple(members) != origin}
-        balance = Balance(finals, self.targets, self.before, dict(self.count))
-        return replace(balance, required=self.required, limited=(
-            self.refused and balance.deviation > self.deviation - ROUNDING))
+        reached = Balance(finals, self.targets, self.before, dict(self.count))
+        return replace(reached, required=self.required, limited=(
+            self.refused and reached.deviation > self.deviation - ROUNDING))
 
 
 class _Groups(ShardLevel):
