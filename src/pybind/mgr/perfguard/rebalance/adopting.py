@@ -106,66 +106,66 @@ class Adopted:
                 for pgid, pin in sorted(self.adoption.pins.items())[:NAMED_PGS]]
 
     def as_json(self, campaign: Optional[int]) -> Json:
-        left = sorted(self.adoption.left.items())
+        left_out = sorted(self.adoption.left.items())
         moves = plan(self.moves, 1, 1, None).as_json()
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
                 **{key: moves[key] for key in ('shards', 'bytes', 'primaries_moving', 'osds')},
                 'taken': self._taken(),
-                'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
-                'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED_PGS]]}
+                'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left_out),
+                'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left_out[:NAMED_PGS]]}
 
 
-def adopted(observation: Observation, pool_up: PoolUp, known: FrozenSet[str],
+def adopted(observation: Observation, pool_up: PoolUp, own_pgids: FrozenSet[str],
             unbalanced: bool = False, raws: Raws = NO_RAWS) -> Adopted:
-    """For any thread; `known`, `unbalanced` and `raws` as in adoptable."""
+    """For any thread; `own_pgids`, `unbalanced` and `raws` as in adoptable."""
     osdmap = observation.osdmap
-    found = adoptable(osdmap, observation.crush, pool_up, observation.balancing, known, unbalanced,
-                      raws)
+    adoption = adoptable(osdmap, observation.crush, pool_up, observation.balancing, own_pgids,
+                         unbalanced, raws)
     pool_up, out = with_down_osds(osdmap, pool_up, raws), out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
-    for pgid, pin in found.pins.items():
+    for pgid, pin in adoption.pins.items():
         pool = osdmap.pools[pool_of(pgid)]
         if pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
         moves.append(release_move(pgid, osdmap, ups[pool.id][pgid], pin, out,
                                   observation.signals.pool_bytes.get(pool.id, 0)))
-    return Adopted(found, tuple(moves))
+    return Adopted(adoption, tuple(moves))
 
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: PoolUp, balancing: Balancing,
-              known: FrozenSet[str] = frozenset(), unbalanced: bool = False,
+              own_pgids: FrozenSet[str] = frozenset(), unbalanced: bool = False,
               raws: Raws = NO_RAWS) -> Adoption:
-    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own;
+    """`pool_up`: up sets of a pool's PGs; `own_pgids`: PGs whose upmaps are perfguard's own;
     `unbalanced`: pools that the balancer does not cover as well, where operators may place PGs by
     hand.
     `raws`: where CRUSH places PGs with a pg_upmap vector, and those that lack an OSD which is
     down, as far as that is known."""
     pool_up = with_down_osds(osdmap, pool_up, raws)
     pins: Dict[str, PinRecord] = {}
-    left: Dict[str, str] = {}
-    kept = 0
-    for pool_id, pgids in _with_upmaps(osdmap, known).items():
+    left_out: Dict[str, str] = {}
+    balanced = 0
+    for pool_id, pgids in _with_upmaps(osdmap, own_pgids).items():
         pool = osdmap.pools[pool_id]
         work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
         whole = work.why_not(balancing, unbalanced, pgids)
         for pgid in pgids:
-            found = whole or work.judged(pgid)
-            if isinstance(found, PinRecord):
-                pins[pgid] = found
-            elif found == BALANCED:
-                kept += 1
+            judgement = whole or work.judged(pgid)
+            if isinstance(judgement, PinRecord):
+                pins[pgid] = judgement
+            elif judgement == BALANCED:
+                balanced += 1
             else:
-                left[pgid] = found
-    return Adoption(pins, left, kept)
+                left_out[pgid] = judgement
+    return Adoption(pins, left_out, balanced)
 
 
-def _with_upmaps(osdmap: OsdMap, known: FrozenSet[str]) -> Dict[int, List[str]]:
-    found: Dict[int, List[str]] = {}
-    for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} - known:
+def _with_upmaps(osdmap: OsdMap, own_pgids: FrozenSet[str]) -> Dict[int, List[str]]:
+    pgids_by_pool: Dict[int, List[str]] = {}
+    for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} - own_pgids:
         if pool_of(pgid) in osdmap.pools:
-            found.setdefault(pool_of(pgid), []).append(pgid)
-    return {pool: sorted(found[pool]) for pool in sorted(found)}
+            pgids_by_pool.setdefault(pool_of(pgid), []).append(pgid)
+    return {pool: sorted(pgids_by_pool[pool]) for pool in sorted(pgids_by_pool)}
 
 
 class _PoolUpmaps:
@@ -209,15 +209,15 @@ class _PoolUpmaps:
         drained = frozenset(osd for osd in up if osd not in raw and self._drained(osd))
         before = UpmapEntry(tuple(pair for pair in items if pair not in pinning))
         before = lawful(before, raw, self._pool, self._crush, self._out)
-        there = apply_entry(raw, before, self._out)
-        if drained and (not pinning or there == up or not drained.isdisjoint(there)):
-            found = None if why else self._leaving(pgid, raw, up, drained)
-            if found is None:
+        released = apply_entry(raw, before, self._out)
+        if drained and (not pinning or released == up or not drained.isdisjoint(released)):
+            entry_elsewhere = None if why else self._leaving(pgid, raw, up, drained)
+            if entry_elsewhere is None:
                 return why or NO_OTHER
-            before = found
+            before = entry_elsewhere
         elif not pinning:
             return why or BALANCED
-        elif there == up:
+        elif released == up:
             return 'without it the PG would not move'
         return PinRecord(before, entry, raw if entry.vector is not None else None)
 
@@ -226,15 +226,15 @@ class _PoolUpmaps:
         """The entry with which only the shards on drained OSDs move, since their pairs do not show
         where to: two groups of a rule that chooses several OSDs in a bucket may have changed
         places. If no OSD can take them, the PG moves to where CRUSH places it; None: it cannot."""
-        wanted = up
+        final = up
         for position, osd in enumerate(up):
             if osd in drained:
-                wanted = next(self._replaced(wanted, position, raw), wanted)
-        if drained.isdisjoint(wanted):
-            pin = plan_pin(self._pool, up, wanted, self._osdmap.entry(pgid), self._osdmap.osds,
+                final = next(self._replaced(final, position, raw), final)
+        if drained.isdisjoint(final):
+            pin = plan_pin(self._pool, up, final, self._osdmap.entry(pgid), self._osdmap.osds,
                            self._crush, raw=raw, out=self._out)
             if isinstance(pin, Pin):
-                self._given.update(set(wanted) - set(up))
+                self._given.update(set(final) - set(up))
                 return pin.entry
         return NO_ENTRY if self._pool.is_complete(raw) and all(map(self._takes, raw)) else None
 
@@ -271,11 +271,11 @@ class _PoolUpmaps:
             chain = _chain(source, items, raw)
             if chain[-1][1] not in up:
                 continue  # it has no effect
-            found = self._of_pair(source, chain[-1][1])
-            if found is None:
+            reason = self._of_pair(source, chain[-1][1])
+            if reason is None:
                 pinning.update(chain)
-            elif found != BALANCED:
-                why = found
+            elif reason != BALANCED:
+                why = reason
         return frozenset(pinning), why
 
     def _on_drained(self, pgid: str) -> bool:
@@ -307,10 +307,10 @@ def _chain(source: int, items: Items, raw: OsdSet) -> Items:
     """The pair of a source, and those that pass its shard on: 5->6, 6->7 and 7->0 move a shard from
     osd.5 to osd.0, and the others to other positions, if osd.6 and osd.7 are in the raw set."""
     following = {old: new for old, new in items if old in raw}
-    found = [(source, following.pop(source))]
-    while found[-1][1] in following:
-        found.append((found[-1][1], following.pop(found[-1][1])))
-    return tuple(found)
+    chain = [(source, following.pop(source))]
+    while chain[-1][1] in following:
+        chain.append((chain[-1][1], following.pop(chain[-1][1])))
+    return tuple(chain)
 
 
 def _condition(row: Optional[Osd]) -> str:
@@ -354,14 +354,14 @@ class Imported:
         if not self.pins:
             raise Refused(errno.ENOENT, 'nothing to import: no mapping can be carried out, %s'
                           % self._left_text)
-        found = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
+        all_risks = [Risk(Code.LEFT_OUT, 'the mappings of %s cannot be carried out, %s' % (
             plural(len(self.left), 'PG'), self._left_text))] if self.left else []
-        found += overfull(self.moves, space, observation.osdmap.nearfull_ratio)
+        all_risks += overfull(self.moves, space, observation.osdmap.nearfull_ratio)
         beyond = too_many(len(self.pins), options, observation.osdmap)
         if beyond:
-            found.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
-                              errno.E2BIG))
-        return found
+            all_risks.append(Risk(Code.PIN_LIMIT, beyond + ': import fewer mappings at a time',
+                                  errno.E2BIG))
+        return all_risks
 
     @property
     def _left_text(self) -> str:
@@ -385,31 +385,31 @@ class Imported:
                              for pgid, why in sorted(self.left.items())[:NAMED_PGS]]}
 
 
-def _osd(given: object) -> int:
-    if type(given) is not int:  # a bool is an int, too
-        raise TypeError('%r is not an OSD ID' % (given,))
-    return given
+def _osd(value: object) -> int:
+    if type(value) is not int:  # a bool is an int, too
+        raise TypeError('%r is not an OSD ID' % (value,))
+    return value
 
 
-def parsed(given: bytes) -> Dict[str, List[Pair]]:
+def parsed(document: bytes) -> Dict[str, List[Pair]]:
     """PG -> its pairs, in their order. Raises Refused."""
-    if len(given) > MOST_BYTES:
-        raise Refused(errno.E2BIG, 'the file has %d bytes (limit %d)' % (len(given), MOST_BYTES))
+    if len(document) > MOST_BYTES:
+        raise Refused(errno.E2BIG, 'the file has %d bytes (limit %d)' % (len(document), MOST_BYTES))
     try:
-        rows = json.loads(given)
+        rows = json.loads(document)
         pairs = [(str(row['pgid']), (_osd(row['mapping']['from']), _osd(row['mapping']['to'])))
                  for row in rows]
-        found: Dict[str, List[Pair]] = {}
+        pairs_by_pg: Dict[str, List[Pair]] = {}
         for pgid, pair in pairs:
             pool_of(pgid)
-            found.setdefault(pgid, []).append(pair)
+            pairs_by_pg.setdefault(pgid, []).append(pair)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise Refused(errno.EINVAL, 'not a list of {"pgid": "1.1", "mapping": {"from": 100, "to": '
                       '42}}: %s' % error) from error
     if not pairs or len(pairs) > MOST_PAIRS:
         raise Refused(errno.EINVAL, 'the file has %s (must be 1 to %d)' % (
             plural(len(pairs), 'mapping'), MOST_PAIRS))
-    return found
+    return pairs_by_pg
 
 
 def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List[Pair]],
@@ -417,28 +417,28 @@ def imported(observation: Observation, pool_up: PoolUp, pairs: Mapping[str, List
     """For any thread. `pool_up`: up sets of a pool's PGs; `raws` as in adoptable."""
     pool_up = with_down_osds(observation.osdmap, pool_up, raws)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
-    result, pins, left, moves = Imported(), {}, {}, []
-    for pgid, wanted in pairs.items():
+    result, pins, left_out, moves = Imported(), {}, {}, []
+    for pgid, pg_pairs in pairs.items():
         pool = observation.osdmap.pools.get(pool_of(pgid))
         if pool is not None and pool.id not in ups:
             ups[pool.id] = pool_up(pool.id)
         up = ups[pool.id].get(pgid) if pool is not None else None
         raw = raws.get(pgid)
-        goal = _goal(observation, pgid, up, wanted, raw)
+        goal = _goal(observation, pgid, up, pg_pairs, raw)
         if isinstance(goal, UpmapEntry) and pool is not None and up is not None:
             present = observation.osdmap.entry(pgid)
             pins[pgid] = PinRecord(present, present, raw, goal)
-            moves.append(move_between(pgid, pool, up, _with(up, wanted),
+            moves.append(move_between(pgid, pool, up, _with(up, pg_pairs),
                                       observation.signals.pool_bytes.get(pool.id, 0)))
         elif goal == IN_FORCE:
             result = replace(result, in_force=result.in_force + 1)
         else:
-            left[pgid] = str(goal)
-    return replace(result, pins=pins, left=left, moves=tuple(moves))
+            left_out[pgid] = str(goal)
+    return replace(result, pins=pins, left=left_out, moves=tuple(moves))
 
 
 def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
-          wanted: List[Pair], raw: Optional[OsdSet]) -> Union[UpmapEntry, str]:
+          pairs: List[Pair], raw: Optional[OsdSet]) -> Union[UpmapEntry, str]:
     """The entry that leads to the OSDs of the pairs, or why there is none."""
     pool, present = observation.osdmap.pools.get(pool_of(pgid)), observation.osdmap.entry(pgid)
     if pool is None or up is None:
@@ -448,8 +448,8 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
     reason = skip_reason(pool, pgid)
     if reason is not None:
         return reason
-    final = _with(up, wanted)
-    for source, target in wanted:
+    final = _with(up, pairs)
+    for source, target in pairs:
         if (source in final or target not in final) and (source, target) not in present.items:
             return 'osd.%d is not in its up set, or osd.%d is already' % (source, target)
         if target in observation.osdmap.absent:
@@ -466,8 +466,8 @@ def _goal(observation: Observation, pgid: str, up: Optional[OsdSet],
 
 def _with(up: OsdSet, pairs: List[Pair]) -> OsdSet:
     """The set that the pairs lead to; pairs without an effect are ignored."""
-    found = list(up)
+    osds = list(up)
     for source, target in pairs:
-        if source in found and target not in found:
-            found[found.index(source)] = target
-    return tuple(found)
+        if source in osds and target not in osds:
+            osds[osds.index(source)] = target
+    return tuple(osds)

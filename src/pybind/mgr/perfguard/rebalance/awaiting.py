@@ -93,13 +93,13 @@ class NewOsds(NamedTuple):
     late: Mapping[int, str] = {}
 
 
-def new_osds(others: Mapping[int, str], facts: OrderFacts) -> NewOsds:
-    """`others`: as Await.others."""
+def new_osds(earlier_osds: Mapping[int, str], facts: OrderFacts) -> NewOsds:
+    """`earlier_osds`: as Await.others."""
     weights, serving = facts.crush.weights(), waiting(facts)
     osds, late = [], {}
     for osd, row in sorted(facts.osdmap.osds.items()):
-        known = others.get(osd) == row.uuid or row.has_led or osd in facts.drained
-        if known or weights.get(osd, 0.0) > 0.0 or not row.exists or row.destroyed:
+        is_earlier = earlier_osds.get(osd) == row.uuid or row.has_led or osd in facts.drained
+        if is_earlier or weights.get(osd, 0.0) > 0.0 or not row.exists or row.destroyed:
             continue
         if serving.get(osd) == '':
             osds.append(osd)
@@ -130,9 +130,9 @@ def empty(facts: OrderFacts) -> List[int]:
 
 def value_of(entries: Iterable[ConfigEntry], *sections: str) -> Optional[str]:
     """The option in the first of these sections that has it, without a mask."""
-    known = {entry.section: entry.value for entry in entries
-             if entry.name == INITIAL_WEIGHT and not entry.mask}
-    return next((known[section] for section in sections if section in known), None)
+    values = {entry.section: entry.value for entry in entries
+              if entry.name == INITIAL_WEIGHT and not entry.mask}
+    return next((values[section] for section in sections if section in values), None)
 
 
 def weight_found(entries: Sequence[ConfigEntry]) -> Optional[str]:
@@ -179,20 +179,20 @@ def filling(record: Await, observation: Observation, campaign: Optional[Campaign
 def over(record: Await, observation: Observation, campaign: Optional[Campaign]) -> str:
     """Why the wait has ended; '' if it has not."""
     weights = observation.crush.weights()
-    left = still_empty(record, observation)
+    empty_osds = still_empty(record, observation)
     filled = [osd for osd in record.osds if weights.get(osd, 0.0)]
     if record.campaign:
         if campaign is not None and campaign.open and campaign.id == record.campaign:
             return ''
         why = 'campaign %d has ended' % record.campaign
-    elif filled and not left:
+    elif filled and not empty_osds:
         return '%s already %s a CRUSH weight' % (
             osds_text(filled), 'has' if len(filled) == 1 else 'have')
     elif record.waited_until(observation.now) < record.within:
         return ''
     else:
         why = 'no campaign has begun within %s' % seconds_text(record.within)
-    return '; '.join([why, *kept_empty(left)])
+    return '; '.join([why, *kept_empty(empty_osds)])
 
 
 def still_empty(record: Await, observation: Observation) -> Tuple[int, ...]:
@@ -271,9 +271,9 @@ class Awaiting:
         record = self._record
         if record is None or record.option is None:
             return []
-        found = record.option.found
-        restore = '; '.join(shell(command) for command in commands_of(_option(found)))
-        return [Row(Owner.AWAIT, option_text(OSD_OPTION + INITIAL_WEIGHT), found, EMPTY,
+        value_before = record.option.found
+        restore = '; '.join(shell(command) for command in commands_of(_option(value_before)))
+        return [Row(Owner.AWAIT, option_text(OSD_OPTION + INITIAL_WEIGHT), value_before, EMPTY,
                     record.since, restore, INITIAL_WEIGHT)]
 
     def _put(self, record: Await) -> None:
@@ -281,24 +281,24 @@ class Awaiting:
             self._store.put(AWAIT_DOCUMENT, encode(record))
             self._record = record
 
-    def end(self, why: str, left: Tuple[int, ...] = ()) -> None:
-        """Await no more OSDs; the next turns give the option back. `left`: empty OSDs that `status`
-        names from now on."""
+    def end(self, why: str, empty_osds: Tuple[int, ...] = ()) -> None:
+        """Await no more OSDs; the next turns give the option back. From now on, `status` names the
+        `empty_osds`."""
         if self._record is None:
             return
         waits = self.waits
-        self._put(replace(self._record, ended=self._record.ended or why, osds=left))
+        self._put(replace(self._record, ended=self._record.ended or why, osds=empty_osds))
         if waits:
             self._note(Event(KIND, 'the wait for new OSDs has ended', why))
 
     # ---- the order
 
-    def carry_out(self, given: WaitingOrder, observation: Observation,
+    def carry_out(self, waiting_order: WaitingOrder, observation: Observation,
                   options: Options) -> Optional[Document]:
         """None: the option is not in force yet. Raises Refused."""
-        if self._asked is not None and self._asked[0] is given:
+        if self._asked is not None and self._asked[0] is waiting_order:
             return self._once_in_force(self._asked[1])
-        order: Order = given.order
+        order: Order = waiting_order.order
         if not order.dry_run:
             self._context.refuse_closing()
         facts = self._crush_orders.facts(observation, {})
@@ -310,7 +310,7 @@ class Awaiting:
         self._note(Event('request', AWAIT, 'by command'))
         self._forget()
         self._put(record)
-        self._asked = given, answer
+        self._asked = waiting_order, answer
         return None
 
     def _once_in_force(self, answer: Document) -> Optional[Document]:
@@ -396,8 +396,8 @@ class Awaiting:
 
     def _is_due(self, record: Await, now: float) -> bool:
         """A value that is in force is read at intervals."""
-        held = record.option
-        return held is not None and (not held.seen or bool(record.ended)) \
+        borrowed = record.option
+        return borrowed is not None and (not borrowed.seen or bool(record.ended)) \
             or not record.ended and now - self._option_read >= OPTION_SECONDS
 
     def _end_if_changed(self, entries: Sequence[ConfigEntry]) -> None:
@@ -412,9 +412,9 @@ class Awaiting:
         except Refused as refused:
             self.end(str(refused), record.osds)
 
-    def _step(self, held: Held, value: Optional[str]) -> None:
+    def _step(self, borrowed: Held, value: Optional[str]) -> None:
         assert self._record is not None
-        step = give_back(held, value) if self._record.ended else hold(held, value)
+        step = give_back(borrowed, value) if self._record.ended else hold(borrowed, value)
         self._put(replace(self._record, option=step.held))
         if step.theirs:
             why = '%s was changed outside perfguard and is left alone' % INITIAL_WEIGHT
@@ -423,7 +423,7 @@ class Awaiting:
             else:
                 self._note(Event(KIND, why))
         if step.send and step.held is not None and self._context.kept():
-            self._send(_option(held.found if self._record.ended else EMPTY))
+            self._send(_option(borrowed.found if self._record.ended else EMPTY))
 
     def _send(self, action: SetOption) -> None:
         outcome = execute(self._context.cluster, [action])
@@ -440,14 +440,14 @@ class Awaiting:
         if observation.now - self._looked < LOOK_SECONDS:
             return
         self._looked = observation.now
-        record, found = self._record, new_osds(self._record.others,
-                                               self._crush_orders.facts(observation))
-        if found.osds != record.osds:
+        record, new = self._record, new_osds(self._record.others,
+                                             self._crush_orders.facts(observation))
+        if new.osds != record.osds:
             self._fill = _Expansion()
         appeared = {osd: record.appeared.get(osd, observation.now)
-                    for osd in (*found.osds, *found.late)}
-        self._put(replace(record, osds=found.osds, appeared={**record.appeared, **appeared}))
-        self._found = found
+                    for osd in (*new.osds, *new.late)}
+        self._put(replace(record, osds=new.osds, appeared={**record.appeared, **appeared}))
+        self._found = new
 
     def _expand(self, observation: Observation, campaign: Optional[Campaign], settle: float,
                 fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
@@ -470,14 +470,14 @@ class Awaiting:
         else:
             waits = '; '.join('osd.%d %s' % row for row in sorted(late.items())[:NAMED]) \
                 or 'create them now'
-        left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
+        time_left = seconds_text(max(0.0, record.within - record.waited_until(observation.now)))
         after = 'once campaign %d has ended, ' % campaign.id \
             if campaign is not None and campaign.active else ''
         self.reasons = (Reason(Code.AWAITS_OSDS, 'waiting for OSDs: %s so far%s; %s; %s"campaign '
                                'abort" ends the wait, which expires in %s' % (
                                    len(record.osds) or 'none',
                                    ' (%s)' % osds_text(record.osds) if record.osds else '',
-                                   waits, after, left)),)
+                                   waits, after, time_left)),)
 
     def _begin(self, record: Await, observation: Observation,
                fill: Callable[[QueuedOrder, Order], Optional[Document]]) -> None:
@@ -519,19 +519,21 @@ def _option(value: Optional[str]) -> SetOption:
 def _answer(order: Order, record: Await, left_out: Sequence[int], settle: float) -> Document:
     """What the order does. `left_out`: OSDs that are empty already."""
     option = record.option
-    found = None if option is None else option.found
-    kept = '%s is 0 already, and stays 0' % INITIAL_WEIGHT if option is None else \
+    value_before = None if option is None else option.found
+    effect = '%s is 0 already, and stays 0' % INITIAL_WEIGHT if option is None else \
         '%s of the OSDs is 0 until then (%s)' % (INITIAL_WEIGHT, (
-            'not set before' if found is None else '%s before, which is restored' % found))
+            'not set before'
+            if value_before is None else '%s before, which is restored' % value_before))
     return {'verb': AWAIT, 'dry_run': order.dry_run, 'campaign': None,
-            'option': INITIAL_WEIGHT, 'found': found, 'put': None if option is None else EMPTY,
+            'option': INITIAL_WEIGHT, 'found': value_before,
+            'put': None if option is None else EMPTY,
             'expires': record.since + record.within, 'settle_seconds': settle,
             'left_out': [{'osd': osd, 'reason': 'has CRUSH weight 0 already'}
                          for osd in left_out],
             'message': 'OSDs that boot start with CRUSH weight 0, and are expanded once '
             'no other one has appeared for %s. This ends with their campaign, or after %s without '
             'one; %s%s. "campaign abort" ends the wait%s' % (
-                seconds_text(settle), seconds_text(record.within), kept,
+                seconds_text(settle), seconds_text(record.within), effect,
                 '; their CRUSH weight is then %s' % record.weight if record.weight else '',
                 '; %s of weight 0 %s left out' % (
                     plural(len(left_out), 'earlier OSD'),

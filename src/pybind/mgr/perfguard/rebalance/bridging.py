@@ -21,10 +21,10 @@ def in_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Upmap
     present = draft.seen.osdmap.entry(pgid)
     if not present.items or entry.vector is not None:
         return entry
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
-    serves = (_serves_both(draft, pgid, both, future)
-              and _left(draft, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
-    return both if serves else entry
+    merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
+    serves = (_serves_both(draft, pgid, merged, future)
+              and _left(draft, pgid, merged, future.pgs[pgid].raw, future.crush) == entry)
+    return merged if serves else entry
 
 
 def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
@@ -33,15 +33,15 @@ def bridging(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> Upma
     present, pool = draft.seen.osdmap.entry(pgid), draft.pool(pgid)
     if pool is not None and survives(pgid, future, draft.seen.osdmap, pool, draft.out):
         return present
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
-    return both if _serves_both(draft, pgid, both, future) else entry
+    merged = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
+    return merged if _serves_both(draft, pgid, merged, future) else entry
 
 
 def hides_raw(draft: Draft, pgid: str, sent: UpmapEntry, future: Future) -> bool:
     """Whether the part of an entry that the mons keep hides the raw set of a PG."""
     pg = future.pgs[pgid]
-    left = _left(draft, pgid, sent, pg.raw, future.crush)
-    return left is None or raw_from_up(pg.acting, left, draft.out) != pg.raw
+    remaining = _left(draft, pgid, sent, pg.raw, future.crush)
+    return remaining is None or raw_from_up(pg.acting, remaining, draft.out) != pg.raw
 
 
 def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> bool:
@@ -61,8 +61,8 @@ def _serves_both(draft: Draft, pgid: str, entry: UpmapEntry, future: Future) -> 
 def _serves(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,
             crush: CrushRules) -> Optional[OsdSet]:
     """The set of a PG with the part of an entry that the mons keep; None: there is no such PG."""
-    left = _left(draft, pgid, entry, raw, crush)
-    return None if left is None else apply_entry(raw, left, draft.out)
+    remaining = _left(draft, pgid, entry, raw, crush)
+    return None if remaining is None else apply_entry(raw, remaining, draft.out)
 
 
 def _left(draft: Draft, pgid: str, entry: UpmapEntry, raw: OsdSet,

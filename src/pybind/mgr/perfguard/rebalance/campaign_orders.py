@@ -159,7 +159,7 @@ class CampaignOrders:
     def _adopt(self, waiting: WaitingOrder, observation: Observation,
                view: View) -> Optional[Document]:
         """Begin a campaign that takes over upmaps of other tools as pins."""
-        known = frozenset(self._campaigns.pins)
+        own_pgids = frozenset(self._campaigns.pins)
         # Other vectors may have been set by hand.
         hidden = [pgid for pgid, osds in observation.osdmap.upmap_vectors.items()
                   if not observation.crush.light_osds.isdisjoint(osds)]
@@ -167,7 +167,7 @@ class CampaignOrders:
         def work() -> Adopted:
             pools = set(map(pool_of, (*observation.osdmap.upmap_items,
                                       *observation.osdmap.upmap_vectors)))
-            return adopted(observation, view.pool_up, known,
+            return adopted(observation, view.pool_up, own_pgids,
                            Code.NOT_BALANCED in waiting.order.accept,
                            self._raws_behind(hidden, pools, observation, view.pool_up))
 
@@ -178,9 +178,9 @@ class CampaignOrders:
         """Begin a campaign whose goals are exported upmaps."""
         order, space = waiting.order, self._context.cluster.osd_space()
 
-        def risks(found: Imported) -> List[Risk]:
+        def risks(result: Imported) -> List[Risk]:
             # A preview may show that nothing would move.
-            return [] if order.dry_run and not found.pins else found.risks(
+            return [] if order.dry_run and not result.pins else result.risks(
                 observation, space, self._options())
 
         def work() -> Imported:
@@ -223,23 +223,23 @@ class CampaignOrders:
             self._check_new(Request('prepare'), observation)
             if waiting.again:
                 self._refuse_health(waiting, not_fit(observation))
-        found = self._prepared(waiting, observation, work)
-        if found is None:
+        result = self._prepared(waiting, observation, work)
+        if result is None:
             return None
-        given: List[Risk] = risks(found)
+        all_risks: List[Risk] = risks(result)
         if order.dry_run:
-            return {**found.as_json(None), 'risks': risks_json(
-                [*_acceptable(not_fit(observation)), *given], order.accept)}
-        refuse([*of_health(not_fit(observation)), *given], order.accept, order.command)
-        kept = found.still_there(observation.osdmap)
+            return {**result.as_json(None), 'risks': risks_json(
+                [*_acceptable(not_fit(observation)), *all_risks], order.accept)}
+        refuse([*of_health(not_fit(observation)), *all_risks], order.accept, order.command)
+        still_valid = result.still_there(observation.osdmap)
         self.reopen()
         self._note(Event('request', order.verb, 'by command'))
         campaign = self._campaigns.begin_after(observation, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was accepted.
-        campaign = self._accepting_pins(campaign, len(kept.pins), observation)
+        campaign = self._accepting_pins(campaign, len(still_valid.pins), observation)
         self._campaigns.put(replace(adjust(campaign), storing=True))
-        self._campaigns.put(self._campaigns.store(kept.pins, observation))
-        self._storing = waiting, kept.as_json(campaign.id)
+        self._campaigns.put(self._campaigns.store(still_valid.pins, observation))
+        self._storing = waiting, still_valid.as_json(campaign.id)
         return self._answer_once_stored(self._storing[1])
 
     def _answer_once_stored(self, answer: Document) -> Optional[Document]:

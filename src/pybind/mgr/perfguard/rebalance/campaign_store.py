@@ -220,25 +220,27 @@ class PinStore(PinIndex):
         self._has_noted = True
         self._adopt(name, pins, only_goals)
 
-    def note_some(self, left: List[Dict[str, PinRecord]], osdmap: OsdMap, known: Pins) -> bool:
+    def note_some(self, remaining_parts: List[Dict[str, PinRecord]], osdmap: OsdMap,
+                  pins_before: Pins) -> bool:
         """Store the first of these parts (see `parts`), as many as are written within
         STORING_SECONDS, and remove them from the list.
 
-        A PG whose upmap has changed, and that had no pin, is left out. `known`: the pins for which
-        the parts were made. Returns False, and stores no more, if others have other pins by now.
+        A PG whose upmap has changed, and that had no pin, is left out. `pins_before`: the pins for
+        which the parts were made. Returns False, and stores no more, if others have other pins by
+        now.
         """
         begin = self._clock()
-        while left:
+        while remaining_parts:
             part = {}
-            for pgid, pin in left[0].items():
+            for pgid, pin in remaining_parts[0].items():
                 now = self.get(pgid)
-                if now == known.get(pgid) and (
+                if now == pins_before.get(pgid) and (
                         now is not None or osdmap.entry(pgid) == pin.entry):
                     part[pgid] = pin
                 elif now is not None:
                     return False
             self.note(part)
-            del left[0]
+            del remaining_parts[0]
             if self._clock() - begin > STORING_SECONDS:
                 break
         return True
@@ -315,7 +317,7 @@ class PinStore(PinIndex):
         pgids = self._contents.pop(name)
         for pgid in pgids:
             listed = self._listed[pgid] = tuple([
-                each for each in self._listed[pgid] if each != name])
+                document for document in self._listed[pgid] if document != name])
             if not listed:
                 del self._listed[pgid]
         self._settle(pgids)
@@ -330,18 +332,18 @@ def _from_json(document: object) -> Tuple[Mapping[str, Optional[UpmapEntry]], Pi
     return {}, pins
 
 
-def _has_other_goal(pin: PinRecord, known: Optional[PinRecord]) -> bool:
+def _has_other_goal(pin: PinRecord, stored: Optional[PinRecord]) -> bool:
     """Whether the pin differs from the known one in its goal at most."""
-    return known is not None and pin.rest == known.rest
+    return stored is not None and pin.rest == stored.rest
 
 
-def parts(pins: Pins, known: Pins) -> Iterator[Dict[str, PinRecord]]:
-    """`pins` in parts, for each of which PinStore.note writes a single value if it has the `known`
+def parts(pins: Pins, stored: Pins) -> Iterator[Dict[str, PinRecord]]:
+    """`pins` in parts, for each of which PinStore.note writes a single value if it has the `stored`
     ones. Pure, for any thread."""
     goals: Dict[Optional[UpmapEntry], Dict[str, PinRecord]] = {}
     whole: Dict[str, PinRecord] = {}
     for pgid, pin in pins.items():
-        if _has_other_goal(pin, known.get(pgid)):
+        if _has_other_goal(pin, stored.get(pgid)):
             goals.setdefault(pin.goal, {})[pgid] = pin
         else:
             whole[pgid] = pin
@@ -360,11 +362,11 @@ def _parts(rows: Iterable[Tuple[str, PinRecord, int, int]]) -> Iterator[Dict[str
     """`rows`: PG, pin, bytes for all neighbours with the same goal, bytes for the PG."""
     part: Dict[str, PinRecord] = {}
     goal, room = None, 0
-    for pgid, pin, shared, own in rows:
-        size = own if part and pin.goal == goal else own + shared
+    for pgid, pin, shared, own_bytes in rows:
+        size = own_bytes if part and pin.goal == goal else own_bytes + shared
         if part and size > room:
             yield part
-            part, size = {}, own + shared
+            part, size = {}, own_bytes + shared
         if not part:
             room = PART_BYTES - _PUNCTUATION
         part[pgid], goal, room = pin, pin.goal, room - size
@@ -422,11 +424,11 @@ class CampaignHistory:
         return tuple(row['bytes_done'] / row['moving_seconds'] for row in self.rows[-RATES:]
                      if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0)
 
-    def file(self, row: Json, most: int) -> None:
-        """Add a summary, which replaces an earlier one of the same campaign; at most `most` are
+    def file(self, row: Json, limit: int) -> None:
+        """Add a summary, which replaces an earlier one of the same campaign; at most `limit` are
         kept."""
         rows = [entry for entry in self.rows if entry['id'] != row['id']]
-        self.rows = [*rows, row][-most:]
+        self.rows = [*rows, row][-limit:]
         self._store.put(HISTORY, self.rows)
 
 
@@ -508,8 +510,8 @@ class LedStore:
     def _put(self, ahead: Ahead, row: Tuple[Ahead, Numbers],
              mappings: Sequence[Ahead]) -> Numbers:
         """`row`: what is stored in its place."""
-        for known, numbers in self._stored:
-            if known is ahead:
+        for stored, numbers in self._stored:
+            if stored is ahead:
                 return numbers  # perhaps in another place
         before, numbers = row if row[0].keys() <= ahead.keys() else ({}, ())
         fresh = {pgid: led for pgid, led in ahead.items() if before.get(pgid) != led}
@@ -517,7 +519,7 @@ class LedStore:
             return numbers
         last = numbers[-1] if numbers else 0
         if last and len(self._contents[last]) < SMALL_LED and not any(
-                other is before for other in mappings) and sum(
+                mapping is before for mapping in mappings) and sum(
                 last in listed for _, listed in self._stored) == 1:
             fresh, numbers = {**self._contents[last], **fresh}, numbers[:-1]
         else:

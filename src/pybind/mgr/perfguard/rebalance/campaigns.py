@@ -90,12 +90,12 @@ class Campaigns:
             self._abandon(campaign, 'the mgr failed', '; give the order again')
         elif campaign is not None:
             now = self._clock()
-            taken: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
+            taken_over: Campaign = no_later_than(Campaign, _taken_over(campaign, now), now)
             if lost:
                 # Some goals are missing: all are computed again.
-                taken = replace(taken, pinning=taken.pinning.with_goals(
-                    taken.pinning.goals.being_stored()))
-            self.current = taken
+                taken_over = replace(taken_over, pinning=taken_over.pinning.with_goals(
+                    taken_over.pinning.goals.being_stored()))
+            self.current = taken_over
         self._adopt_pins()
         return lost + unread
 
@@ -228,10 +228,10 @@ class Campaigns:
         if not self.stored.is_tidy and self._may_write():
             self.stored.tidy()
 
-    def _store_some(self, campaign: Campaign, left: List[Dict[str, PinRecord]],
+    def _store_some(self, campaign: Campaign, remaining_parts: List[Dict[str, PinRecord]],
                     observation: Observation) -> Campaign:
-        self.pins.note_some(left, observation.osdmap, self.pins)
-        self.current = replace(campaign, storing=bool(left))
+        self.pins.note_some(remaining_parts, observation.osdmap, self.pins)
+        self.current = replace(campaign, storing=bool(remaining_parts))
         return self.current
 
     def _remove(self, abandoned: Campaign) -> None:

@@ -209,8 +209,8 @@ class Change:
     def rest_of_crush(self, observation: Observation) -> int:
         """A checksum of CRUSH without the OSDs of the burst."""
         names = {'osd.%d' % osd for osd in self.chunk}
-        rest = sorted(item for item in observation.crush.digest().items() if item[0] not in names)
-        return zlib.crc32(repr(rest).encode())
+        others = sorted(item for item in observation.crush.digest().items() if item[0] not in names)
+        return zlib.crc32(repr(others).encode())
 
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:

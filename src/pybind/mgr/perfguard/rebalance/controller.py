@@ -162,14 +162,14 @@ class RebalanceController:
         """The journal cannot be written, so nothing is done; the reason for commands."""
         self._reasons = (Reason(Code.NOT_STORED, why),)
 
-    def wants_stored_options(self, osdmap: OsdMap, asked: Sequence[Request]) -> bool:
-        """Whether settings are about to be held or given back; `asked`: requests of operators.
+    def wants_stored_options(self, osdmap: OsdMap, requests: Sequence[Request]) -> bool:
+        """Whether settings are about to be held or given back; `requests`: requests of operators.
 
         Reading the configuration database costs a mon command, so it is not done in every turn.
         """
-        preparing = any(request.verb == 'prepare' for request in asked)
+        preparing = any(request.verb == 'prepare' for request in requests)
         return preparing or self.campaign is not None and needs_stored_options(
-            self.campaign, bool(self.pins), osdmap, self._context.options(), bool(asked))
+            self.campaign, bool(self.pins), osdmap, self._context.options(), bool(requests))
 
     # ---- requests and orders
 
@@ -325,8 +325,8 @@ class RebalanceController:
             return
         self._begin_unannounced(observation, 'auto_expand', why)
 
-    def _begin_unannounced(self, observation: Observation, what: str, why: str) -> None:
-        self._note(Event('request', what, why))
+    def _begin_unannounced(self, observation: Observation, subject: str, why: str) -> None:
+        self._note(Event('request', subject, why))
         # The CRUSH change has already happened, at an unknown version.
         self.campaign = self.campaigns.begin_after(observation, 'auto')
 
@@ -362,8 +362,8 @@ class RebalanceController:
         """The intermediate change that the end of the campaign would leave in force; at most
         one."""
         change = self.campaign.change if self.campaign is not None and self.campaign.open else None
-        left = '' if change is None else change.left_intermediate(osdmap)
-        return [left] if left else []
+        text = '' if change is None else change.left_intermediate(osdmap)
+        return [text] if text else []
 
     def _with_goals(self, observation: Observation, view: View) -> Observation:
         """`observation`, extended by whether the pins have goals for the OSDMap and the phase."""
@@ -372,12 +372,13 @@ class RebalanceController:
             return replace(
                 _with_stop(observation, 'computing where CRUSH places PGs with a pg_upmap entry'),
                 goals_fit=False)
-        found = self._pin_goals.work_out(self.campaign, observation, view, self._context.options())
-        if found is not None:
+        computed = self._pin_goals.work_out(self.campaign, observation, view,
+                                            self._context.options())
+        if computed is not None:
             self.campaigns.put(replace(
-                self.campaign, pinning=self.campaign.pinning.with_goals(found.mark)))
-            if found.event is not None:
-                self._note(found.event)
+                self.campaign, pinning=self.campaign.pinning.with_goals(computed.mark)))
+            if computed.event is not None:
+                self._note(computed.event)
         return observation if self._pin_goals.fit else replace(observation, goals_fit=False)
 
     def _judge_and_act(self, observation: Observation, options: Options) -> None:

@@ -129,23 +129,23 @@ def follow(copying: Copying, now_basis: str) -> Copying:
 
 
 def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
-            found: Mapping[str, str]) -> Dict[str, str]:
+            set_by_others: Mapping[str, str]) -> Dict[str, str]:
     """Option -> value that the section `osd` must have.
 
-    `found`: values that others have set for all OSDs. No drive copies faster than without
+    `set_by_others`: values that others have set for all OSDs. No drive copies faster than without
     perfguard.
     """
-    wanted: Dict[str, str] = {}
-    if WPQ in schedulers and _number(found.get(SLEEP, '0')) == 0.0:
+    values: Dict[str, str] = {}
+    if WPQ in schedulers and _number(set_by_others.get(SLEEP, '0')) == 0.0:
         for name, default in SLEEP_SECONDS.items():
-            now = _number(found[name]) if name in found else default
-            if (mode == ON or name not in found) and now < copying.seconds:
-                wanted[name] = '%g' % copying.seconds
-    profile = found.get(PROFILE)
+            now = _number(set_by_others[name]) if name in set_by_others else default
+            if (mode == ON or name not in set_by_others) and now < copying.seconds:
+                values[name] = '%g' % copying.seconds
+    profile = set_by_others.get(PROFILE)
     if MCLOCK in schedulers and (profile is None or (
             mode == ON and profile not in (PATIENT_PROFILE, CUSTOM_PROFILE))):
-        wanted[PROFILE] = PATIENT_PROFILE
-    return wanted
+        values[PROFILE] = PATIENT_PROFILE
+    return values
 
 
 def _number(value: str) -> float:
@@ -159,8 +159,9 @@ def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[s
           ) -> Dict[str, str]:
     """Values that others have set for all OSDs. `stored`: the configuration database by section and
     option. `held`: borrowed options, with the value found in the section `osd`."""
-    others = {name: value for name, value in stored.get('osd', {}).items() if name not in held}
-    return {**stored.get('global', {}), **others,
+    others_values = {name: value for name, value in stored.get('osd', {}).items()
+                     if name not in held}
+    return {**stored.get('global', {}), **others_values,
             **{name: value for name, value in held.items() if value is not None}}
 
 

@@ -80,8 +80,8 @@ class CrushOrders:
             return ''
         before, now = self._store.get(CRUSH_BASE) or {}, observation.crush.digest()
         # Names of rules do not affect placement.
-        same = observation.crush.identity == change.crush_identity and before in ({}, now)
-        return '' if same else differences(before, now)
+        is_same = observation.crush.identity == change.crush_identity and before in ({}, now)
+        return '' if is_same else differences(before, now)
 
     def facts(self, observation: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
@@ -150,20 +150,20 @@ class CrushOrders:
         pool, crush = observation.osdmap.pools[rule.pool], observation.crush
         refuse_incomplete(pool, outlook, order.names[1])
         size = observation.signals.pool_bytes.get(pool.id, 0)
-        change, least = RuleChange(rule=rule), None
+        change, fewest_moves = RuleChange(rule=rule), None
         planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
         if planned.unpinnable:
-            least = least_moves(outlook, pool, observation, bounds) \
+            fewest_moves = least_moves(outlook, pool, observation, bounds) \
                 if bounds is not None and observation.balancing.covers(pool.id) else None
-            finals = None if least is None else least.finals
+            finals = None if fewest_moves is None else fewest_moves.finals
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
             first = first_moves(observation.osdmap, outlook, crush, bridged, {}, size, finals)
             planned = Join(first.pins, first.unpinnable, first.moves)
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
-            change = replace(change, least=None if least is None else bounds)
-        named = new_rule(change, observation.osdmap, crush, least)
+            change = replace(change, least=None if fewest_moves is None else bounds)
+        named = new_rule(change, observation.osdmap, crush, fewest_moves)
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
         risks = overfull(planned.moves.values(), inventory.space, observation.osdmap.nearfull_ratio)
@@ -259,10 +259,10 @@ class CrushOrders:
         pins = dict(pins)  # the loop's own changes meanwhile
 
         def work() -> Prepared:
-            found = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
+            prepared = self._prepare_back(campaign, pins, observation, crush_map, inventory) \
                 if undone is None or moves is None else Prepared(
                     replace(undone, ahead={}), Join(moves.pins, {}, moves.moves), entries=0)
-            return found.with_effects(inventory, observation, options, rates, limit)
+            return prepared.with_effects(inventory, observation, options, rates, limit)
 
         return work
 
@@ -290,10 +290,10 @@ class CrushOrders:
             change = weights_back(weights, inventory, serving)
         else:
             change = map_back(rules, inventory, serving, observation)
-        found = self._previewed(change, observation, None if weights else crush_map, pins)
-        if found.ordinary:
-            raise _no_rollback(found.ordinary)
-        return found
+        prepared = self._previewed(change, observation, None if weights else crush_map, pins)
+        if prepared.ordinary:
+            raise _no_rollback(prepared.ordinary)
+        return prepared
 
     def _before(self, observation: Observation) -> bytes:
         stored = self._store.get(CRUSH_BEFORE)
@@ -335,11 +335,11 @@ class CrushOrders:
             self._put_added({osd: record._replace(undone=record.undone or osd in change.weights)
                              for osd, record in added.items()})
         elif order.verb == 'expand':
-            found, osds = waiting(self.facts(observation)), observation.osdmap.osds
+            waiting_osds, osds = waiting(self.facts(observation)), observation.osdmap.osds
             # Until the weights are in force, an abort leaves the state after an earlier rollback.
             undone = self._undone(observation.osdmap)
             self._put_added({**added, **{osd: Added(osds[osd].uuid, osd in undone)
-                                         for osd in change.weights if found.get(osd) == ''}})
+                                         for osd in change.weights if waiting_osds.get(osd) == ''}})
 
     def ended(self) -> None:
         """The campaign has ended."""
@@ -383,15 +383,15 @@ class CrushOrders:
         def is_empty(osd: int) -> bool:
             return osd in observation.osdmap.osds and weights.get(osd, 0.0) <= DRAINED_WEIGHT
 
-        left = {osd: record for osd, record in records.items()
-                if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
+        remaining = {osd: record for osd, record in records.items()
+                     if is_empty(osd) or osd in changing and osd in observation.osdmap.osds}
         rollback = campaign.rollback if campaign is not None else Rollback()
         going_back = rollback.begun or rollback.wanted is not None
         new = {osd: record._replace(undone=record.undone and (going_back or is_empty(osd)))
                for osd, record in added.items()
                if osd in changing or ending or record.undone and is_empty(osd)}
-        if (len(left) < len(records) or new != added) and may_write():
-            self._put_drained(left)
+        if (len(remaining) < len(records) or new != added) and may_write():
+            self._put_drained(remaining)
             self._put_added(new)
 
     def _drained(self, observation: Observation) -> Dict[int, float]:

@@ -110,8 +110,8 @@ class Draft:
     def report(self, *reasons: Reason) -> 'Draft':
         return replace(self, reasons=self.reasons + reasons)
 
-    def event(self, kind: str, what: str, why: str = '') -> 'Draft':
-        return replace(self, events=(*self.events, Event(kind, what, why)))
+    def event(self, kind: str, subject: str, why: str = '') -> 'Draft':
+        return replace(self, events=(*self.events, Event(kind, subject, why)))
 
     def send(self, *actions: Action) -> 'Draft':
         return replace(self, actions=self.actions + actions)
@@ -122,8 +122,8 @@ class Draft:
 
     def forget_pins(self, pgids: Iterable[str]) -> 'Draft':
         forgotten = frozenset(pgids)
-        left = {pgid: pin for pgid, pin in self.new_pins.items() if pgid not in forgotten}
-        return replace(self, new_pins=left, unpins=self.unpins | frozenset(
+        remaining = {pgid: pin for pgid, pin in self.new_pins.items() if pgid not in forgotten}
+        return replace(self, new_pins=remaining, unpins=self.unpins | frozenset(
             pgid for pgid in forgotten if pgid in self.situation.pins))
 
     def _with_earlier(self, pgid: str, pin: PinRecord) -> PinRecord:
@@ -191,8 +191,8 @@ class Draft:
     def stays(self, pgid: str, pool: Pool, place: Placement) -> bool:
         """As upmap.pins.stays; not while the up set may only lack an OSD that is down, unless that
         was known before."""
-        known = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
-        return (known or not self.lost) and stays(pool, place.up, place.acting)
+        known_before = self.campaign.pinning.unpinnable.get(pgid) == INCOMPLETE
+        return (known_before or not self.lost) and stays(pool, place.up, place.acting)
 
     @functools.cached_property
     def in_transition(self) -> int:
@@ -202,10 +202,10 @@ class Draft:
         if not counts.unreported:
             return counts.in_transition
         pgids = (*self.new_pins, *self.campaign.flights.in_flight, *self.seen.osdmap.pg_temp)
-        own = {*self.pinned().pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
-        if not own <= pools.keys():
+        pool_ids = {*self.pinned().pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
+        if not pool_ids <= pools.keys():
             return counts.in_transition
-        unknown = sum(pools[pool].unreported for pool in own)
+        unknown = sum(pools[pool].unreported for pool in pool_ids)
         return counts.in_transition - max(0, counts.unreported - unknown)
 
     def has_peered(self, since: float) -> bool:

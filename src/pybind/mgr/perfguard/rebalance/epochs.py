@@ -133,10 +133,10 @@ def fast_proposals(campaign: Campaign, releasing: bool, options: Options,
         return {}
     if changing:
         return {PROPOSE_INTERVAL: max(seconds, CHANGE_SECONDS, key=float)}
-    found = {PROPOSE_INTERVAL: seconds}
+    options_by_name = {PROPOSE_INTERVAL: seconds}
     if seconds in FAST_WAITS:
-        found[MIN_WAIT] = FAST_WAITS[seconds]
-    return found
+        options_by_name[MIN_WAIT] = FAST_WAITS[seconds]
+    return options_by_name
 
 
 # ---- How many PGs a campaign may keep pinned at a time
@@ -154,18 +154,18 @@ def pin_limit(options: Options, osdmap: OsdMap, own: int = 0) -> int:
     if options.max_pins:
         return options.max_pins
     epoch = epoch_of(osdmap)
-    others = epoch._replace(upmaps=max(0, epoch.upmaps - own))
-    return int(max(PINS_SECONDS, UPMAPS_SECONDS - others.upmap_seconds)
+    without_own = epoch._replace(upmaps=max(0, epoch.upmaps - own))
+    return int(max(PINS_SECONDS, UPMAPS_SECONDS - without_own.upmap_seconds)
                / epoch._replace(upmaps=1).upmap_seconds)
 
 
 def too_many(pins: int, options: Options, osdmap: OsdMap, own: int = 0) -> str:
     """Why a campaign must not keep so many PGs pinned; '' if it may."""
-    most = pin_limit(options, osdmap, own)
-    if pins <= most:
+    limit = pin_limit(options, osdmap, own)
+    if pins <= limit:
         return ''
     epoch = epoch_of(osdmap)
-    others = max(0, epoch.upmaps - own)
+    other_upmaps = max(0, epoch.upmaps - own)
     return '%d pins and %d other upmaps would take the mons about %.2g s in each OSDMap epoch ' \
         '(limit %d pins, max_pins)' % (
-            pins, others, epoch._replace(upmaps=others + pins).upmap_seconds, most)
+            pins, other_upmaps, epoch._replace(upmaps=other_upmaps + pins).upmap_seconds, limit)

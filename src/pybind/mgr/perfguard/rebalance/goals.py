@@ -65,8 +65,8 @@ def basis(osdmap: OsdMap, crush: CrushRules, pools: Iterable[int],
         for pool in (osdmap.pools[number] for number in sorted(set(pools) & set(osdmap.pools)))})
 
 
-def _digest(seen: Tuple[object, ...], digits: int) -> str:
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:digits]
+def _digest(values: Tuple[object, ...], digits: int) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:digits]
 
 
 def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bool:
@@ -74,9 +74,11 @@ def needed(campaign: Campaign, pins: PinIndex, now: Basis, osdmap: OsdMap) -> bo
     if campaign.phase not in _PHASES or not pins or campaign.moving_first or (
             campaign.target != 'balanced' and not awaits_tranches(campaign)):
         return False
-    known = campaign.pinning.goals.basis
-    return (known is None or not known.covers(now) or not known.absent.isdisjoint(
-        osd.id for osd in osdmap.osds.values() if osd.up)
+    computed_for = campaign.pinning.goals.basis
+    if computed_for is None or not computed_for.covers(now):
+        return True
+    osds_up = (osd.id for osd in osdmap.osds.values() if osd.up)
+    return (not computed_for.absent.isdisjoint(osds_up)
             # The others have yet to peer, or to recover.
             or any(pgid not in campaign.flights.in_flight and pgid not in osdmap.pg_temp
                    for pgid in pins.without_goal))
@@ -98,8 +100,10 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Ob
     """
     counts, whole = observation.signals.pool_counts, observation.signals.counts
     pools = pools_of((*pins, *observation.osdmap.pg_temp), observation.osdmap)
-    known = all(pool in counts for pool in pools) and bool(pools)
-    number = sum(counts[pool].in_transition for pool in pools) if known else whole.in_transition
+    all_counted = all(pool in counts for pool in pools) and bool(pools)
+    number = whole.in_transition
+    if all_counted:
+        number = sum(counts[pool].in_transition for pool in pools)
     quiet = campaign.idle_seconds(observation.now)
     few = number <= max(FEW_STUCK, ratio * whole.total)
     return 0 if few and quiet > STUCK_GOALS_SECONDS else number
@@ -207,9 +211,9 @@ def work_out(on: Ground, observation: Observation, pool_up: PoolUp, bounds: Boun
                  mark, balances)
 
 
-def _take(room: Room, found: Balance, size: int) -> None:
-    for osd in found.before.keys() | found.after.keys():
-        room.add(osd, size * (found.after.get(osd, 0) - found.before.get(osd, 0)))
+def _take(room: Room, planned: Balance, size: int) -> None:
+    for osd in planned.before.keys() | planned.after.keys():
+        room.add(osd, size * (planned.after.get(osd, 0) - planned.before.get(osd, 0)))
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], observation: Observation,
@@ -239,7 +243,7 @@ def without_goals(pins: Mapping[str, PinRecord]) -> Dict[str, PinRecord]:
 def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
     """Text on the result."""
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
-    worst = max((found.deviation for found in goals.balances.values()), default=0.0)
+    worst = max((result.deviation for result in goals.balances.values()), default=0.0)
     return Event('plan', '%s will move, %s will stay as upmaps' % (
         pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')),
         'then every OSD has its share of %s to within %.2f PGs'
@@ -280,14 +284,14 @@ class _PoolGoals:
         """Give each OSD its share, instead of what CRUSH gives it."""
         ahead = self._tranches.ahead
         crush = self._crush if ahead is None else ahead.crush
-        found = balance(self._pool, [
+        result = balance(self._pool, [
             PlacedPg(pgid, up, self._wishes[pgid], self._is_free(pgid))
             for pgid, up in self._ups.items()], crush, self._osdmap.osds,
-            bounds.limit(self._crush_shards()), bounds.deviation, room)
-        self._finals = dict(found.finals)
+             bounds.limit(self._crush_shards()), bounds.deviation, room)
+        self._finals = dict(result.finals)
         self._emptied = frozenset(
-            osd for osd, ideal in found.targets.ideal.items() if ideal == 0.0)
-        return found
+            osd for osd, ideal in result.targets.ideal.items() if ideal == 0.0)
+        return result
 
     def _is_free(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone, and so are PGs
@@ -310,15 +314,15 @@ class _PoolGoals:
 
     def _crush_shards(self) -> int:
         """Shards that move if every pin is released to its earlier entry, with all tranches."""
-        found = 0
+        shards = 0
         for pgid, up in self._ups.items():
             before, wish = self._entry_before(pgid), self._wishes[pgid]
             if before is None or wish is None or pgid in self._moving:
                 continue
-            there = apply_entry(wish, before, self._out)
-            found += sum(old != new for old, new in zip(up, there)) if self._pool.erasure \
-                else len(set(there) - set(up))
-        return found
+            final = apply_entry(wish, before, self._out)
+            shards += sum(old != new for old, new in zip(up, final)) if self._pool.erasure \
+                else len(set(final) - set(up))
+        return shards
 
     def _entry_before(self, pgid: str) -> Optional[UpmapEntry]:
         """The entry that a release restores; None: CRUSH does not move the PG."""
@@ -337,7 +341,7 @@ class _PoolGoals:
 
     def records(self) -> Dict[str, PinRecord]:
         """The records of PGs that have a pin, and of those that will move."""
-        found: Dict[str, PinRecord] = {}
+        records: Dict[str, PinRecord] = {}
         for pgid in (*self._finals, *(set(self._pins) - set(self._finals))):
             if pgid not in self._ups or pgid in self._moving:
                 continue
@@ -348,12 +352,12 @@ class _PoolGoals:
             if pin is not None and goal == pin.entry and self._must_leave(pgid):
                 goal = pin.before
             if pin is not None and not (is_adopted(pin) and goal == pin.entry):
-                found[pgid] = replace(pin, goal=goal)
+                records[pgid] = replace(pin, goal=goal)
             elif pin is None and goal != self._osdmap.entry(pgid):
                 entry = self._osdmap.entry(pgid)
                 raw = None if entry.vector is None else self._raw[pgid]
-                found[pgid] = PinRecord(entry, entry, raw, goal)
-        return found
+                records[pgid] = PinRecord(entry, entry, raw, goal)
+        return records
 
     def early(self, records: Mapping[str, PinRecord]) -> List[str]:
         """PGs whose goal requires an upmap only until a later tranche is in force."""
@@ -376,9 +380,9 @@ class _PoolGoals:
         return not self._tranches.osds.isdisjoint(
             (*entry.targets, *(source for source, _ in entry.items)))
 
-    def _is_same(self, one: OsdSet, other: Optional[OsdSet]) -> bool:
-        return other is not None and (
-            one == other if self._pool.erasure else set(one) == set(other))
+    def _is_same(self, a: OsdSet, b: Optional[OsdSet]) -> bool:
+        return b is not None and (
+            a == b if self._pool.erasure else set(a) == set(b))
 
     def _must_leave(self, pgid: str) -> bool:
         """Whether the PG is on an OSD that is being emptied."""
@@ -395,14 +399,14 @@ class _PoolGoals:
         if final != up and broken_rule(pool, final, self._crush, self._out):
             return present
         if final == up:
-            wanted = restate(pool, raw, up, present, self._out)
+            entry = restate(pool, raw, up, present, self._out)
         else:
             pin = plan_pin(pool, up, final, present, self._osdmap.osds, self._crush, raw=raw,
                            out=self._out)
-            wanted = present if isinstance(pin, Unpinnable) else pin.entry
+            entry = present if isinstance(pin, Unpinnable) else pin.entry
         # The final set is legal: the planner of the pin, or the mon that keeps it, has checked it.
-        kept = after_commit(raw, wanted, pool, self._osdmap.osds, None, pgid, self._out)
-        return wanted if kept == wanted else present
+        committed = after_commit(raw, entry, pool, self._osdmap.osds, None, pgid, self._out)
+        return entry if committed == entry else present
 
 
 @dataclass(frozen=True)
@@ -429,16 +433,16 @@ class Balanced:
                         self.bounds)
 
     def as_json(self) -> Json:
-        found = plan(self.moves, 1, 1, None)
-        return {'pgs': found.pgs, 'shards': found.shards, 'bytes': found.bytes,
-                'primaries_moving': found.primaries_moving, 'extra_shards': self.extra,
+        moves = plan(self.moves, 1, 1, None)
+        return {'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
+                'primaries_moving': moves.primaries_moving, 'extra_shards': self.extra,
                 'limit_shards': self.limit, 'kept': self.kept,
                 'deviation': self.deviation, 'target_deviation': self.bounds.deviation,
                 'max_extra_movement': self.bounds.extra, 'limited': self.limited}
 
 
-def _greater(one: Optional[float], other: Optional[float]) -> Optional[float]:
-    return max((each for each in (one, other) if each is not None), default=None)
+def _greater(a: Optional[float], b: Optional[float]) -> Optional[float]:
+    return max((value for value in (a, b) if value is not None), default=None)
 
 
 def preview_balance(planned: Join, future: Future, observation: Observation, bounds: Bounds,
@@ -449,18 +453,18 @@ def preview_balance(planned: Join, future: Future, observation: Observation, bou
     for row in (*future.pgs.items(), *future.others.items()):
         if pool_of(row[0]) in pgs:
             pgs[pool_of(row[0])].append(row)
-    found = Balanced(bounds=bounds)
+    balanced = Balanced(bounds=bounds)
     room = Room(space, observation.osdmap.nearfull_ratio)
     for pool_id, rows in sorted(pgs.items()):
         pool = observation.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = bounds.limit(sum(len(move.targets) for move in moves))
         if is_balanced(pool, future.crush, observation.balancing):
-            found = found.plus(_balanced(pool, rows, planned, future, observation, bounds, limit,
-                                         room))
+            balanced = balanced.plus(_balanced(pool, rows, planned, future, observation, bounds,
+                                               limit, room))
         else:
-            found = found.plus(Balanced(moves, limit=limit))
-    return found
+            balanced = balanced.plus(Balanced(moves, limit=limit))
+    return balanced
 
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
@@ -477,8 +481,8 @@ def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, futur
     moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, size)
                   for pgid, final in finals.items())
     extra = sum(osd not in pgs[move.pgid].raw for move in moves for osd in move.targets)
-    kept = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
-    return Balanced(moves, extra, limit, kept, result.deviation, result.limited)
+    staying = sum(1 for pgid in planned.pins if pool_of(pgid) == pool.id and pgid not in finals)
+    return Balanced(moves, extra, limit, staying, result.deviation, result.limited)
 
 
 def _placed(pool: Pool, pgid: str, pg: FuturePg, planned: Join,

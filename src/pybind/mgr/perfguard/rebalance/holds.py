@@ -58,8 +58,8 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     options = _balancer(flags.holds, settings, quiet, begin)
     autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
                            begin)
-    held, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
-    return Reconciled(held,
+    holds_after, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
+    return Reconciled(holds_after,
                       flags.actions + options.actions + autoscale.actions + tuple(actions),
                       flags.notices + options.notices + autoscale.notices + tuple(notices))
 
@@ -148,14 +148,14 @@ def _stored_active(settings: Settings) -> str:
     return settings.balancer_stored or settings.balancer_active or ACTIVE
 
 
-def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
+def _balancer_value(balancer: Held, settings: Settings) -> Optional[str]:
     """The balancer uses the value in force; the entry in the database shows who set it."""
-    if settings.balancer_active == held.put:
-        return held.put
-    if held.seen and not held.returning:
+    if settings.balancer_active == balancer.put:
+        return balancer.put
+    if balancer.seen and not balancer.returning:
         return settings.balancer_active
     stored = _stored_active(settings)
-    return held.found if settings.stored is None or stored == held.put else stored
+    return balancer.found if settings.stored is None or stored == balancer.put else stored
 
 
 def _theirs(holds: Holds) -> Reconciled:
@@ -260,16 +260,16 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.flights.in_flight)
-    found = fast_proposals(campaign, releasing, options, osdmap)
+    values = fast_proposals(campaign, releasing, options, osdmap)
     if releasing and not campaign.orders.paused and options.pace_copying != OFF:
-        found.update({OSD_OPTION + name: value
-                      for name, value in campaign.copying.wanted.items()})
+        values.update({OSD_OPTION + name: value
+                       for name, value in campaign.copying.wanted.items()})
     # Not while the campaign is HOLDING or stuck: a single PG in flight would disable scrubs for
     # days.
     if campaign.phase is Phase.RELEASING and not campaign.orders.paused and options.hold_scrubs \
             and campaign.idle_seconds(campaign.progress.turned) < options.stalled_after:
-        found[OSD_OPTION + MAX_SCRUBS] = '0'
-    return {name: value for name, value in found.items() if name not in campaign.holds.refused}
+        values[OSD_OPTION + MAX_SCRUBS] = '0'
+    return {name: value for name, value in values.items() if name not in campaign.holds.refused}
 
 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
@@ -300,7 +300,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
     if stored is None:
         return holds, [], []
     borrowed = holds.mon
-    held: Dict[str, Held] = {}
+    held_after: Dict[str, Held] = {}
     actions: List[Action] = []
     theirs: List[str] = []
     for name, before in borrowed.items():
@@ -314,19 +314,21 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
         if step.theirs:
             theirs.append(name)
         if step.held is not None:
-            held[name] = step.held
+            held_after[name] = step.held
     for name, value in wanted.items():
         if name not in borrowed and name not in holds.given_up:
-            found = stored.get(name)
-            held[name] = Held(found, value, seen=same_value(found, value))
+            value_before = stored.get(name)
+            held_after[name] = Held(value_before, value, seen=same_value(value_before, value))
     actions += [set_option(name, value) for name, value in wanted.items()
-                if name in held and not held[name].seen]
+                if name in held_after and not held_after[name].seen]
     notices = ['%s was changed outside perfguard: perfguard leaves it alone from now on'
                % option_text(name)
                for name in theirs]
-    rest = {key: each for key, each in holds.held.items() if key not in borrowed}
-    return replace(holds.give_up(*theirs), held={**rest, **held}), actions, notices + _of_scrubs(
-        borrowed.get(OSD_OPTION + MAX_SCRUBS), held.get(OSD_OPTION + MAX_SCRUBS))
+    other_settings = {key: setting for key, setting in holds.held.items() if key not in borrowed}
+    holds = replace(holds.give_up(*theirs), held={**other_settings, **held_after})
+    notices += _of_scrubs(
+        borrowed.get(OSD_OPTION + MAX_SCRUBS), held_after.get(OSD_OPTION + MAX_SCRUBS))
+    return holds, actions, notices
 
 
 def _of_scrubs(before: Optional[Held], now: Optional[Held]) -> List[str]:
@@ -372,9 +374,9 @@ def option_text(name: str) -> str:
 
 
 def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, options: Options,
-                         asked: bool) -> bool:
+                         has_requests: bool) -> bool:
     """Whether settings are about to be borrowed or given back. `pinned`: pins of the campaign are
-    left; `asked`: operators have requests."""
+    left; `has_requests`: operators have requests."""
     if campaign.active and not campaign.holds.prepared:
         return True
     mon = wanted_mon_options(campaign, options, osdmap)
@@ -386,5 +388,5 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
     giving_back = campaign.phase is Phase.ABORTING or (
         campaign.phase is Phase.FINISHING and not campaign.flights.in_flight) or (
         campaign.held and not pinned)
-    return asked or giving_back and bool(
+    return has_requests or giving_back and bool(
         BALANCER in campaign.holds.held or campaign.holds.mon)

@@ -36,8 +36,8 @@ class Join:
 def undersized(planned: Join, future: Future) -> List[str]:
     """PGs that cannot be pinned because they lack an OSD. They can be once it is back or they have
     recovered."""
-    found = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
-    return [pgid for pgid, pg in found if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
+    unpinnable = ((pgid, future.pgs[pgid]) for pgid in planned.unpinnable)
+    return [pgid for pgid, pg in unpinnable if NO_OSD in pg.acting or len(pg.acting) < len(pg.raw)]
 
 
 def is_given_up(pgid: str, future: Future, osdmap: OsdMap) -> bool:
@@ -67,20 +67,20 @@ def renewed(future: Future, before: OsdMap, now: OsdMap,
     The future place of a PG does not depend on pg_temp; its present place, and so its pin, does.
     Other PGs recover and are remapped all the time.
     """
-    found = {pgid: (future.pgs[pgid], placement(pgid))
-             for pgid in before.pg_temp.keys() | now.pg_temp.keys()
-             if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
-    moved = {pgid: pg._replace(acting=place.acting) for pgid, (pg, place) in found.items()
+    changed = {pgid: (future.pgs[pgid], placement(pgid))
+               for pgid in before.pg_temp.keys() | now.pg_temp.keys()
+               if pgid in future.pgs and before.pg_temp.get(pgid) != now.pg_temp.get(pgid)}
+    moved = {pgid: pg._replace(acting=place.acting) for pgid, (pg, place) in changed.items()
              if place is not None}
     if not moved:
         return future
-    there = replace(future, pgs={**future.pgs, **moved})
-    if not isinstance(there, PlannedFuture):
-        return there
+    renewed_future = replace(future, pgs={**future.pgs, **moved})
+    if not isinstance(renewed_future, PlannedFuture):
+        return renewed_future
     again = vars(plan_join(now, replace(future, pgs=moved), change.drained))
-    return replace(there, join=Join(**{
-        part: {**{pgid: each for pgid, each in planned.items() if pgid not in moved},
-               **again[part]} for part, planned in vars(there.join).items()}))
+    return replace(renewed_future, join=Join(**{
+        part: {**{pgid: value for pgid, value in planned.items() if pgid not in moved},
+               **again[part]} for part, planned in vars(renewed_future.join).items()}))
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
@@ -100,11 +100,12 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         pool = osdmap.pools.get(pool_of(pgid))
         if pool is None or seed_of(pgid) >= pool.pg_num:
             continue
-        kept = bases.get(pgid, osdmap.entry(pgid))
-        if kept:
-            kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid, out)
-        goal = without(kept, drained)
-        entry = _entry(pool, pgid, pg, kept, osdmap, future.crush, out)
+        entry_before = bases.get(pgid, osdmap.entry(pgid))
+        if entry_before:
+            entry_before = after_commit(pg.raw, entry_before, pool, osdmap.osds, future.crush, pgid,
+                                        out)
+        goal = without(entry_before, drained)
+        entry = _entry(pool, pgid, pg, entry_before, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry
             continue
@@ -123,19 +124,19 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
     return Join(pins, unpinnable, moves, removed)
 
 
-def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
+def _entry(pool: Pool, pgid: str, pg: FuturePg, before: UpmapEntry, osdmap: OsdMap,
            crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
-    """The entry with which the PG stays where it is; `kept` if that suffices."""
-    if keeps(pg, kept, osdmap.entry(pgid), out):
-        return kept
+    """The entry with which the PG stays where it is; `before` if that suffices."""
+    if keeps(pg, before, osdmap.entry(pgid), out):
+        return before
     reason = skip_reason(pool, pgid)
     if reason is not None:
         return Unpinnable(reason)
-    if stays(pool, apply_entry(pg.raw, kept, out), pg.acting):
+    if stays(pool, apply_entry(pg.raw, before, out), pg.acting):
         return INCOMPLETE
     # From the raw set itself: the pairs of `kept` need not be undone.
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
-                      existing=kept.items, out=out)
+                      existing=before.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
 
 
@@ -153,8 +154,8 @@ def survives(pgid: str, future: Future, osdmap: OsdMap, pool: Pool, out: FrozenS
     """Whether the part of its present entry that the mons keep with the change keeps a PG in
     place."""
     pg, present = future.pgs[pgid], osdmap.entry(pgid)
-    left = after_commit(pg.raw, present, pool, osdmap.osds, future.crush, pgid, out)
-    return keeps(pg, left, present, out)
+    remaining = after_commit(pg.raw, present, pool, osdmap.osds, future.crush, pgid, out)
+    return keeps(pg, remaining, present, out)
 
 
 def entries_with(planned: Join, future: Future, osdmap: OsdMap) -> int:

@@ -109,11 +109,11 @@ def _next_burst(draft: Draft, change: Change) -> Draft:
 
 def name_others(draft: Draft, before: Optional[Change], change: Change) -> Draft:
     """An event on the OSDs that the change leaves out."""
-    known = draft.seen.crush.weights()
-    others = [osd for osd in before.weights if osd in known and osd not in change.weights] \
+    weights = draft.seen.crush.weights()
+    left_out = [osd for osd in before.weights if osd in weights and osd not in change.weights] \
         if before is not None else []
-    return draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(others),
-                       'it was changed outside perfguard') if others else draft
+    return draft.event('join', 'the CRUSH weight of %s stays as it is' % osds_text(left_out),
+                       'it was changed outside perfguard') if left_out else draft
 
 
 class _Staying(NamedTuple):
@@ -143,22 +143,22 @@ def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_
 
 def _leave_weight(draft: Draft, change: WeightChange, staying: _Staying) -> Draft:
     """Leave the tiny weight to OSDs on which PGs remain."""
-    left = {osd: weight for osd, weight in change.weights.items()
-            if staying.osds is not None and osd not in staying.osds}
-    if staying.osds is None or change.pending or len(left) in (0, len(change.weights)):
+    weights = {osd: weight for osd, weight in change.weights.items()
+               if staying.osds is not None and osd not in staying.osds}
+    if staying.osds is None or change.pending or len(weights) in (0, len(change.weights)):
         return _leave_out(draft, change, staying.why)
     return _note_tiny(draft, staying.osds, staying.why).set(
-        change=replace(change, weights=left, burst=0, gathers=False))
+        change=replace(change, weights=weights, burst=0, gathers=False))
 
 
 def _why_it_stays(draft: Draft, pgid: str, change: Change, why: str) -> str:
     """Why a PG is still on an OSD that was drained; `why` if it is not."""
     place, entry = draft.seen.placement(pgid), draft.seen.osdmap.entry(pgid)
-    here = change.weights.keys() & set(place.up if place is not None else ())
-    if not here:
+    drained_osds = change.weights.keys() & set(place.up if place is not None else ())
+    if not drained_osds:
         return why
-    return '%s it on %s' % ('an upmap keeps' if here & set(entry.targets) else 'CRUSH still places',
-                            osds_text(here))
+    cause = 'an upmap keeps' if drained_osds & set(entry.targets) else 'CRUSH still places'
+    return '%s it on %s' % (cause, osds_text(drained_osds))
 
 
 def _leave_out(draft: Draft, change: WeightChange, why: str) -> Draft:
@@ -262,8 +262,9 @@ def _await_room(draft: Draft, change: Change) -> Optional[Draft]:
     if change.gathers or change.moves_first or not isinstance(outlook, Future):
         return None
     planned = _planned(draft, change, outlook)
-    others = set(undersized(planned, outlook)) - set(draft.campaign.pinning.undersized_pgs)
-    incomplete = _awaits_osds(draft, len(others))
+    newly_undersized = set(undersized(planned, outlook)).difference(
+        draft.campaign.pinning.undersized_pgs)
+    incomplete = _awaits_osds(draft, len(newly_undersized))
     if incomplete is not None:
         return draft.report(incomplete)
     return _make_smaller(draft, change, planned) if isinstance(change, WeightChange) else None
@@ -326,13 +327,13 @@ def _awaits_osds(draft: Draft, number: int) -> Optional[Reason]:
 
 def _in_tranches(draft: Draft, change: WeightChange, planned: Join) -> WeightChange:
     """The change with a smaller tranche if the present one requires too many pins."""
-    others = len(draft.pinned().keys() - planned.pins.keys())
-    most = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count) - others
+    other_pins = len(draft.pinned().keys() - planned.pins.keys())
+    limit = pin_limit(draft.options, draft.seen.osdmap, draft.pin_count) - other_pins
     begun = bool(change.done or change.burst)
-    if len(planned.pins) <= most or begun or change.share <= SHARE_MIN \
+    if len(planned.pins) <= limit or begun or change.share <= SHARE_MIN \
             or not is_divisible(draft.campaign, draft.seen.crush):
         return change
-    return change.divided(len(planned.pins), max(1, most), draft.seen.crush.weights())
+    return change.divided(len(planned.pins), max(1, limit), draft.seen.crush.weights())
 
 
 def is_divisible(campaign: Campaign, crush: CrushRules) -> bool:
@@ -466,8 +467,9 @@ def _kept(draft: Draft, pgid: str, pool: Pool, up: OsdSet,
     raw = raw_from_up(up, present, draft.out)
     if raw is None:
         return pin.goal
-    kept = after_commit(raw, base, pool, draft.seen.osdmap.osds, draft.seen.crush, pgid, draft.out)
-    return kept if apply_entry(raw, kept, draft.out) == up else None
+    remaining = after_commit(raw, base, pool, draft.seen.osdmap.osds, draft.seen.crush, pgid,
+                             draft.out)
+    return remaining if apply_entry(raw, remaining, draft.out) == up else None
 
 
 def _unpin(draft: Draft, change: Change) -> Draft:
@@ -480,14 +482,14 @@ def _unpin(draft: Draft, change: Change) -> Draft:
             continue
         if pgid in draft.campaign.pinning.sent and osdmap.entry(pgid) != draft.pinned()[pgid].entry:
             continue  # the change needs this pin, which follows; until then the PG peers without it
-        kept = _kept(draft, pgid, pool, place.up, base)
-        if kept is not None and kept == without(kept, change.drained):
-            needless[pgid] = kept
+        remaining = _kept(draft, pgid, pool, place.up, base)
+        if remaining is not None and remaining == without(remaining, change.drained):
+            needless[pgid] = remaining
     if not needless:
         return draft
     return draft.forget_pins(needless).send(*[
-        SetEntry(pgid, kept, osdmap.entry(pgid)) for pgid, kept in sorted(needless.items())
-        if osdmap.entry(pgid) != kept
+        SetEntry(pgid, entry, osdmap.entry(pgid)) for pgid, entry in sorted(needless.items())
+        if osdmap.entry(pgid) != entry
     ]).set(pinning=draft.campaign.pinning.at(draft.now).awaiting({
         pgid: sent for pgid, sent in draft.campaign.pinning.sent.items()
         if pgid not in needless and draft.pin_of(pgid) is not None})).event(
@@ -548,10 +550,11 @@ def _needless_pairs(draft: Draft, change: WeightChange) -> List[SetEntry]:
                 or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
         raw = raw_from_up(place.up, present, draft.out)
-        left = replace(present, items=tuple([pair for pair in items if pair not in ours or (
+        remaining = replace(present, items=tuple([pair for pair in items if pair not in ours or (
             raw is None or pair[0] in raw and pair[1] not in raw)]))
-        if left != present and raw is not None and apply_entry(raw, left, draft.out) == place.up:
-            actions.append(SetEntry(pgid, left, present))
+        if remaining != present and raw is not None \
+                and apply_entry(raw, remaining, draft.out) == place.up:
+            actions.append(SetEntry(pgid, remaining, present))
     return actions
 
 

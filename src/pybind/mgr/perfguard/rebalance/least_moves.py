@@ -72,11 +72,11 @@ def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observ
     """The outlook with these sets."""
     if isinstance(outlook, NoFuture) or pool is None:
         return outlook
-    least = least_moves(outlook, pool, observation, bounds)
+    fewest_moves = least_moves(outlook, pool, observation, bounds)
     # More than was ordered must not move.
     return NoFuture('upmaps can no longer keep the PGs of pool %s in place under the new rule'
-                    % pool.name) if least is None else LeastFuture(
-        **vars(outlook), finals=least.finals)
+                    % pool.name) if fewest_moves is None else LeastFuture(
+        **vars(outlook), finals=fewest_moves.finals)
 
 
 def _may_move(pgid: str, pg: FuturePg, pool: Pool, observation: Observation) -> bool:
@@ -84,7 +84,7 @@ def _may_move(pgid: str, pg: FuturePg, pool: Pool, observation: Observation) -> 
         and skip_reason(pool, pgid) is None
 
 
-def _shards(pool: Pool, here: OsdSet, there: OsdSet) -> int:
+def _shards(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> int:
     """How many shards are elsewhere."""
-    return sum(old != new for old, new in zip(here, there)) if pool.erasure \
-        else len(set(there) - set(here))
+    return sum(old != new for old, new in zip(old_osds, new_osds)) if pool.erasure \
+        else len(set(new_osds) - set(old_osds))

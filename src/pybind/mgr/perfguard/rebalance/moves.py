@@ -50,71 +50,72 @@ class Move:
     leaders: OsdSet = field(default=(), compare=False)
 
 
-def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
+def move_between(pgid: str, pool: Pool, old_osds: OsdSet, new_osds: Optional[OsdSet],
                  pool_bytes: int) -> Move:
-    """The move of a PG that is served by `here` to `there` (None: not known)."""
+    """The move of a PG that is served by `old_osds` to `new_osds` (None: not known)."""
     # Lists: of tuples from generators, half the time is the generator.
-    first = here[0] if here and here[0] != NO_OSD else next(
-        (osd for osd in here if osd != NO_OSD), -1)
-    if there is None:
-        return Move(pgid, (), (), first, 0, known=False, here=here)
+    first = old_osds[0] if old_osds and old_osds[0] != NO_OSD else next(
+        (osd for osd in old_osds if osd != NO_OSD), -1)
+    if new_osds is None:
+        return Move(pgid, (), (), first, 0, known=False, here=old_osds)
     # As in serving_until_moved.
-    primary = there[0] if there and not pool.erasure and there[0] in here else first
+    primary = new_osds[0] if new_osds and not pool.erasure and new_osds[0] in old_osds else first
     readers: OsdSet = ()
     if pool.erasure:
-        pairs = [(old, new) for old, new in zip(here, there) if old != new]
+        pairs = [(old, new) for old, new in zip(old_osds, new_osds) if old != new]
         sources = tuple(old for old, _ in pairs if old != NO_OSD)
         targets = tuple(new for _, new in pairs if new != NO_OSD)
         if len(sources) < len(targets):
-            readers = tuple(osd for osd in here if osd != NO_OSD and osd not in sources)
+            readers = tuple(osd for osd in old_osds if osd != NO_OSD and osd not in sources)
     else:
-        sources = tuple([osd for osd in here if osd not in there and osd != NO_OSD])
-        targets = tuple([osd for osd in there if osd not in here and osd != NO_OSD])
+        sources = tuple([osd for osd in old_osds if osd not in new_osds and osd != NO_OSD])
+        targets = tuple([osd for osd in new_osds if osd not in old_osds and osd != NO_OSD])
     size = len(targets) * pg_shard_bytes(pool, pool_bytes, pgid)
     return Move(pgid, sources, targets, primary, size,
-                bool(there) and there[0] != first, readers,
-                staying=tuple([osd for osd in here if osd != NO_OSD and osd not in sources]),
-                here=here, leaders=(first, primary, *there[:1]))
+                bool(new_osds) and new_osds[0] != first, readers,
+                staying=tuple([osd for osd in old_osds if osd != NO_OSD and osd not in sources]),
+                here=old_osds, leaders=(first, primary, *new_osds[:1]))
 
 
 def release_move(pgid: str, osdmap: OsdMap, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
                  pool_bytes: int) -> Move:
     """The move of the release of a pinned PG whose data is on its up set."""
     pool = osdmap.pools[pool_of(pgid)]
-    there = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
-    if there and up and not pool.erasure:
-        there = _led(osdmap, there, up[0], osdmap.upmap_primaries.get(pgid), out)
-    return move_between(pgid, pool, up, there, pool_bytes)
+    new_osds = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
+    if new_osds and up and not pool.erasure:
+        new_osds = _led(osdmap, new_osds, up[0], osdmap.upmap_primaries.get(pgid), out)
+    return move_between(pgid, pool, up, new_osds, pool_bytes)
 
 
-def _led(osdmap: OsdMap, there: OsdSet, primary: int, named: Optional[int],
+def _led(osdmap: OsdMap, new_osds: OsdSet, primary: int, named: Optional[int],
          out: AbstractSet[int]) -> OsdSet:
     """The set with the OSD that will lead the PG first, as far as it is known. `primary`: leads it
     now; `named`: by a pg_upmap_primary entry.
 
     OSDs of a primary affinity below 1 accept some PGs, always the same ones, and those of 0 none.
     """
-    there = led_by(there, named, out)
-    for osd in there:
+    new_osds = led_by(new_osds, named, out)
+    for osd in new_osds:
         row = osdmap.osds.get(osd)
         if row is None or row.primary_affinity >= 1.0 or (
                 row.primary_affinity > 0.0 and osd == primary):
-            return there if osd == there[0] else (osd, *(each for each in there if each != osd))
-    return there
+            followers = [follower for follower in new_osds if follower != osd]
+            return new_osds if osd == new_osds[0] else (osd, *followers)
+    return new_osds
 
 
-def serving_until_moved(pool: Pool, here: OsdSet, there: OsdSet) -> OsdSet:
-    """The acting set that a PG, all of whose data is on `here`, has on its way to `there`.
+def serving_until_moved(pool: Pool, old_osds: OsdSet, new_osds: OsdSet) -> OsdSet:
+    """The acting set that a PG, all of whose data is on `old_osds`, has on its way to `new_osds`.
 
     In the order of PeeringState::calc_replicated_acting: the new primary if it has the data, else
     the present one; then the others of the new set, then the rest. OSDs would ask for this order,
     in another interval. The shards of an erasure code keep their positions.
     """
-    if pool.erasure or not here:
-        return here
-    staying = [osd for osd in there if osd in here]
-    primary = there[0] if there[0] in here else here[0]
-    return tuple(dict.fromkeys((primary, *staying, *here)))
+    if pool.erasure or not old_osds:
+        return old_osds
+    staying = [osd for osd in new_osds if osd in old_osds]
+    primary = new_osds[0] if new_osds[0] in old_osds else old_osds[0]
+    return tuple(dict.fromkeys((primary, *staying, *old_osds)))
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,11 @@ class MoveSums:
         self.loads: Dict[int, List[int]] = {}
 
     def copy(self) -> 'MoveSums':
-        found = MoveSums()
-        found.pgs, found.shards, found.bytes, found.primaries = (
+        sums = MoveSums()
+        sums.pgs, sums.shards, sums.bytes, sums.primaries = (
             self.pgs, self.shards, self.bytes, self.primaries)
-        found.loads = {osd: load[:] for osd, load in self.loads.items()}
-        return found
+        sums.loads = {osd: load[:] for osd, load in self.loads.items()}
+        return sums
 
     def count(self, move: Move, sign: int = 1) -> None:
         """`sign`: -1 subtracts it."""
@@ -245,11 +246,11 @@ class MoveIndex(Mapping[str, Move]):
 
     def sums(self, without: Iterable[str]) -> MoveSums:
         """Sums without the moves of some PGs."""
-        found = self._sums.copy()
+        sums = self._sums.copy()
         for pgid in without:
             if pgid in self._moves:
-                found.count(self._moves[pgid], -1)
-        return found
+                sums.count(self._moves[pgid], -1)
+        return sums
 
 
 def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: int,
@@ -356,13 +357,13 @@ class Load:
         for domain in self._domains(pgid, route):
             self.domain[domain] = self.domain.get(domain, 0) + 1
 
-    def add_removals(self, removing: Mapping[int, int], most: int) -> None:
-        """Count PGs that OSDs are deleting like PGs that leave them, of which `most` may.
+    def add_removals(self, removing: Mapping[int, int], limit: int) -> None:
+        """Count PGs that OSDs are deleting like PGs that leave them, of which `limit` may.
 
         One more may always leave: a slow disk takes hours to delete a PG (osd_delete_sleep_hdd).
         """
         for osd, number in removing.items():
-            self.source[osd] = self.source.get(osd, 0) + min(number, most - 1)
+            self.source[osd] = self.source.get(osd, 0) + min(number, limit - 1)
 
     def fits(self, move: Move, caps: Caps) -> bool:
         """Whether one more move stays under all caps; the first PG may have any size."""
@@ -398,29 +399,29 @@ class Load:
 
     def obstacles(self, move: Move, caps: Caps) -> List[Obstacle]:
         """The caps that one more move would exceed; empty exactly if it fits."""
-        found = []
+        obstacles = []
         if self.pgs >= caps.pgs:
-            found.append(Obstacle(Code.CAP_PGS, 'max_pgs_in_flight', '', self.pgs, caps.pgs))
+            obstacles.append(Obstacle(Code.CAP_PGS, 'max_pgs_in_flight', '', self.pgs, caps.pgs))
         if self.pgs and self.bytes + move.bytes > caps.bytes:
-            found.append(Obstacle(Code.CAP_BYTES, 'max_bytes_in_flight', '',
-                                  self.bytes + move.bytes, caps.bytes))
+            obstacles.append(Obstacle(Code.CAP_BYTES, 'max_bytes_in_flight', '',
+                                      self.bytes + move.bytes, caps.bytes))
         for role, osds, counts, cap in (('source', _read(move), self.source, caps.source),
                                         ('target', move.targets, self.target, caps.target),
                                         ('primary', (move.primary,), self.primary, caps.primary)):
-            found += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
-                      for osd in osds if counts.get(osd, 0) >= cap]
-        found += [Obstacle(Code.PG_LIMIT, 'mon_max_pg_per_osd', 'osd.%d' % osd,
-                           self.target.get(osd, 0), caps.receives[osd]) for osd in move.targets
-                  if self.target.get(osd, 0) >= caps.receives.get(osd, 1 << 30)]
-        found += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
-                  for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
-        found += [_full('max_backfills_device', 'device ' + device, self.device[device],
-                        caps.device) for device in sorted(self._devices(move))
-                  if self.device.get(device, 0) >= caps.device]
-        found += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)
-                  for domain in sorted(self._domains(move.pgid, move))
-                  if self.domain.get(domain, 0) >= caps.domain]
-        return found
+            obstacles += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
+                          for osd in osds if counts.get(osd, 0) >= cap]
+        obstacles += [Obstacle(Code.PG_LIMIT, 'mon_max_pg_per_osd', 'osd.%d' % osd,
+                               self.target.get(osd, 0), caps.receives[osd]) for osd in move.targets
+                      if self.target.get(osd, 0) >= caps.receives.get(osd, 1 << 30)]
+        obstacles += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
+                      for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
+        obstacles += [_full('max_backfills_device', 'device ' + device, self.device[device],
+                            caps.device) for device in sorted(self._devices(move))
+                      if self.device.get(device, 0) >= caps.device]
+        obstacles += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)
+                      for domain in sorted(self._domains(move.pgid, move))
+                      if self.domain.get(domain, 0) >= caps.domain]
+        return obstacles
 
     def of_path(self, move: Move) -> int:
         """How busy the route of a move is: the sum over its OSDs in all their roles."""

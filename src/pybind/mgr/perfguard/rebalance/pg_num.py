@@ -228,13 +228,13 @@ def _has_upmaps(osdmap: OsdMap, pool: Pool, pg_num: int) -> bool:
                for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors))
 
 
-def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, found: int,
+def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, pg_num_before: int,
             now: float = 0.0) -> Optional[PgNumChange]:
-    """The next step as a change; None: there is none. `found`: the pg_num before all steps."""
+    """The next step as a change; None: there is none. `pg_num_before`: that before all steps."""
     step = next_step(osdmap, pool, pg_num)
     if step is None:
         return None
-    return PgNumChange(step=step, pg_num=pg_num, found_pg_num=found, since=now,
+    return PgNumChange(step=step, pg_num=pg_num, found_pg_num=pg_num_before, since=now,
                        moves_first=step.pg_num == pool.pg_num)
 
 
@@ -305,8 +305,8 @@ def _refuse_outside(pool: Pool, pg_num: int) -> None:
 def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
     """As OSDMonitor::check_pg_num, which would refuse it in the middle of the campaign."""
     osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
-    shards = sum(each.size * (pg_num if each.id == pool.id else each.pg_num)
-                 for each in osdmap.pools.values())
+    shards = sum(any_pool.size * (pg_num if any_pool.id == pool.id else any_pool.pg_num)
+                 for any_pool in osdmap.pools.values())
     if limit and pg_num > pool.pg_num and shards > limit * osds:
         raise Refused(errno.ERANGE, 'with %s in pool %s, an OSD would have %s on average '
                       '(limit %d, mon_max_pg_per_osd)' % (
@@ -321,15 +321,15 @@ def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
 def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
     """OSD -> how many PGs it gets by splits before a PG moves, or (below 0) loses by merges at the
     end."""
-    found: Dict[int, int] = {}
+    pgs_by_osd: Dict[int, int] = {}
     for pgid, pg in all_pgs(future):
         seed = seed_of(pgid)
         if seed >= min(pool.pg_num, pg_num):
             split = seed >= pool.pg_num
             for osd in pg.acting if split else pg.raw:
-                found[osd] = found.get(osd, 0) + (1 if split else -1)
-    found.pop(NO_OSD, None)
-    return found
+                pgs_by_osd[osd] = pgs_by_osd.get(osd, 0) + (1 if split else -1)
+    pgs_by_osd.pop(NO_OSD, None)
+    return pgs_by_osd
 
 
 @dataclass(frozen=True)

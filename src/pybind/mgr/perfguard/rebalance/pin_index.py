@@ -82,18 +82,18 @@ class PinIndex(Mapping[str, PinRecord]):
     def differing(self, osdmap: OsdMap) -> List[str]:
         """PGs that no longer exist, or whose upmap entry is not that of the pin."""
         items, vectors = self._items, self._vectors
-        found = dict.fromkeys(self._other_items(osdmap.upmap_items))
-        found.update(dict.fromkeys(compress(vectors, map(
+        pgids = dict.fromkeys(self._other_items(osdmap.upmap_items))
+        pgids.update(dict.fromkeys(compress(vectors, map(
             ne, vectors.values(), map(osdmap.upmap_vectors.get, vectors)))))
-        found.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
+        pgids.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
                                    if pgid in items and pgid not in vectors))
         for pool_id, seeds in self._seeds.items():
             pool = osdmap.pools.get(pool_id)
             pg_num = pool.pg_num if pool is not None else 0
             if self._highest[pool_id] >= pg_num:
-                found.update(dict.fromkeys(pgid for pgid, seed in seeds.items()
+                pgids.update(dict.fromkeys(pgid for pgid, seed in seeds.items()
                                            if seed >= pg_num))
-        return list(found)
+        return list(pgids)
 
     def leading_elsewhere(self, osds: Container[int]) -> List[str]:
         """PGs whose release, or rollback, leads to an OSD that is none of these."""
@@ -106,16 +106,16 @@ class PinIndex(Mapping[str, PinRecord]):
         Most are the same objects as in the OSDMap before (cluster/dumps.py).
         """
         items, nothing = self._items, repeat(())
-        seen = list(compress(items, map(is_not, items.values(),
-                                        map(upmap_items.get, items, nothing))))
-        others = list(compress(seen, map(ne, map(items.__getitem__, seen),
-                                         map(upmap_items.get, seen, nothing))))
-        if len(seen) > len(others):
-            same = dict.fromkeys(seen)
-            for pgid in others:
-                del same[pgid]
-            items.update(zip(same, map(upmap_items.get, same, nothing)))
-        return others
+        fresh = list(compress(items, map(is_not, items.values(),
+                                         map(upmap_items.get, items, nothing))))
+        differing = list(compress(fresh, map(ne, map(items.__getitem__, fresh),
+                                             map(upmap_items.get, fresh, nothing))))
+        if len(fresh) > len(differing):
+            equal = dict.fromkeys(fresh)
+            for pgid in differing:
+                del equal[pgid]
+            items.update(zip(equal, map(upmap_items.get, equal, nothing)))
+        return differing
 
     def take_changed(self) -> List[str]:
         """PGs whose pins were added or removed since the last call; for one caller."""

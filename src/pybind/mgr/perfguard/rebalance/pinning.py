@@ -130,7 +130,7 @@ def _in_place(draft: Draft, pgid: str) -> bool:
 def _find_lost(draft: Draft) -> Draft:
     osdmap, pinned = draft.seen.osdmap, draft.pinned()
     forgotten: List[str] = []
-    gone: List[str] = []
+    removed: List[str] = []
     foreign: List[str] = []
     remnants: Dict[str, PinRecord] = {}
     for pgid in pinned.differing(osdmap):
@@ -141,17 +141,18 @@ def _find_lost(draft: Draft) -> Draft:
         if now in (pin.before, pin.leads_to):
             forgotten.append(pgid)  # released; a restart may bring its record back
         elif draft.pool(pgid) is None:
-            gone.append(pgid)
+            removed.append(pgid)
         elif now and _is_remnant(now, pin):
             # The mons dropped some pairs, as they do when CRUSH changes: the rest is ours. Or this
             # pin was noted and not sent.
             remnants[pgid] = _remaining(draft, pin, now)
         else:
-            (foreign if now else gone).append(pgid)
-    draft = draft.forget_pins([*forgotten, *gone, *foreign]).note_pins(remnants)
-    if gone:
-        draft = draft.event('pins', '%s removed outside perfguard' % plural(len(gone), 'pin'),
-                            'the pool, the PG or the upmap was removed: %s' % listed(sorted(gone)))
+            (foreign if now else removed).append(pgid)
+    draft = draft.forget_pins([*forgotten, *removed, *foreign]).note_pins(remnants)
+    if removed:
+        draft = draft.event(
+            'pins', '%s removed outside perfguard' % plural(len(removed), 'pin'),
+            'the pool, the PG or the upmap was removed: %s' % listed(sorted(removed)))
     if foreign:
         draft = draft.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
                             'perfguard leaves them alone: %s' % listed(sorted(foreign)))
@@ -165,10 +166,11 @@ def _forget_purged(draft: Draft) -> Draft:
     for pgid in draft.pinned().leading_elsewhere(osds):
         pin = draft.pin_of(pgid)
         if pin is not None:
-            gone = pin.ahead - osds.keys()
+            purged = pin.ahead - osds.keys()
             changed[pgid] = replace(
-                pin, before=without(pin.before, gone), goal=pin.goal and without(pin.goal, gone),
-                was=pin.was and without(pin.was, gone))
+                pin, before=without(pin.before, purged),
+                goal=pin.goal and without(pin.goal, purged),
+                was=pin.was and without(pin.was, purged))
     if not changed:
         return draft
     return draft.note_pins(changed).event(
@@ -286,8 +288,8 @@ def _pins_allowed(draft: Draft) -> int:
     campaign = draft.campaign
     if campaign.phase is Phase.ABORTING or is_waived(reason, campaign.orders.acknowledged):
         return len(draft.seen.osdmap.pg_temp)
-    most = 2 * pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
-    return max(0, most - draft.pin_count)
+    limit = 2 * pin_limit(draft.options, draft.seen.osdmap, draft.pin_count)
+    return max(0, limit - draft.pin_count)
 
 
 def is_still(draft: Draft) -> bool:
@@ -336,10 +338,10 @@ def kept_on_osds(campaign: Campaign, observation: Observation) -> Evacuation:
         return observation.evacuation
     weights = observation.crush.weights()
     emptied = {osd for osd in campaign.crush.emptied if not weights.get(osd)}
-    kept = {pgid: tuple([osd for osd in acting if osd in emptied])
-            for pgid, acting in observation.osdmap.pg_temp.items()
-            if not emptied.isdisjoint(acting)}
-    return {**kept, **observation.evacuation}
+    kept_pgs = {pgid: tuple([osd for osd in acting if osd in emptied])
+                for pgid, acting in observation.osdmap.pg_temp.items()
+                if not emptied.isdisjoint(acting)}
+    return {**kept_pgs, **observation.evacuation}
 
 
 def awaited(draft: Draft) -> int:
@@ -379,26 +381,26 @@ def lastingly_unpinned(campaign: Campaign) -> int:
     return unpinned(campaign) - waiting(campaign)
 
 
-def are_many(number: int, held: int, options: Options) -> bool:
-    """Whether so many PGs must not move at once, outside the caps. `held`: PGs of the campaign that
-    are pinned, move or have moved."""
+def are_many(number: int, campaign_pgs: int, options: Options) -> bool:
+    """Whether so many PGs must not move at once, outside the caps. `campaign_pgs`: PGs of the
+    campaign that are pinned, move or have moved."""
     return number > max(options.max_backfills_target,
-                        options.max_unpinnable_ratio * (number + held))
+                        options.max_unpinnable_ratio * (number + campaign_pgs))
 
 
-def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
+def unpinnable_excess(campaign: Campaign, campaign_pgs: int, options: Options) -> str:
     """Why releases must not begin: too many PGs would move outside the caps; '' if they may.
 
-    `held`: PGs of the campaign that are pinned, move or have moved.
+    `campaign_pgs`: PGs of the campaign that are pinned, move or have moved.
     """
     number = lastingly_unpinned(campaign)
     ratio = options.max_unpinnable_ratio
-    if number <= campaign.orders.accepted_unpinnable or not are_many(number, held, options):
+    if number <= campaign.orders.accepted_unpinnable or not are_many(number, campaign_pgs, options):
         return ''
     return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
             'once, regardless of the caps, when norebalance is cleared: "campaign start" accepts '
             'that; otherwise revert the CRUSH change' % (
-                pgs(number), number + held, 100 * ratio))
+                pgs(number), number + campaign_pgs, 100 * ratio))
 
 
 def loose_pgs(campaign: Campaign, observation: Observation) -> Iterator[str]:
@@ -471,14 +473,14 @@ def _is_in_place(pool: Pool, place: Placement) -> bool:
 
 def _raw(draft: Draft, pool: Pool, place: Placement, present: UpmapEntry) -> Optional[OsdSet]:
     """Where CRUSH places a PG; None: not known, for example while one of its OSDs may be down."""
-    known = pool.is_complete(place.up) or not draft.lost
-    return raw_from_up(place.up, present, draft.out) if known else None
+    is_known = pool.is_complete(place.up) or not draft.lost
+    return raw_from_up(place.up, present, draft.out) if is_known else None
 
 
-def _with_late(present: UpmapEntry, sent: UpmapEntry, wanted: UpmapEntry) -> UpmapEntry:
-    """The present entry with what would stay beside `wanted` if the mons set `sent` before."""
-    return UpmapEntry(present.items or (() if wanted.items else sent.items),
-                      present.vector or (None if wanted.vector else sent.vector))
+def _with_late(present: UpmapEntry, sent: UpmapEntry, entry: UpmapEntry) -> UpmapEntry:
+    """The present entry with what would stay beside `entry` if the mons set `sent` before."""
+    return UpmapEntry(present.items or (() if entry.items else sent.items),
+                      present.vector or (None if entry.vector else sent.vector))
 
 
 def lacks_an_osd(pool: Pool, place: Placement) -> bool:

@@ -129,24 +129,24 @@ def ground_of(observation: Observation) -> PlanGround:
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
     """Texts on the differences."""
-    found = []
+    texts = []
     if before.crush_version != now.crush_version and (
             before.identity != now.identity or before.crush != now.crush):
-        found.append('CRUSH (version %d, now %d): %s' % (
+        texts.append('CRUSH (version %d, now %d): %s' % (
             before.crush_version, now.crush_version, differences(before.crush, now.crush)))
-    return found + _changed_rows(before.osds, now.osds, str) + _changed_rows(
+    return texts + _changed_rows(before.osds, now.osds, str) + _changed_rows(
         before.pools, now.pools, lambda pool: 'pool %s' % (
             before.pools.get(pool) or now.pools[pool])['name'])
 
 
 def _changed_rows(before: Mapping[str, Mapping[str, object]],
                   now: Mapping[str, Mapping[str, object]], name: Callable[[str], str]) -> List[str]:
-    found = ['%s was %s' % (name(key), 'removed' if key in before else 'added')
+    texts = ['%s was %s' % (name(key), 'removed' if key in before else 'added')
              for key in sorted(before.keys() ^ now.keys())]
     for key in sorted(before.keys() & now.keys()):
-        found += ['%s: %s %s, now %s' % (name(key), field, value, now[key].get(field))
+        texts += ['%s: %s %s, now %s' % (name(key), field, value, now[key].get(field))
                   for field, value in before[key].items() if now[key].get(field) != value]
-    return found
+    return texts
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ class SavedPlan:
 
     def refuse_changed(self, now: PlanGround) -> None:
         """Raise Refused if the cluster has changed since the plan was saved."""
-        found = changed(self.ground, now)
-        if found:
+        changes = changed(self.ground, now)
+        if changes:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s '
-                          '("plan save" it again)' % (self.name, listed(found, NAMED, '; ')))
+                          '("plan save" it again)' % (self.name, listed(changes, NAMED, '; ')))
 
     def refuse_other(self, prepared: Prepared, order: Order) -> None:
         """Raise Refused if the order now makes another change. `order`: that of its campaign."""
@@ -210,13 +210,13 @@ class SavedPlan:
 
     def row(self, now: PlanGround, waits: str = '') -> Document:
         """One line of `plan ls`. `waits`: why it is not carried out yet."""
-        found = changed(self.ground, now)
-        state = 'queued' if self.approved else 'changed' if found else 'ready'
+        changes = changed(self.ground, now)
+        state = 'queued' if self.approved else 'changed' if changes else 'ready'
         return {'plan': self.name, 'saved': self.saved, 'state': state,
                 'token': self.token, 'change': self.command,
                 'accepted': list(self.order.accept),
                 'approved': self.approved or None, 'refused': self.refused or waits,
-                'changed': found,
+                'changed': changes,
                 **{key: self.preview.get(key) for key in (
                     'pgs', 'bytes', 'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')}}
 
@@ -379,10 +379,10 @@ class PlanQueue:
         waiting.order.refuse_codes()
         self.saved.check_new(name)
         first, _ = self._unfold(order, observation)
-        found = self._starter.preview(waiting, observation, first)
-        if found is None:
+        previewed = self._starter.preview(waiting, observation, first)
+        if previewed is None:
             return None
-        prepared, ground = found
+        prepared, ground = previewed
         if prepared.change is None or prepared.effects is None:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))

@@ -70,10 +70,10 @@ class PoolChange(Change):
         pool = self.pool_in(observation.osdmap)
         if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
             return None
-        found = first_moves(observation.osdmap, outlook, observation.crush, pool, pins,
+        first = first_moves(observation.osdmap, outlook, observation.crush, pool, pins,
                             observation.signals.pool_bytes.get(pool.id, 0),
                             outlook.finals if isinstance(outlook, LeastFuture) else None)
-        return found if found.pins else None
+        return first if first.pins else None
 
     def moves_noted(self) -> Change:
         return replace(self, passes=self.passes + 1)
@@ -101,7 +101,7 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
     move; None: they end where the change places them.
     """
     out = out_osds(osdmap.osds)
-    found: Dict[str, PinRecord] = {}
+    records: Dict[str, PinRecord] = {}
     moves: Dict[str, Move] = {}
     unpinnable: Dict[str, Unpinnable] = {}
     for pgid, final in (_followers(osdmap, future, out) if finals is None else finals).items():
@@ -113,9 +113,9 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
             unpinnable[pgid] = goal
             continue
         pin = pins.get(pgid, PinRecord(present, present))
-        found[pgid] = replace(pin, entry=present, goal=goal.entry)
+        records[pgid] = replace(pin, entry=present, goal=goal.entry)
         moves[pgid] = move_between(pgid, pool, pg.acting, final, pool_bytes)
-    return FirstMoves(found, unpinnable, moves)
+    return FirstMoves(records, unpinnable, moves)
 
 
 def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[str, OsdSet]:
@@ -127,22 +127,22 @@ def _followers(osdmap: OsdMap, future: Future, out: FrozenSet[int]) -> Mapping[s
 def overfull(moves: Iterable[Move], space: Mapping[int, Space],
              nearfull_ratio: float) -> List[Risk]:
     """The risk that these PGs together fill an OSD beyond nearfull."""
-    change: Dict[int, int] = {}
+    bytes_by_osd: Dict[int, int] = {}
     for move in moves:
         share = move.bytes // max(1, len(move.targets))
         for osd in move.targets:
-            change[osd] = change.get(osd, 0) + share
+            bytes_by_osd[osd] = bytes_by_osd.get(osd, 0) + share
         for osd in move.sources:
-            change[osd] = change.get(osd, 0) - share
-    for osd, more in sorted(change.items()):
+            bytes_by_osd[osd] = bytes_by_osd.get(osd, 0) - share
+    for osd, gained_bytes in sorted(bytes_by_osd.items()):
         row = space.get(osd)
-        if row is None or more <= 0 or row.total_bytes <= 0:
+        if row is None or gained_bytes <= 0 or row.total_bytes <= 0:
             continue
-        if row.used_bytes + more > nearfull_ratio * row.total_bytes:
+        if row.used_bytes + gained_bytes > nearfull_ratio * row.total_bytes:
             return [Risk(Code.TARGET_FULL, 'not enough space: osd.%d would hold %s of %s with the '
                          'PGs that it receives (nearfull is %d %%)' % (
-                             osd, bytes_text(row.used_bytes + more), bytes_text(row.total_bytes),
-                             100 * nearfull_ratio), errno.ENOSPC)]
+                             osd, bytes_text(row.used_bytes + gained_bytes),
+                             bytes_text(row.total_bytes), 100 * nearfull_ratio), errno.ENOSPC)]
     return []
 
 

@@ -173,8 +173,9 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
     `finals`: as for `first_moves`.
     """
     out, reasons = out_osds(osdmap.osds), []
-    for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda each: (
-            each != pool.crush_rule, -crush.type_rank(crush.separation(each, pool.size)), each)):
+    for rule in sorted(crush.rules_for(pool.erasure, pool.size), key=lambda candidate: (
+            candidate != pool.crush_rule, -crush.type_rank(crush.separation(candidate, pool.size)),
+            candidate)):
         bridged = replace(pool, crush_rule=rule)
         sets = ((pgid, osds) for pgid, pg in all_pgs(future) for osds in (
             pg.raw if finals is None else finals.get(pgid, pg.acting), pg.acting))
@@ -262,10 +263,10 @@ class NewRule:
 
 
 def new_rule(change: RuleChange, osdmap: OsdMap, crush: CrushRules,
-             least: Optional[LeastMoves] = None) -> NewRule:
+             fewest_moves: Optional[LeastMoves] = None) -> NewRule:
     pool = osdmap.pools[change.rule.pool]
     final = change.rule.rule if change.then is None else change.then
     via = None if change.then is None else crush.rule_name(change.rule.rule)
     return NewRule(pool.name, crush.rule_name(pool.crush_rule), crush.rule_name(final), via,
                    change.moves_first or change.then is not None, pool.pg_num if via else 0,
-                   _weaker(pool, change.rule.rule, final, crush) if via else '', least)
+                   _weaker(pool, change.rule.rule, final, crush) if via else '', fewest_moves)

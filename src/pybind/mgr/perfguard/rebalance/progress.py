@@ -71,40 +71,40 @@ def advance(arrivals: Arrivals, seconds: float, arrived: float, in_flight: int =
     """The arrivals after these seconds, in which these bytes arrived, and so many PGs were in
     flight."""
     blocks, length = list(arrivals.blocks), arrivals.length
-    filled, held = arrivals.seconds + seconds, arrivals.bytes + arrived
-    while filled >= length:
-        part = held * length / filled
+    block_seconds, block_bytes = arrivals.seconds + seconds, arrivals.bytes + arrived
+    while block_seconds >= length:
+        part = block_bytes * length / block_seconds
         blocks.append(part)
-        filled, held = filled - length, held - part
+        block_seconds, block_bytes = block_seconds - length, block_bytes - part
         if len(blocks) >= MOST_BLOCKS:
             blocks = [first + second for first, second in zip(blocks[::2], blocks[1::2])]
             length *= 2
-    return Arrivals(tuple(round(block) for block in blocks), length, round(filled, 3), round(held),
-                    round(arrivals.flown + in_flight * seconds, 3),
+    return Arrivals(tuple(round(block) for block in blocks), length, round(block_seconds, 3),
+                    round(block_bytes), round(arrivals.flown + in_flight * seconds, 3),
                     round(arrivals.busy + (seconds if in_flight else 0.0), 3))
 
 
-def path_seconds(arrivals: Arrivals, left: float) -> float:
+def path_seconds(arrivals: Arrivals, bytes_left: float) -> float:
     """Seconds until these bytes have moved one PG at a time, at the speed of a PG so far; 0.0 while
     that is unknown."""
     if arrivals.whole_bytes <= 0 or arrivals.busy <= 0:
         return 0.0
     idle = max(1.0, arrivals.whole_seconds / arrivals.busy)
-    return left * arrivals.flown / arrivals.whole_bytes * idle
+    return bytes_left * arrivals.flown / arrivals.whole_bytes * idle
 
 
-def remaining(arrivals: Arrivals, left: float, pgs_done: int, pgs_left: int,
+def remaining(arrivals: Arrivals, bytes_left: float, pgs_done: int, pgs_left: int,
               slowest: float = 0.0) -> Optional[Eta]:
     """None before the first arrival. `slowest`: path_seconds of the OSD that takes longest."""
-    if left <= 0:
+    if bytes_left <= 0:
         return _of_empty_pgs(arrivals, pgs_done, pgs_left)
     done, passed = arrivals.whole_bytes, arrivals.whole_seconds
     if done <= 0 or passed <= 0:
         return None
-    overall = left * passed / done
+    overall = bytes_left * passed / done
     seconds = max(overall, slowest)
     error = min(MOST_ERROR, _error(arrivals, seconds, pgs_done, pgs_left))
-    recent = _by_recent_rate(arrivals, left)
+    recent = _by_recent_rate(arrivals, bytes_left)
     ends = [seconds * math.exp(-error), seconds * math.exp(error)]
     if recent is not None:
         # If the rate has a trend, only the later half counts.
@@ -147,18 +147,20 @@ def _of_batches(arrivals: Arrivals, seconds: float, number: int) -> float:
     used, length = arrivals.blocks[len(arrivals.blocks) - number * size:], size * arrivals.length
     means = [sum(used[at:at + size]) / length for at in range(0, len(used), size)]
     mean = sum(means) / number
-    variance = sum((each - mean) ** 2 for each in means) / (number - 1)
+    variance = sum((block_rate - mean) ** 2 for block_rate in means) / (number - 1)
     passed = arrivals.whole_seconds
     rate = arrivals.whole_bytes / passed
     relative = variance * length / rate ** 2 * (1.0 / passed + 1.0 / seconds)
     return STUDENT_95[number - 2] * math.sqrt(relative)
 
 
-def _by_recent_rate(arrivals: Arrivals, left: float) -> Optional[float]:
+def _by_recent_rate(arrivals: Arrivals, bytes_left: float) -> Optional[float]:
     """Seconds at the rate of the later half."""
     later: List[float] = list(arrivals.blocks[len(arrivals.blocks) // 2:])
     arrived = sum(later) + arrivals.bytes
-    return left * (len(later) * arrivals.length + arrivals.seconds) / arrived if arrived else None
+    if not arrived:
+        return None
+    return bytes_left * (len(later) * arrivals.length + arrivals.seconds) / arrived
 
 
 # ---- limits

@@ -85,9 +85,8 @@ class ReleaseMoves:
                 move = _move_of(pgid, pin, observation, out)
                 if move is None:
                     continue
-                self.moves.put(pgid, replace(move, since=observation.now,
-                                             displaced=self._displaced_since(move,
-                                                                             observation.now)))
+                displaced = self._displaced_since(move, observation.now)
+                self.moves.put(pgid, replace(move, since=observation.now, displaced=displaced))
             elif pin is None:
                 self._before.pop(pgid, None)
                 self._displaced.pop(pgid, None)
@@ -108,8 +107,8 @@ class ReleaseMoves:
         """Pools without pins do not matter: one of others may merge PGs all the time."""
         pools = {number: _placing(osdmap.pools[number])
                  for number in pins.pools if number in osdmap.pools}
-        for number, found in pools.items():
-            if self._pools.get(number, found) != found:
+        for number, placing in pools.items():
+            if self._pools.get(number, placing) != placing:
                 self._note_places(pins.of_pool(number))
                 self.forget(pins.of_pool(number))
         self._pools = pools
@@ -145,24 +144,26 @@ class ReleaseMoves:
         remapped = [pgid for pgid in observation.osdmap.pg_temp if pgid not in pins
                     and (campaign is None or pgid not in campaign.flights.in_flight)]
         self.unheld = len(remapped)
-        others = _moves_of_remapped(remapped, observation) if len(remapped) <= PREVIEW_PGS else {}
+        unpinned_moves = _moves_of_remapped(remapped, observation) \
+            if len(remapped) <= PREVIEW_PGS else {}
         self.moving = len(remapped) - sum(1 for pgid in remapped if pgid in observation.evacuation
-                                          or pgid in others and not others[pgid].targets)
+                                          or pgid in unpinned_moves
+                                          and not unpinned_moves[pgid].targets)
         self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
-                            others, options)
+                            unpinned_moves, options)
 
 
-def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str, Move],
+def preview(campaign: Optional[Campaign], moves: MoveIndex, unpinned_moves: Mapping[str, Move],
             options: Options) -> MovePlan:
-    """The plan of the remaining `moves`, without PGs in flight, and of `others`."""
-    most = caps(options)
+    """The plan of the remaining `moves`, without PGs in flight, and of `unpinned_moves`."""
+    all_caps = caps(options)
     rate = campaign.progress.rate if campaign is not None else None
     flights = campaign.flights.in_flight if campaign is not None else {}
-    sums = moves.sums(without={*flights, *others})
-    for pgid, move in others.items():
+    sums = moves.sums(without={*flights, *unpinned_moves})
+    for pgid, move in unpinned_moves.items():
         if pgid not in flights:
             sums.count(move)
-    return sums.plan(most.pgs, most.target, rate)
+    return sums.plan(all_caps.pgs, all_caps.target, rate)
 
 
 def _placing(pool: Pool) -> Tuple[int, ...]:
@@ -188,11 +189,11 @@ def _move_of(pgid: str, pin: PinRecord, observation: Observation,
 
 def _moves_of_remapped(pgids: Sequence[str], observation: Observation) -> Dict[str, Move]:
     """The moves that PGs without a pin are making or will make."""
-    found: Dict[str, Move] = {}
+    moves: Dict[str, Move] = {}
     for pgid in pgids:
         place = observation.placement(pgid)
         if place is not None:
             pool = observation.osdmap.pools[pool_of(pgid)]
-            found[pgid] = move_between(pgid, pool, place.acting, place.up,
+            moves[pgid] = move_between(pgid, pool, place.acting, place.up,
                                        observation.signals.pool_bytes.get(pool.id, 0))
-    return found
+    return moves

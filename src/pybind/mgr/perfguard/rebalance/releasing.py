@@ -38,8 +38,8 @@ def stops_of(draft: Draft) -> List[Stop]:
     """Stop conditions of releases, without those that the operator has waived or muted."""
     observation = draft.seen
     stops = stop_conditions(observation.signals, observation.osd_counts, recovering(draft))
-    known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += _scoped(draft, [reason for reason in observation.stops if reason.code not in known
+    codes = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
+    stops += _scoped(draft, [reason for reason in observation.stops if reason.code not in codes
                              and not is_muted(reason, observation.signals)])
     if observation.same_drive:
         stops.append(Stop(Reason(
@@ -54,18 +54,19 @@ def stops_of(draft: Draft) -> List[Stop]:
 def _scoped(draft: Draft, reasons: Sequence[Reason]) -> List[Stop]:
     """Reasons of the watch and the mitigation, with the OSDs concerned. A pool may be slow for days
     because its clients do larger operations than before."""
-    seen, found = draft.seen, []
-    where = seen.osds_of({pool for reason in reasons for pool in reason.pools})
-    every = {osd for osd, weight in seen.crush.weights().items() if weight > 0.0} if where else ()
+    observation, stops = draft.seen, []
+    where = observation.osds_of({pool for reason in reasons for pool in reason.pools})
+    every = {osd for osd, weight in observation.crush.weights().items() if weight > 0.0} \
+        if where else ()
     for reason in reasons:
         osds = _slow_osds(draft, reason)
         if osds is None and reason.pools:
             near = frozenset(osd for pool in reason.pools for osd in where[pool])
             whole = not near or near.issuperset(every)
-            found.append(Stop(reason, None if whole else near, reason.pools))
+            stops.append(Stop(reason, None if whole else near, reason.pools))
         else:
-            found.append(Stop(reason, osds))
-    return found
+            stops.append(Stop(reason, osds))
+    return stops
 
 
 def _slow_osds(draft: Draft, reason: Reason) -> Optional[FrozenSet[int]]:
@@ -114,14 +115,14 @@ def recovering(draft: Draft) -> List[OwnPg]:
     The new OSD of a small PG is brought up to date from the PG's log: the PG is never remapped, and
     degraded for a moment, which reports show until after it has arrived.
     """
-    seen, campaign = draft.seen, draft.campaign
+    observation, campaign = draft.seen, draft.campaign
     pgids = {*campaign.flights.in_flight, *(change.pgid for change in campaign.stalls.changes)}
-    own: List[OwnPg] = []
-    for pgid in pgids - set(seen.osdmap.pg_temp) - {''}:
-        place = seen.placement(pgid)
+    own_pgs: List[OwnPg] = []
+    for pgid in pgids - set(observation.osdmap.pg_temp) - {''}:
+        place = observation.placement(pgid)
         if place is not None:
-            own.append(OwnPg(pool_of(pgid), frozenset(place.acting) - {NO_OSD}))
-    return own
+            own_pgs.append(OwnPg(pool_of(pgid), frozenset(place.acting) - {NO_OSD}))
+    return own_pgs
 
 
 def is_held(stops: Sequence[Stop], move: Move) -> bool:
@@ -164,7 +165,7 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
 
     Only norebalance keeps them where they are. A PG without a new OSD does not move.
     """
-    found: Dict[str, Move] = {}
+    moves: Dict[str, Move] = {}
     for pgid in draft.campaign.pinning.unpinnable:
         pool, place = draft.pool(pgid), draft.seen.placement(pgid)
         if (pgid in draft.campaign.flights.in_flight or pool is None or place is None
@@ -173,8 +174,8 @@ def loose_moves(draft: Draft) -> Dict[str, Move]:
         move = move_between(pgid, pool, place.acting, place.up,
                             draft.seen.signals.pool_bytes.get(pool.id, 0))
         if move.targets:
-            found[pgid] = move
-    return found
+            moves[pgid] = move
+    return moves
 
 
 def adopt_unpinnable(draft: Draft, moves: Mapping[str, Move]) -> Draft:
@@ -193,9 +194,9 @@ def drop_stale_goals(draft: Draft) -> Draft:
     """Goals of a change that only moves PGs are computed once. After a change of CRUSH, a reweight
     or a pool by others they may overfill OSDs, or put two shards of a PG into one failure domain.
     """
-    change, known = draft.campaign.change, draft.campaign.pinning.goals.basis
-    if change is None or not change.moves_only or known is None or known.covers(
-            basis(draft.seen.osdmap, draft.seen.crush, known.pools)):
+    change, computed_for = draft.campaign.change, draft.campaign.pinning.goals.basis
+    if change is None or not change.moves_only or computed_for is None or computed_for.covers(
+            basis(draft.seen.osdmap, draft.seen.crush, computed_for.pools)):
         return draft
     pins = {pgid: draft.pin_of(pgid) for pgid in (*draft.pinned(), *draft.new_pins)
             if pgid not in draft.campaign.flights.in_flight}
@@ -237,11 +238,11 @@ def keep(draft: Draft, pgids: Sequence[str], mark: Optional[GoalsMark]) -> Draft
                      pinning=campaign.pinning.kept(mark))
 
 
-def present_load(draft: Draft, most: Caps) -> Load:
+def present_load(draft: Draft, limits: Caps) -> Load:
     """PGs in flight, and PGs that OSDs are deleting."""
     load = load_of(draft.campaign.flights.in_flight, draft.seen.crush.host_of,
                    domains_of(draft.seen.crush, draft.seen.osdmap.pools), draft.seen.devices)
-    load.add_removals(draft.seen.removing, most.source)
+    load.add_removals(draft.seen.removing, limits.source)
     return load
 
 
@@ -252,9 +253,10 @@ def release_more(draft: Draft) -> Draft:
     draft = _with_conditions(draft, allowed.reason)
     room = draft.peering_room()
     if room <= 0:
-        most = draft.peering_limit()
+        peering_limit = draft.peering_limit()
         return draft.because(Code.PEERING, '%s peering or activating; releases wait until fewer '
-                             'than %d are (max_transition_ratio)' % (pgs_are(most - room), most))
+                             'than %d are (max_transition_ratio)'
+                             % (pgs_are(peering_limit - room), peering_limit))
     load = present_load(draft, allowed.caps)
     if load.pgs >= allowed.caps.pgs:
         return draft
@@ -298,9 +300,9 @@ def _breaks_rule(draft: Draft, pgid: str) -> bool:
     pin, pool, place = draft.pin_of(pgid), draft.pool(pgid), draft.seen.placement(pgid)
     if pin is None or pool is None or place is None or not pin.leads_to:
         return False
-    there = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
-    return there is not None and broken_rule(
-        pool, there, draft.seen.crush, draft.out) is not None
+    new_osds = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
+    return new_osds is not None and broken_rule(
+        pool, new_osds, draft.seen.crush, draft.out) is not None
 
 
 def _spread(options: Options) -> Reason:
@@ -404,17 +406,17 @@ def _deleting(draft: Draft) -> str:
     return '; PGs that %s still deleting also count' % are(number, 'OSD') if number else ''
 
 
-def _is_batch(draft: Draft, number: int, most: int, spread: bool) -> bool:
-    """Whether to release this number of PGs now; at most `most` may be in flight. `spread`: only
-    the budget of stalls prevents more, so with no PG in flight there is nothing to wait for. The
-    same holds without active clients. PGs in flight on OSDs with a stop condition may arrive
+def _is_batch(draft: Draft, number: int, pg_limit: int, spread: bool) -> bool:
+    """Whether to release this number of PGs now; at most `pg_limit` may be in flight. `spread`:
+    only the budget of stalls prevents more, so with no PG in flight there is nothing to wait for.
+    The same holds without active clients. PGs in flight on OSDs with a stop condition may arrive
     late."""
     flights = draft.campaign.flights.in_flight
     waiting = draft.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
                 if any(stop.concerns(route_osds(flight), (pool_of(pgid),)) for stop in draft.stops))
     seconds = batch_seconds(draft.seen.commit_seconds)
-    if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, most - stuck) \
+    if number >= min(batch_pgs(draft.seen.commit_seconds), waiting, pg_limit - stuck) \
             or draft.now - draft.campaign.stalls.released >= seconds:
         return True
     # Slow mons are also spared if no client would notice.
@@ -455,12 +457,12 @@ def _prime(draft: Draft, move: Move, pin: PinRecord) -> OsdSet:
     if (pool is None or place is None or place.up != place.acting or not move.targets
             or not _is_primed(draft, move)):
         return ()
-    there = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
+    new_osds = released_up(pool, place.up, pin.entry, pin.leads_to, draft.out, raw=pin.raw)
     # With a primary affinity, another OSD than the first one of the new set may lead it.
-    if not there or _has_affinity(osdmap, there):
+    if not new_osds or _has_affinity(osdmap, new_osds):
         return place.acting
-    there = led_by(there, osdmap.upmap_primaries.get(move.pgid), draft.out)
-    return serving_until_moved(pool, place.acting, there)
+    new_osds = led_by(new_osds, osdmap.upmap_primaries.get(move.pgid), draft.out)
+    return serving_until_moved(pool, place.acting, new_osds)
 
 
 def _primed_after(draft: Draft, pgid: str, prime: OsdSet) -> int:
@@ -488,12 +490,12 @@ def _afforded(draft: Draft, stalls: Stalls,
               moves: Sequence[Move]) -> Tuple[List[Move], Stalls]:
     """The first moves of each pool, as many as its budget of stalls allows, and the stalls after
     them."""
-    found: List[Move] = []
+    affordable: List[Move] = []
     for move in moves:
         if affords(stalls, pool_of(move.pgid)):
-            found.append(move)
+            affordable.append(move)
             stalls = spend(stalls, pool_of(move.pgid), _is_primed(draft, move))
-    return found, stalls
+    return affordable, stalls
 
 
 def _peering(move: Move) -> OsdSet:
@@ -541,19 +543,20 @@ def receives(draft: Draft) -> Mapping[int, int]:
 
     PGs that have arrived since the last reading of the OSDs may count twice.
     """
-    seen, campaign = draft.seen, draft.campaign
-    if not seen.pg_limit or not seen.osd_counts or Code.PG_LIMIT in campaign.orders.acknowledged:
+    observation, campaign = draft.seen, draft.campaign
+    waived = Code.PG_LIMIT in campaign.orders.acknowledged
+    if not observation.pg_limit or not observation.osd_counts or waived:
         return {}
-    left = {osd: seen.pg_limit - (seen.osd_counts[osd].total if osd in seen.osd_counts else 0)
-            for osd in seen.osdmap.osds}
+    pgs_by_osd = {osd: counts.total for osd, counts in observation.osd_counts.items()}
+    room = {osd: observation.pg_limit - pgs_by_osd.get(osd, 0) for osd in observation.osdmap.osds}
     lately = {change.pgid for change in campaign.stalls.changes
-              if draft.now - change.time <= 2 * seen.stats_period}
+              if draft.now - change.time <= 2 * observation.stats_period}
     arrived = lately - campaign.flights.in_flight.keys()
     for pgid in arrived - {''}:
-        place = seen.placement(pgid)
+        place = observation.placement(pgid)
         for osd in place.acting if place is not None else ():
-            left[osd] = left.get(osd, seen.pg_limit) - 1
-    return left
+            room[osd] = room.get(osd, observation.pg_limit) - 1
+    return room
 
 
 def _releasable(draft: Draft, move: Move, full: FrozenSet[int]) -> bool:

@@ -102,10 +102,10 @@ class ReplaceFacts:
 
 
 def facts_of(observation: Observation, orders: OrderFacts, campaign: Optional[Campaign],
-             known: Mapping[int, Replacement], drives: Mapping[int, str]) -> ReplaceFacts:
+             records: Mapping[int, Replacement], drives: Mapping[int, str]) -> ReplaceFacts:
     temp, counts = observation.osdmap.pg_temp, observation.signals.counts
     # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
-    moving = temp if created_again(observation.osdmap.osds, known) else ()
+    moving = temp if created_again(observation.osdmap.osds, records) else ()
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
         frozenset(_goals(observation, moving)),
@@ -121,9 +121,9 @@ def _goals(observation: Observation, pgids: Iterable[str]) -> Iterator[int]:
             yield from place.up
 
 
-def created_again(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) -> List[int]:
+def created_again(osds: Mapping[int, Osd], records: Mapping[int, Replacement]) -> List[int]:
     """The OSDs that were destroyed and have a new device."""
-    return [osd for osd, record in known.items()
+    return [osd for osd, record in records.items()
             if osd in osds and osds[osd].uuid not in (record.uuid, NO_UUID)]
 
 
@@ -138,8 +138,8 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
             return ReplacePhase.WAITING
         return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
     if not serving:
-        gone = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
-        safe = gone and facts.complete and osd not in facts.leaving
+        is_emptied = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
+        safe = is_emptied and facts.complete and osd not in facts.leaving
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
     empty = facts.holds(osd) == 0 and osd not in facts.leaving
     return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
@@ -210,9 +210,9 @@ def next_step(osd: int, record: Replacement, phase: ReplacePhase, facts: Replace
     if phase is ReplacePhase.DRAINING:
         if facts.active:
             return '"campaign status" shows the progress'
-        held = facts.campaign is not None and facts.campaign.held
+        is_held = facts.campaign is not None and facts.campaign.held
         return ('campaign %d is aborted: "campaign resume" continues' % facts.campaign.id
-                if held and facts.campaign is not None else
+                if is_held and facts.campaign is not None else
                 'waiting until it has deleted its PGs ("adopt" moves those that upmaps '
                 'keep on it)' if facts.holds(osd) else 'waiting for the report of the OSD')
     if phase is ReplacePhase.RECOVERING:
@@ -247,10 +247,10 @@ def new_weight(record: Replacement, space: Optional[Space]) -> float:
     return record.weight if abs(ratio - 1.0) < SAME_SIZE else round(record.weight * ratio, 4)
 
 
-def to_replace(order: Order, known: Iterable[int], facts: ReplaceFacts) -> List[int]:
+def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
     """The OSDs that an order names and that are not replaced yet. Raises Refused."""
     orders = facts.orders
-    osds = sorted(named_osds(order.names, orders, hosts=True) - set(known))
+    osds = sorted(named_osds(order.names, orders, hosts=True) - set(replaced_osds))
     if not osds:
         raise Refused(errno.EALREADY, 'already being replaced: %s (see "osds --drained")'
                       % ', '.join(order.names))
@@ -322,13 +322,13 @@ class Replacing:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def _put(self, known: Dict[int, Replacement]) -> None:
-        self._crush_orders.replace_devices(known)
-        if known:
-            self._store.put(REPLACEMENTS_DOCUMENT, encode(known, Dict[int, Replacement]))
+    def _put(self, records: Dict[int, Replacement]) -> None:
+        self._crush_orders.replace_devices(records)
+        if records:
+            self._store.put(REPLACEMENTS_DOCUMENT, encode(records, Dict[int, Replacement]))
         else:
             self._store.remove(REPLACEMENTS_DOCUMENT)
-        self._known = known
+        self._known = records
 
     def _end(self, osds: Iterable[int], why: str) -> None:
         osds = sorted(osds)
@@ -403,21 +403,21 @@ class Replacing:
         return drain, keep
 
     def _cancel(self, order: Order, facts: ReplaceFacts) -> Document:
-        known = [osd for osd in self._known if any(
+        osds = [osd for osd in self._known if any(
             osd in _osds_named(name, facts.orders) for name in order.names)]
-        if not known:
+        if not osds:
             raise Refused(errno.ENOENT, 'not being replaced: %s' % ', '.join(order.names))
-        self._end(known, 'by command')
+        self._end(osds, 'by command')
         return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
-                'as they are ("undrain" restores those of drained OSDs)' % osds_text(known)}
+                'as they are ("undrain" restores those of drained OSDs)' % osds_text(osds)}
 
-    def _rows(self, facts: ReplaceFacts, known: Optional[Mapping[int, Replacement]] = None,
+    def _rows(self, facts: ReplaceFacts, records: Optional[Mapping[int, Replacement]] = None,
               osds: Optional[Sequence[int]] = None,
               emptied: Container[str] = ()) -> List[Document]:
         """`emptied`: OSDs that the campaign of the order empties."""
-        known = self._known if known is None else known
-        chosen = sorted({*known, *facts.orders.drained}) if osds is None else osds
-        return [{**self._row(osd, known.get(osd), facts),
+        records = self._known if records is None else records
+        chosen = sorted({*records, *facts.orders.drained}) if osds is None else osds
+        return [{**self._row(osd, records.get(osd), facts),
                  **({'next': EMPTIED} if 'osd.%d' % osd in emptied else {})}
                 for osd in chosen if osd in facts.orders.osdmap.osds]
 
@@ -545,14 +545,14 @@ class Replacing:
         self._crush_orders.renew(observation.osdmap, {
             osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})
         order = Order('undrain', tuple('osd.%d' % osd for osd in ready))
-        found = self._fill
-        retry, refused = found.retry.attempt(observation.now, lambda: fill(found.pending, order))
+        last = self._fill
+        retry, refused = last.retry.attempt(observation.now, lambda: fill(last.pending, order))
         if refused is None:
             return
-        if not found.retry.refusals:
+        if not last.retry.refusals:
             self._note(Event('refused', 'filling of %s' % retry.name,
                              retry.waits + '; perfguard will retry'))
-        self._fill = _Fill(found.osds, found.since, retry.waits, retry)
+        self._fill = _Fill(last.osds, last.since, retry.waits, retry)
 
 
 def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:

@@ -184,9 +184,9 @@ def refuse_bad_options(request: Request, options: Options,
 
     A pool that is deleted or renamed later only loses its limit.
     """
-    found = problems(options, pools if request.verb in ('prepare', 'start') else None)
-    if found and request.verb not in _ALWAYS:
-        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s' % '; '.join(found))
+    texts = problems(options, pools if request.verb in ('prepare', 'start') else None)
+    if texts and request.verb not in _ALWAYS:
+        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s' % '; '.join(texts))
 
 
 def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
@@ -194,11 +194,11 @@ def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
     """Raise Refused for a setting that is invalid or contradicts other options. `options`: the
     module's own, which may have other problems."""
     names_pools = request.option == 'latency_limits_ms' and request.value
-    found = problems(overridden(options, _with_setting(campaign, request).settings),
+    texts = problems(overridden(options, _with_setting(campaign, request).settings),
                      pools if names_pools else None)
-    found = [text for text in found if request.option in text]
-    if found:
-        raise Refused(errno.EINVAL, '; '.join(found))
+    texts = [text for text in texts if request.option in text]
+    if texts:
+        raise Refused(errno.EINVAL, '; '.join(texts))
 
 
 def apply(campaign: Campaign, request: Request, now: float) -> Campaign:

@@ -37,12 +37,12 @@ def risks_json(risks: Iterable[Risk], accept: Sequence[str]) -> List[Json]:
 
 def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
     """The codes of "--accept" in any spelling; raises Refused for an unknown one."""
-    found = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
-    for code in found:
+    known_codes = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
+    for code in known_codes:
         if code not in RISKS:
             raise Refused(errno.EINVAL, 'cannot accept %.40r; must be one of %s'
                           % (code, ', '.join(RISKS)))
-    return found
+    return known_codes
 
 
 def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
@@ -59,9 +59,9 @@ def refuse(risks: Sequence[Risk], accept: Sequence[str], command: str) -> None:
                   not_fit=any(risk.of_cluster for risk in missing))
 
 
-def _listed(risks: Sequence[Risk], most: int) -> str:
-    """The risks in at most `most` characters: the longest texts are shortened."""
-    room = most - sum(len(risk.code) + len(' (); ') for risk in risks)
+def _listed(risks: Sequence[Risk], limit: int) -> str:
+    """The risks in at most `limit` characters: the longest texts are shortened."""
+    room = limit - sum(len(risk.code) + len(' (); ') for risk in risks)
     longest = max(len(risk.text) for risk in risks)
     while sum(min(len(risk.text), longest) for risk in risks) > room and longest > len('...'):
         longest -= 1

@@ -20,19 +20,19 @@ def window_of(options: Options) -> Window:
 def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
     """Why no campaign may begin with these options; each text names the options that are the
     reason. `pools`: the names that exist, if known."""
-    found: List[str] = []
+    texts: List[str] = []
     try:
         window_of(options)
     except BadWindow as error:
-        found.append(str(error))
+        texts.append(str(error))
     try:
-        found += unknown_pools(options, pools)
+        texts += unknown_pools(options, pools)
     except BadLimit as error:
-        found.append(str(error))
+        texts.append(str(error))
     if options.latency_alarm_factor < options.latency_factor:
-        found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
+        texts.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
                      % (options.latency_factor, options.latency_alarm_factor))
-    return found
+    return texts
 
 
 def unknown_pools(options: Options, pools: Optional[Container[str]]) -> List[str]:

@@ -91,8 +91,8 @@ class Stalls:
 def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
     """Add changes, and remove those that no later reading will cover."""
     keep = now - 2 * period - AFTERMATH_SECONDS
-    kept = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
-    return replace(stalls, changes=kept)
+    remaining = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
+    return replace(stalls, changes=remaining)
 
 
 def unsteady(stalls: Stalls, clients: Clients) -> FrozenSet[int]:
@@ -116,7 +116,7 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
     begin = clients.time - clients.seconds
     if begin - AFTERMATH_SECONDS <= max(osds_changed, clients.silent):
         return replace(stalls, measured=clients.time)
-    excess = rates = most = 0.0
+    excess = rates = plausible = 0.0
     covered = clients.seconds + AFTERMATH_SECONDS
     shaky = unsteady(stalls, clients)
     for pool_id, pool in clients.pools.items():
@@ -133,17 +133,18 @@ def measure(stalls: Stalls, clients: Clients, osds_changed: float) -> Stalls:
             pg_rate = number / clients.seconds / max(1, pool.pg_num)
             excess += over
             rates += count * pg_rate
-            most += len(times) * pg_rate * covered ** 2 / 2.0
-    if excess > most:
+            plausible += len(times) * pg_rate * covered ** 2 / 2.0
+    if excess > plausible:
         return replace(stalls, measured=clients.time)
     excess, rates = STALL_MEMORY * stalls.excess + excess, STALL_MEMORY * stalls.rates + rates
-    found = _measured_seconds(excess, rates)
-    known = DEFAULT_SECONDS if stalls.seconds is None else stalls.seconds
-    most = max(FAST_SECONDS, MOST_GROWTH * known)
+    measured = _measured_seconds(excess, rates)
+    seconds_before = DEFAULT_SECONDS if stalls.seconds is None else stalls.seconds
+    most_seconds = max(FAST_SECONDS, MOST_GROWTH * seconds_before)
     # The bound holds for the result, not for the evidence: few operations would never have enough
     # of a stall that has become longer.
-    return replace(stalls, measured=clients.time, excess=min(excess, rates * most ** 2 / 2.0),
-                   rates=rates, seconds=stalls.seconds if found is None else min(found, most))
+    seconds = stalls.seconds if measured is None else min(measured, most_seconds)
+    return replace(stalls, measured=clients.time, rates=rates, seconds=seconds,
+                   excess=min(excess, rates * most_seconds ** 2 / 2.0))
 
 
 def _measured_seconds(excess: float, rates: float) -> Optional[float]:
@@ -164,8 +165,8 @@ def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
     total = 0.0
     for kind, baseline_ms in (('read', pool.read_baseline_ms), ('write', pool.write_baseline_ms)):
         steady = _sum(getattr(row, kind) for row in rows if row.osd not in shaky)
-        rest = _sum(getattr(row, kind) for row in rows if row.osd in shaky)
-        if not rest.number:
+        unsteady_ops = _sum(getattr(row, kind) for row in rows if row.osd in shaky)
+        if not unsteady_ops.number:
             continue
         if steady.number >= LEAST_OPS:
             baseline_ns = steady.sum_ns / steady.number
@@ -176,7 +177,7 @@ def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
             baseline_ns = 1e6 * baseline_ms
         else:
             return None
-        total += (rest.sum_ns - rest.number * baseline_ns) / 1e9
+        total += (unsteady_ops.sum_ns - unsteady_ops.number * baseline_ns) / 1e9
     return total
 
 
@@ -228,8 +229,8 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
         if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
             # Fractions of a release are kept.
-            most = 1.0 + rate * max(saved_seconds, passed)
-            credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)
+            limit = 1.0 + rate * max(saved_seconds, passed)
+            credits[pool_id] = min(limit, stalls.credits.get(pool_id, 1.0) + rate * passed)
     return replace(stalls, credits=credits, credited=now)
 
 

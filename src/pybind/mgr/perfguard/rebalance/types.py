@@ -238,8 +238,8 @@ class Holds:
 
     def put(self, key: str, held: Optional[Held]) -> 'Holds':
         """With the record of one setting; None: without it."""
-        rest = {each: record for each, record in self.held.items() if each != key}
-        return replace(self, held=rest if held is None else {**rest, key: held})
+        others = {name: record for name, record in self.held.items() if name != key}
+        return replace(self, held=others if held is None else {**others, key: held})
 
     def with_nothing_given_up(self) -> 'Holds':
         return replace(self, given_up=frozenset(), refused=frozenset())

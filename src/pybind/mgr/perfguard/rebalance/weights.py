@@ -34,8 +34,8 @@ WEIGHT_UNIT = 1 / 0x10000
 WEIGHT_MIN = 3 * TINY_WEIGHT
 
 
-def same_weight(one: float, other: float) -> bool:
-    return abs(one - other) < 2 * WEIGHT_UNIT
+def same_weight(a: float, b: float) -> bool:
+    return abs(a - b) < 2 * WEIGHT_UNIT
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class WeightChange(Change):
 
     @property
     def chunk(self) -> Mapping[int, float]:
-        left, weights = self._left(), self.step or self.weights
-        return {osd: weights[osd] for osd in left[:self.burst or len(left)]}
+        remaining, weights = self._left(), self.step or self.weights
+        return {osd: weights[osd] for osd in remaining[:self.burst or len(remaining)]}
 
     def _left(self) -> List[int]:
         return sorted(self.weights.keys() - set(self.done))
@@ -131,9 +131,9 @@ class WeightChange(Change):
     def _without_purged(self, observation: Observation) -> 'WeightChange':
         """Without the OSDs of later bursts that were purged: no preview of it would ever
         succeed."""
-        known = observation.crush.weights()
+        crush_weights = observation.crush.weights()
         weights = {osd: weight for osd, weight in self.weights.items()
-                   if osd in self.done or osd in known}
+                   if osd in self.done or osd in crush_weights}
         if len(weights) == len(self.weights):
             return self
         stage = self.stage if weights.keys() - set(self.done) else ChangeStage.LANDED
@@ -144,10 +144,10 @@ class WeightChange(Change):
         before."""
         if not self.tranche or self.done or self.stage is ChangeStage.LANDED:
             return self
-        left = self._without_others(observation.crush.weights())
-        if len(left.weights) == len(self.weights):
+        change = self._without_others(observation.crush.weights())
+        if len(change.weights) == len(self.weights):
             return self
-        return replace(left, stage=self.stage if left.weights else ChangeStage.LANDED, step={},
+        return replace(change, stage=self.stage if change.weights else ChangeStage.LANDED, step={},
                        share=1.0, burst=0, gathers=False)
 
     def next_part(self, observation: Observation, pins: int) -> Optional[NextPart]:
@@ -195,31 +195,31 @@ class WeightChange(Change):
         get more of some of them."""
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
-    def in_bursts(self, pins: int, most: int) -> 'WeightChange':
-        """With fewer OSDs at a time if the burst requires more than `most` pins."""
-        if pins <= most or len(self.chunk) < 2:
+    def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
+        """With fewer OSDs at a time if the burst requires more than `limit` pins."""
+        if pins <= limit or len(self.chunk) < 2:
             return self
-        fitting = max(1, most * len(self.chunk) // pins)
+        fitting = max(1, limit * len(self.chunk) // pins)
         return replace(self, burst=min(fitting, len(self.chunk) - 1))
 
-    def divided(self, pins: int, most: int, weights: Mapping[int, float]) -> 'WeightChange':
+    def divided(self, pins: int, limit: int, weights: Mapping[int, float]) -> 'WeightChange':
         """With a smaller tranche than the present one.
 
-        `pins`: pins that the present one requires; `most`: pins that a tranche may require;
+        `pins`: pins that the present one requires; `limit`: pins that a tranche may require;
         `weights`: present CRUSH weights.
         """
         change = self
         if self.is_last:
             # It has all that is left. Its parts are equal, so that the last one also moves enough
             # PGs to balance the OSDs.
-            tranches = math.ceil(pins / most)
+            tranches = math.ceil(pins / limit)
             change = replace(self, following=tranches - 1, start=self.start or {
                 osd: weights.get(osd, 0.0) for osd in self.weights})
             share = 1.0 / tranches
         else:
             # It was divided before, and not enough. Pins become fewer less than in proportion: a PG
             # of which several shards move has a pin in each tranche.
-            share = self.share * min(0.9, SAFETY * most / pins)
+            share = self.share * min(0.9, SAFETY * limit / pins)
         share = max(SHARE_MIN, share)
         return replace(change, share=share, step={
             osd: _between(weights.get(osd, 0.0), weight, share)
