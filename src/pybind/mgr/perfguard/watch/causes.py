@@ -75,100 +75,102 @@ class OsdEvidence:
     pool_names: Mapping[int, str] = field(default_factory=dict)
 
 
-def causes(seen: OsdEvidence) -> Tuple[LikelyCause, ...]:
+def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
-    found = [*_host(seen), *_heartbeats(seen), *_full(seen), *_work(seen), *higher_load(seen)]
-    return tuple(found or _what_is_slow(seen))
+    likely = [*_host(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
+              *higher_load(facts)]
+    return tuple(likely or _what_is_slow(facts))
 
 
-def _host(seen: OsdEvidence) -> List[LikelyCause]:
-    if not seen.host_slow:
+def _host(facts: OsdEvidence) -> List[LikelyCause]:
+    if not facts.host_slow:
         return []
     return [LikelyCause(
         'host', '%d of %s on host %s are slow: check its CPU, memory, disk controller and network'
-        % (len(seen.host_slow), plural(len(seen.host_osds), 'OSD'), seen.host),
-        {'host': seen.host, 'osds': sorted(seen.host_slow)})]
+        % (len(facts.host_slow), plural(len(facts.host_osds), 'OSD'), facts.host),
+        {'host': facts.host, 'osds': sorted(facts.host_slow)})]
 
 
-def _heartbeats(seen: OsdEvidence) -> List[LikelyCause]:
+def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:
     """From the heartbeats that its peers measure.
 
     A drive does not delay heartbeats, and a network does not delay commits: if both are slow, the
     processes get too little CPU or memory.
     """
-    usual = usual_ping_ms(seen.ping_ms)
-    slow = {osd for osd in (seen.osd, *seen.host_osds)
-            if is_slow_ping(seen.ping_ms.get(osd, 0.0), usual)}
-    if seen.osd not in slow:
+    usual = usual_ping_ms(facts.ping_ms)
+    slow = {osd for osd in (facts.osd, *facts.host_osds)
+            if is_slow_ping(facts.ping_ms.get(osd, 0.0), usual)}
+    if facts.osd not in slow:
         return []
-    ping = seen.ping_ms[seen.osd]
+    ping = facts.ping_ms[facts.osd]
     times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
     evidence: Dict[str, object] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
-    of_host = len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(seen.host_osds)
-    slow_channels = _slow_channels(seen)
+    of_host = len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(facts.host_osds)
+    slow_channels = _slow_channels(facts)
     if slow_channels.keys() & STORE_CHANNELS:
         return [LikelyCause(
             'cpu', 'too little CPU or memory%s: %s, and its store is slow as well' % (
-                ' on host %s' % seen.host if of_host else '', times),
+                ' on host %s' % facts.host if of_host else '', times),
             {**evidence, 'slowdowns': slow_channels,
-             **({'host': seen.host, 'osds': sorted(slow)} if of_host else {})})]
+             **({'host': facts.host, 'osds': sorted(slow)} if of_host else {})})]
     if of_host:
         return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
-                            % (seen.host, times),
-                            {**evidence, 'host': seen.host, 'osds': sorted(slow)})]
+                            % (facts.host, times),
+                            {**evidence, 'host': facts.host, 'osds': sorted(slow)})]
     return [LikelyCause('network', 'network, or an OSD that hangs briefly: ' + times, evidence)]
 
 
-def _full(seen: OsdEvidence) -> List[LikelyCause]:
-    if not seen.fullness:
+def _full(facts: OsdEvidence) -> List[LikelyCause]:
+    if not facts.fullness:
         return []
-    return [LikelyCause('full', 'its device is %s' % seen.fullness, {'fullness': seen.fullness})]
+    return [LikelyCause('full', 'its device is %s' % facts.fullness,
+                        {'fullness': facts.fullness})]
 
 
-def _work(seen: OsdEvidence) -> List[LikelyCause]:
+def _work(facts: OsdEvidence) -> List[LikelyCause]:
     """Work besides client operations."""
-    counts, found = seen.counts, []
+    counts, likely = facts.counts, []
     for code, number, text in (
             ('deep_scrub', counts.deep_scrubbing, 'deep scrub of %s'),
             ('snaptrim', counts.snaptrim, 'removal of deleted snapshots in %s'),
             ('backfill', counts.backfilling, 'backfill of %s'),
             ('recovery', counts.recovering, 'recovery of %s')):
         if number:
-            found.append(LikelyCause(code, text % plural(number, 'PG'), {'pgs': number}))
-    return found + _compaction(seen)
+            likely.append(LikelyCause(code, text % plural(number, 'PG'), {'pgs': number}))
+    return likely + _compaction(facts)
 
 
-def _compaction(seen: OsdEvidence) -> List[LikelyCause]:
-    wrote = seen.kv_writes
-    if wrote is None or not _slow_channels(seen).keys() & STORE_CHANNELS or wrote.sst < max(
+def _compaction(facts: OsdEvidence) -> List[LikelyCause]:
+    wrote = facts.kv_writes
+    if wrote is None or not _slow_channels(facts).keys() & STORE_CHANNELS or wrote.sst < max(
             COMPACTION_BYTES, COMPACTION_RATIO * wrote.wal, COMPACTION_RATIO * wrote.peers_sst):
         return []
     return [LikelyCause(
         'compaction', 'compaction of its RocksDB: it writes %.1f MiB/s to SST files (WAL %.1f '
-        'MiB/s; median of its peers %.1f MiB/s)' % tuple(each / (1 << 20) for each in wrote),
-        {'%s_bytes_per_second' % key: round(each) for key, each in wrote._asdict().items()})]
+        'MiB/s; median of its peers %.1f MiB/s)' % tuple(amount / (1 << 20) for amount in wrote),
+        {'%s_bytes_per_second' % key: round(amount) for key, amount in wrote._asdict().items()})]
 
 
-def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
+def higher_load(facts: OsdEvidence) -> List[LikelyCause]:
     """A higher load than that of its peers, and the client, object or pool that causes it."""
-    if seen.load_ratio < HOT_LOAD:
+    if facts.load_ratio < HOT_LOAD:
         return []
-    text = 'it serves %.1f times the operations of its peers' % seen.load_ratio
-    evidence: Dict[str, object] = {'load_ratio': round(seen.load_ratio, 2)}
-    mine = [row for row in seen.clients if row.osd == seen.osd]
+    text = 'it serves %.1f times the operations of its peers' % facts.load_ratio
+    evidence: Dict[str, object] = {'load_ratio': round(facts.load_ratio, 2)}
+    mine = [row for row in facts.clients if row.osd == facts.osd]
     pools: Counter[int] = Counter()
     for row in mine:
         pools[row.pool] += row.ops
-    found = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
-                         '%s; %s' % (text, cause.unnamed))
-             for cause in (*_hot_object(seen, sum(pools.values())),
-                           *map(_by_client, heavy_clients(mine)))]
-    if found:
-        return found
+    likely = [LikelyCause(cause.code, '%s; %s' % (text, cause.text), {**evidence, **cause.evidence},
+                          '%s; %s' % (text, cause.unnamed))
+              for cause in (*_hot_object(facts, sum(pools.values())),
+                            *map(_by_client, heavy_clients(mine)))]
+    if likely:
+        return likely
     total = sum(pools.values())
     if total >= CAUSE_OPS:
         pool, ops = pools.most_common(1)[0]
-        name = seen.pool_names.get(pool, str(pool))
+        name = facts.pool_names.get(pool, str(pool))
         return [LikelyCause('pool', '%s; %.0f%% are of pool %s' % (text, 100 * ops / total, name),
                             {**evidence, 'pool': name, 'share': round(ops / total, 3)})]
     return [LikelyCause('load', text, evidence)]
@@ -178,25 +180,25 @@ def _by_client(share: 'ClientShare') -> LikelyCause:
     return LikelyCause('client', share.text(), share.to_json(), share.unnamed())
 
 
-def _hot_object(seen: OsdEvidence, total: int) -> Iterator[LikelyCause]:
+def _hot_object(facts: OsdEvidence, total: int) -> Iterator[LikelyCause]:
     """The object that most of `total` operations of the OSD are on, if there is one."""
     objects: Counter[Tuple[int, str]] = Counter()
-    for row in seen.objects:
-        if row.osd == seen.osd:
+    for row in facts.objects:
+        if row.osd == facts.osd:
             objects[row.pool, row.name] += row.ops
     for (pool, name), ops in objects.most_common(1):
         if total >= CAUSE_OPS and ops >= HEAVY_SHARE * total:
             # The two counts do not begin at the same instant.
-            share, of = min(1.0, ops / total), seen.pool_names.get(pool, str(pool))
+            share, of = min(1.0, ops / total), facts.pool_names.get(pool, str(pool))
             part = '%.0f%% are on' % (100 * share)
             yield LikelyCause('object', '%s object %s of pool %s' % (part, name, of),
                               {'object': name, 'pool': of, 'share': round(share, 3)},
                               '%s one object of pool %s' % (part, of))
 
 
-def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
+def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:
     """Without evidence of a cause: the part of the OSD that is slow."""
-    slow = _slow_channels(seen)
+    slow = _slow_channels(facts)
     if not slow:
         return []
     if slow.keys() & STORE_CHANNELS:
@@ -205,15 +207,15 @@ def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
     if slow.keys() == {CHANNELS[REPLICATED]}:
         return [LikelyCause('stalls', 'only the primaries of its PGs see it as slow: it hangs '
                             'briefly, or its network drops packets', {'slowdowns': slow})]
-    if seen.slowdowns.keys() & STORE_CHANNELS:
+    if facts.slowdowns.keys() & STORE_CHANNELS:
         return [LikelyCause('process', 'its store is as fast as that of its peers: check the CPU '
                             'and memory of the OSD process', {'slowdowns': slow})]
     return []
 
 
-def _slow_channels(seen: OsdEvidence) -> Dict[str, float]:
-    return {kind: round(slowdown, 2) for kind, slowdown in seen.slowdowns.items()
-            if slowdown >= seen.ratio}
+def _slow_channels(facts: OsdEvidence) -> Dict[str, float]:
+    return {kind: round(slowdown, 2) for kind, slowdown in facts.slowdowns.items()
+            if slowdown >= facts.ratio}
 
 
 # ---- Heavy clients
@@ -247,6 +249,6 @@ def heavy_clients(rows: Iterable[ClientLoad]) -> Tuple[ClientShare, ...]:
     total = sum(ops.values())
     if total < CAUSE_OPS or len(ops) < 2:
         return ()
-    (client, address), most = ops.most_common(1)[0]
-    share = most / total
-    return (ClientShare(client, address, share, most),) if share >= HEAVY_SHARE else ()
+    (client, address), client_ops = ops.most_common(1)[0]
+    share = client_ops / total
+    return (ClientShare(client, address, share, client_ops),) if share >= HEAVY_SHARE else ()

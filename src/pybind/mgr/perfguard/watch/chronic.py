@@ -91,15 +91,16 @@ class _Count:
     def share(self) -> float:
         return self.slow / self.evidence if self.evidence else 0.0
 
-    def take(self, now: float, seconds: float, found: Optional[PeerFinding], scale: float) -> None:
-        """Count an interval with operations. `found`: the slow operations; None: not slow."""
+    def take(self, now: float, seconds: float, finding: Optional[PeerFinding],
+             scale: float) -> None:
+        """Count an interval with operations. `finding`: the slow operations; None: not slow."""
         keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
         self.evidence = self.evidence * keep + seconds
         self.slow *= keep
         self.seconds += seconds
         self.seen = now
-        if found is not None:
-            self._slow(now, seconds, found)
+        if finding is not None:
+            self._slow(now, seconds, finding)
         elif self.episode:
             self.gap += seconds
             if self.gap >= max(EPISODE_SECONDS, min(1.0, scale) * GAP_SECONDS):
@@ -107,15 +108,15 @@ class _Count:
         else:
             self.quiet += seconds
 
-    def _slow(self, now: float, seconds: float, found: PeerFinding) -> None:
+    def _slow(self, now: float, seconds: float, finding: PeerFinding) -> None:
         if not self.episodes and not self.episode:
             self.since, self.seconds, self.slow_seconds, self.logs = now - seconds, seconds, 0., 0.
         self.slow += seconds
         self.episode += seconds
         self.gap = 0.0
         self.slow_seconds += seconds
-        self.logs += seconds * math.log(found.score)
-        self.channel = found.channel
+        self.logs += seconds * math.log(finding.score)
+        self.channel = finding.channel
         if self.episode >= EPISODE_SECONDS:
             self.last, self.quiet = now, 0.0
 
@@ -247,10 +248,10 @@ class ChronicOsds:
                 self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
                     (now - count.seen) / 3600,
                     ': its primary affinity is 0' if osd in replicas_only else '')
-        found = {osd for osd, count in self._counts.items()
-                 if osd in places and count.is_chronic(self._scale)}
-        if any(not self._counts[osd].raised for osd in found):
-            for osd in found - _crowd(found, self._counts, places):
+        chronic_osds = {osd for osd, count in self._counts.items()
+                        if osd in places and count.is_chronic(self._scale)}
+        if any(not self._counts[osd].raised for osd in chronic_osds):
+            for osd in chronic_osds - _crowd(chronic_osds, self._counts, places):
                 count = self._counts[osd]
                 if not count.raised and self._stands_out(osd, places):
                     count.raised = now
@@ -263,20 +264,20 @@ class ChronicOsds:
         """Whether its peers are slow for a much smaller share of the time: most of them, or all of
         few."""
         kind = places[osd].kind
-        shares = sorted(count.share for other, count in self._counts.items()
-                        if other != osd and count.evidence >= self._scale * PEERS_SECONDS
-                        and other in places and places[other].kind == kind)
+        shares = sorted(count.share for peer, count in self._counts.items()
+                        if peer != osd and count.evidence >= self._scale * PEERS_SECONDS
+                        and peer in places and places[peer].kind == kind)
         usual = median(shares) if len(shares) >= MIN_PEERS else max(shares, default=math.inf)
         return self._counts[osd].share >= PEERS_SHARES * usual
 
     def to_json(self, uuids: Mapping[int, str]) -> Dict[str, Any]:
         """The state that survives a failover: OSDs that are raised, or may soon be."""
-        kept = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
-                if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
+        candidates = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
+                      if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
         return {str(osd): {'uuid': uuids.get(osd),
                            **{key: round(value, 3)
                               for key, value in asdict(self._counts[osd]).items()}}
-                for _, _, osd in sorted(kept, reverse=True)[:KEPT]}
+                for _, _, osd in sorted(candidates, reverse=True)[:KEPT]}
 
     def from_json(self, value: Any, now: float) -> Dict[int, str]:
         """Load the output of to_json(); invalid entries are skipped. Returns the known uuids."""
@@ -313,27 +314,27 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
                baselines: Mapping[int, Sequence[ScoreBaseline]]
                ) -> Dict[int, Tuple[float, List[PeerFinding]]]:
     """Length of the interval and slow operations, by OSD with enough operations of some kind."""
-    found: Dict[int, Tuple[float, List[PeerFinding]]] = {}
+    intervals: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for sample in reading.samples:
         osd, flows = sample.osd, flows_of(sample)
         if osd in reading.busy:
             continue
-        for each in findings.get(osd, ()):
-            flow = flows[each.channel]
+        for finding in findings.get(osd, ()):
+            flow = flows[finding.channel]
             if flow.rate * sample.seconds < BLOCK_OPS:
                 continue
-            over = found.setdefault(osd, (sample.seconds, []))[1]
-            if flow.ms > RATIO * each.comparison.expected_ms:
-                own = _own_allowance(baselines[osd][each.channel])
-                over += _instant(each, own, flow, sample.seconds, windows[osd])
-    return found
+            over = intervals.setdefault(osd, (sample.seconds, []))[1]
+            if flow.ms > RATIO * finding.comparison.expected_ms:
+                own_allowance = _own_allowance(baselines[osd][finding.channel])
+                over += _instant(finding, own_allowance, flow, sample.seconds, windows[osd])
+    return intervals
 
 
 def _worst(over: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
     """The slowest operations of each OSD that does not only wait for another one."""
     excused = excuse_waiting(over, RATIO, reading.places, reading.partners)
-    return {osd: max(found, key=lambda each: each.score)
-            for osd, found in excused.findings.items() if found}
+    return {osd: max(findings, key=lambda finding: finding.score)
+            for osd, findings in excused.findings.items() if findings}
 
 
 def _own_allowance(baseline: ScoreBaseline) -> float:
@@ -343,30 +344,30 @@ def _own_allowance(baseline: ScoreBaseline) -> float:
     return max(1.0, OWN_RATIO / RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
 
 
-def _instant(finding: PeerFinding, own: float, flow: Flow, seconds: float,
+def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: float,
              window: OsdWindow) -> List[PeerFinding]:
     """The finding of one interval, if it is slow, allowing for its load and for the noise of few
-    operations. `own`: as _own_allowance."""
+    operations. `own_allowance`: as _own_allowance."""
     burst = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
     sigma = math.sqrt(OP_VARIANCE / (flow.rate * seconds))
     noise = math.exp(NOISE_DEVIATIONS * sigma) / RATIO
     # The allowance contains the significance.
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
-    found = finding._replace(comparison=comparison,
-                             allowance=own * max(finding.allowance * burst, noise))
-    return [found] if found.over(RATIO) else []
+    instant = finding._replace(comparison=comparison,
+                               allowance=own_allowance * max(finding.allowance * burst, noise))
+    return [instant] if instant.over(RATIO) else []
 
 
-def _crowd(slow: Collection[int], known: Collection[int],
+def _crowd(slow: Collection[int], judged: Collection[int],
            places: Mapping[int, OsdPlace]) -> Set[int]:
     """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
     members: Dict[Tuple[str, str], int] = {}
-    for osd in known:
+    for osd in judged:
         if osd in places:
             key = places[osd].kind
             members[key] = members.get(key, 0) + 1
-    found: Dict[Tuple[str, str], Set[int]] = {}
+    slow_by_class: Dict[Tuple[str, str], Set[int]] = {}
     for osd in slow:
-        found.setdefault(places[osd].kind, set()).add(osd)
-    return {osd for key, osds in found.items()
+        slow_by_class.setdefault(places[osd].kind, set()).add(osd)
+    return {osd for key, osds in slow_by_class.items()
             if len(osds) > max(1.0, CROWD_PART * members.get(key, 0)) for osd in osds}

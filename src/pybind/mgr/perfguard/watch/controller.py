@@ -213,8 +213,8 @@ class Watching:
 
     def _save_chronic(self, now: float) -> None:
         standing = self._watch.slow.chronic.standing
-        known, written = self._chronic
-        if standing.keys() == known and now - written < CHRONIC_SECONDS:
+        written_osds, written_at = self._chronic
+        if standing.keys() == written_osds and now - written_at < CHRONIC_SECONDS:
             return
         self._chronic = (set(standing), now)
         document = self._watch.chronic_to_json()
@@ -226,23 +226,23 @@ class Watching:
                 'pools': self._watch.pools.spreads_to_json()}
 
     def _save_usual(self, now: float) -> None:
-        known, looked = self._usual
-        passed = now - looked
+        before, looked_at = self._usual
+        passed = now - looked_at
         if passed < FIRST_USUAL_SECONDS:
             return
         document = self._usual_document()
-        found = _subjects(document)
-        if found == known and passed < USUAL_SECONDS:
+        subjects = _subjects(document)
+        if subjects == before and passed < USUAL_SECONDS:
             return
-        self._usual = (found, now)
-        if document != self._store.get(USUAL) and (found or known):
+        self._usual = (subjects, now)
+        if document != self._store.get(USUAL) and (subjects or before):
             self._store.put(USUAL, document)
 
     def _save_provisional(self, now: float) -> None:
-        known, written = self._provisional
+        before, written_at = self._provisional
         document = self._watch.pools.provisional_to_json()
-        if document == known or (_kinds(document) == _kinds(known)
-                                 and now - written < REWRITE_SECONDS):
+        if document == before or (_kinds(document) == _kinds(before)
+                                  and now - written_at < REWRITE_SECONDS):
             return
         self._provisional = (document, now)
         if document:
@@ -250,9 +250,9 @@ class Watching:
         else:
             self._store.remove(PROVISIONAL)
 
-    def history(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
+    def history(self, subject: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
-        return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
+        return self._watch.history_of(subject, self.watched.pool_ids, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
@@ -279,20 +279,21 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
 
 def _pool_clients(watch: WatchState, context: WatchContext,
                   options: Options) -> Dict[int, PoolClients]:
-    found: Dict[int, PoolClients] = {}
+    pool_clients: Dict[int, PoolClients] = {}
     disks = watch.disk_pools
     for pool in context.osdmap.pools.values():
-        seen = watch.pools.latency(pool.id)
+        latency = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
-        found[pool.id] = PoolClients(
-            pool.name, pool.pg_num, seen.read.rate + seen.write.rate,
-            target_ms(seen.read_baseline_ms, named, options, pool.id in disks),
-            target_ms(seen.write_baseline_ms, named, options, pool.id in disks),
-            seen.read_baseline_ms, seen.write_baseline_ms, seen.read_spread, seen.write_spread,
-            pool.erasure, named is not None, seen.read_minute, seen.write_minute,
+        pool_clients[pool.id] = PoolClients(
+            pool.name, pool.pg_num, latency.read.rate + latency.write.rate,
+            target_ms(latency.read_baseline_ms, named, options, pool.id in disks),
+            target_ms(latency.write_baseline_ms, named, options, pool.id in disks),
+            latency.read_baseline_ms, latency.write_baseline_ms,
+            latency.read_spread, latency.write_spread, pool.erasure, named is not None,
+            latency.read_minute, latency.write_minute,
             # Little's law: arrivals per second times seconds.
-            sum(flow.rate * flow.ms / 1e3 for flow in (seen.read, seen.write)))
-    return found
+            sum(flow.rate * flow.ms / 1e3 for flow in (latency.read, latency.write)))
+    return pool_clients
 
 
 def _subjects(usual: Json) -> Set[str]:

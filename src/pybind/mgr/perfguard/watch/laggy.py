@@ -75,9 +75,9 @@ class LaggyPgs:
             for pg in blocked:
                 acting = acting_of(pg.pgid)
                 if acting is not None:
-                    known = before.get(pg.pgid)
+                    laggy_before = before.get(pg.pgid)
                     named[pg.pgid] = LaggyPg(pg.pgid, osd, acting,
-                                             known.since if known else now - pg.age)
+                                             laggy_before.since if laggy_before else now - pg.age)
             if named:
                 self._by_primary[osd] = named
 
@@ -97,7 +97,7 @@ class LaggyPgs:
         return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_LAGGY_PGS])
 
 
-def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
+def suspects(signals: LaggySignals) -> Tuple[Suspect, ...]:
     """OSDs that may be the cause, the most likely first.
 
     The score adds up: 0.5 for the share of the laggy PGs with the OSD in their acting set, 0.1 for
@@ -106,52 +106,52 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
     and responds. The weights only order the suspects: in a small cluster, every OSD shares PGs with
     the cause.
     """
-    usual_ping = usual_ping_ms(seen.ping_ms)
-    found = []
-    for osd, counts in seen.osd_counts.items():
+    usual_ping = usual_ping_ms(signals.ping_ms)
+    rated = []
+    for osd, counts in signals.osd_counts.items():
         laggy = counts.laggy + counts.wait
-        if not laggy and osd not in seen.silent:
+        if not laggy and osd not in signals.silent:
             continue
-        coverage = min(1.0, laggy / max(1, seen.total))
+        coverage = min(1.0, laggy / max(1, signals.total))
         score = 0.5 * coverage + 0.1 * laggy / max(1, counts.total)
-        why = ['in the acting set of %d of %d laggy PGs' % (laggy, seen.total)]
-        led = sum(1 for pg in seen.pgs if pg.primary == osd)
-        if seen.pgs:
-            score += 0.1 * coverage * (1 - led / len(seen.pgs))
-            why.append('primary of %s of the %d known' % (led or 'none', len(seen.pgs)))
-        ping = seen.ping_ms.get(osd, 0.0)
+        why = ['in the acting set of %d of %d laggy PGs' % (laggy, signals.total)]
+        led = sum(1 for pg in signals.pgs if pg.primary == osd)
+        if signals.pgs:
+            score += 0.1 * coverage * (1 - led / len(signals.pgs))
+            why.append('primary of %s of the %d known' % (led or 'none', len(signals.pgs)))
+        ping = signals.ping_ms.get(osd, 0.0)
         slow_ping = is_slow_ping(ping, usual_ping)
-        if osd in seen.silent:
+        if osd in signals.silent:
             score += 0.3
-            why.append('no report for %.0f s' % seen.silent[osd])
+            why.append('no report for %.0f s' % signals.silent[osd])
         elif slow_ping:
             score += 0.2
             why.append('heartbeat ping time %.0f ms '
                        '(median of all OSDs %.1f ms)' % (ping, usual_ping))
-        wedged = _wedged(seen, osd, led, slow_ping)
+        wedged = _wedged(signals, osd, led, slow_ping)
         if wedged:
             score += 0.2
             why.append('answers heartbeats and reports: a read lease renewal was probably lost')
-        found.append(Suspect(osd, round(score, 3), ', '.join(why),
-                             _advice(osd, seen, wedged, slow_ping)))
-    return tuple(sorted(found, key=lambda suspect: (-suspect.score, suspect.osd))[:MOST_SUSPECTS])
+        rated.append(Suspect(osd, round(score, 3), ', '.join(why),
+                             _advice(osd, signals, wedged, slow_ping)))
+    return tuple(sorted(rated, key=lambda suspect: (-suspect.score, suspect.osd))[:MOST_SUSPECTS])
 
 
-def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
+def _wedged(signals: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
     """Whether lease renewals of one primary were lost: it and its peers respond."""
-    if slow_ping or len(seen.pgs) < max(2.0, KNOWN_SHARE * min(seen.total, MOST_LAGGY_PGS)):
+    if slow_ping or len(signals.pgs) < max(2.0, KNOWN_SHARE * min(signals.total, MOST_LAGGY_PGS)):
         return False
-    if any(other in seen.silent for pg in seen.pgs for other in pg.acting):
+    if any(osd_id in signals.silent for pg in signals.pgs for osd_id in pg.acting):
         return False
-    return led >= WEDGE_SHARE * len(seen.pgs)
+    return led >= WEDGE_SHARE * len(signals.pgs)
 
 
-def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
-    if osd in seen.silent:
+def _advice(osd: int, signals: LaggySignals, wedged: bool, slow_ping: bool) -> str:
+    if osd in signals.silent:
         return ('osd.%d hangs or its host is unreachable: check both; "ceph osd down %d" makes '
                 'its PGs peer without it') % (osd, osd)
     if wedged:
-        led = next(pg.pgid for pg in seen.pgs if pg.primary == osd)
+        led = next(pg.pgid for pg in signals.pgs if pg.primary == osd)
         return ('force a new interval, which renews the leases: "ceph pg repeer %s", '
                 'likewise for the other PGs') % led
     if slow_ping:

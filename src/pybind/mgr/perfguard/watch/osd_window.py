@@ -99,15 +99,15 @@ class OsdWindow:
         """The lowest mean of the slots of the last `seconds`; None if a slot is missing or has too
         few operations for a mean."""
         number = _FIRST + 2 * channel
-        least, covered = math.inf, 0.0
+        lowest_ms, covered = math.inf, 0.0
         for length, ops, spent in zip(*(reversed(self._columns[column])
                                         for column in (_SECONDS, number, number + 1))):
             if ops < SLOT_OPS:
                 return None
-            least = min(least, spent / ops)
+            lowest_ms = min(lowest_ms, spent / ops)
             covered += length
             if covered >= seconds:
-                return least
+                return lowest_ms
         return None
 
     def totals(self) -> List[float]:
@@ -134,19 +134,19 @@ class OsdWindow:
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
     """By channel."""
-    own = sample.own_write
-    if _ops(own) and _ops(sample.commit):
+    own_write = sample.own_write
+    if _ops(own_write) and _ops(sample.commit):
         # Without the commit it would be so small that any queue multiplies it.
-        own = Flow(own.rate, own.ms + sample.commit.ms)
-    return sample.read, own, sample.commit, sample.store_read, sample.replica
+        own_write = Flow(own_write.rate, own_write.ms + sample.commit.ms)
+    return sample.read, own_write, sample.commit, sample.store_read, sample.replica
 
 
 def _merged(ops: List[float], spent: List[float]) -> List[float]:
     """Means of consecutive slots with enough operations each."""
     means: List[float] = []
     count = total = 0.0
-    for each, ms in zip(ops, spent):
-        count += each
+    for slot_ops, ms in zip(ops, spent):
+        count += slot_ops
         total += ms
         if count >= BLOCK_OPS:
             means.append(total / count)
@@ -157,11 +157,11 @@ def _merged(ops: List[float], spent: List[float]) -> List[float]:
 def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
     """Reads and writes per second: the higher of the counts of clients and store. Of an OSD that
     deep scrubs or backfills, client reads count, because its store reads for that as well."""
-    read, own, commit, store, _ = totals[_FIRST::2]
+    read, own_writes, commit, store, _ = totals[_FIRST::2]
     if not (busy and read):
         read = max(read, store)
     seconds = totals[_SECONDS]
-    return read / seconds, max(totals[_WRITES], own, commit) / seconds
+    return read / seconds, max(totals[_WRITES], own_writes, commit) / seconds
 
 
 def _ops(flow: Flow) -> float:

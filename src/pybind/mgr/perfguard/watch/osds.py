@@ -36,9 +36,9 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
         return None
     read, write, process, prepare, commit, store_read = flows
     # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
-    own = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
-    return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds), flow(own, seconds),
-                     flow(commit, seconds), flow(store_read, seconds))
+    own_ops = Ops(write.sum_ns - process.sum_ns + prepare.sum_ns, write.number)
+    return OsdSample(osd, seconds, flow(read, seconds), flow(write, seconds),
+                     flow(own_ops, seconds), flow(commit, seconds), flow(store_read, seconds))
 
 
 def difference(before: Ops, after: Ops) -> Ops:
@@ -91,17 +91,17 @@ class OsdWatch:
             self._histories.pop(osd, None)
         return samples
 
-    def _remember(self, now: float, found: OsdSample, osds: int) -> None:
-        history = self._histories.get(found.osd)
+    def _remember(self, now: float, reading: OsdSample, osds: int) -> None:
+        history = self._histories.get(reading.osd)
         if history is None:
             points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osds)))
-            history = self._histories[found.osd] = History(
+            history = self._histories[reading.osd] = History(
                 6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
         sums: List[float] = []
-        for flow in (found.read, found.write, found.commit):
-            number = flow.rate * found.seconds
+        for flow in (reading.read, reading.write, reading.commit):
+            number = flow.rate * reading.seconds
             sums += [number, number * flow.ms * 1e6]
-        history.add(now, found.seconds, sums)
+        history.add(now, reading.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
         """None: the OSD has not reported twice yet."""
@@ -127,13 +127,13 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
     for row in clients:
         sums = reads.setdefault(row.osd, [0, 0])
         sums[row.pool in erasure] += row.read.number
-    kept = []
-    for each in samples:
+    checked = []
+    for reading in samples:
         # Unknown reads are no evidence.
-        replicated, coded = reads.get(each.osd, (0, 1))
+        replicated, coded = reads.get(reading.osd, (0, 1))
         conclusive = coded <= ERASURE_SHARE * (replicated + coded)
-        kept.append(each if conclusive else each._replace(read=NO_FLOW))
-    return kept
+        checked.append(reading if conclusive else reading._replace(read=NO_FLOW))
+    return checked
 
 
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
@@ -193,7 +193,7 @@ class OsdNorms:
             sums[1] += usual * common
             sums[2] += number
         for sums in self._sums.values():
-            sums[:] = [MEMORY * each for each in sums]
+            sums[:] = [MEMORY * value for value in sums]
 
     def forget_others(self, osds: Collection[int]) -> None:
         for osd in [osd for osd in self._sums if osd not in osds]:
@@ -284,7 +284,7 @@ def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, F
 
     A reading is a mean over half a minute: one stall of 2 s would look like 30 s of slowness.
     """
-    return {osd: min(flow, before[osd], key=lambda each: each.ms)
+    return {osd: min(flow, before[osd], key=lambda reading: reading.ms)
             for osd, flow in after.items() if osd in before}
 
 
@@ -293,13 +293,13 @@ def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[i
     added: Dict[int, float] = {}
     while len(added) < MOST_SLOW:
         _set_bases(pgs)
-        worst, least = -1, 0.0
+        worst, most_added = -1, 0.0
         for osd, writes in of_replica.items():
             if osd in added:
                 continue
             low = quantile([pg.ms - pg.base for pg in writes], QUANTILE)
-            if low > max(least, NOISE_SHARE * quantile([pg.base for pg in writes], 0.5)):
-                worst, least = osd, low
+            if low > max(most_added, NOISE_SHARE * quantile([pg.base for pg in writes], 0.5)):
+                worst, most_added = osd, low
         if worst < 0:
             break
         added[worst] = quantile([pg.ms - pg.base for pg in of_replica[worst]], 0.5)

@@ -115,14 +115,15 @@ class _Pool:
         """Add a quiet reading. Returns whether a point of the baseline is complete."""
         for kind, number, total in OP_KINDS:
             self.spreads[kind].add(sums[number], sums[total])
-        missing = [each for each in OP_KINDS if self.baselines[each[0]] is None and sums[each[1]]]
+        missing = [columns for columns in OP_KINDS
+                   if self.baselines[columns[0]] is None and sums[columns[1]]]
         if missing:
             self._first.append(HistoryPoint(now, seconds, tuple(sums)))
         for kind, number, total in missing:
-            found = [point for point in self._first if point.sums[number]]
-            ms = _median_ms(found, number, total, BASELINE_OPS)
+            points = [point for point in self._first if point.sums[number]]
+            ms = _median_ms(points, number, total, BASELINE_OPS)
             # The provisional baseline of an earlier mgr serves until then.
-            if ms is not None and sum(point.seconds for point in found) >= PROVISIONAL_SECONDS:
+            if ms is not None and sum(point.seconds for point in points) >= PROVISIONAL_SECONDS:
                 self.provisional[kind] = ms
         # Points without operations would displace those with operations.
         return bool(sums[READS] or sums[WRITES]) and self.quiet.add(now, seconds, sums)
@@ -252,9 +253,9 @@ class PoolWatch:
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> baseline of reads in ms, if known and while reads are not high."""
-        found = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()
-                 if not pool.alarms['reads'].since}
-        return {pool_id: ms for pool_id, ms in found.items() if ms is not None}
+        baselines = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()
+                     if not pool.alarms['reads'].since}
+        return {pool_id: ms for pool_id, ms in baselines.items() if ms is not None}
 
     def slow(self) -> List[Tuple[int, str, float]]:
         """(pool, "reads" or "writes", since) of all raised alarms."""
@@ -315,13 +316,13 @@ class PoolWatch:
 
     def provisional_to_json(self) -> Dict[str, Dict[str, float]]:
         """Pool -> kind -> provisional baseline in ms, where there is no other."""
-        found: Dict[str, Dict[str, float]] = {}
+        by_pool: Dict[str, Dict[str, float]] = {}
         for pool_id, pool in self._pools.items():
             for kind, usual in pool.baselines.items():
                 ms = pool.baseline(kind)
                 if usual is None and ms is not None:
-                    found.setdefault(str(pool_id), {})[kind] = round(ms, 4)
-        return found
+                    by_pool.setdefault(str(pool_id), {})[kind] = round(ms, 4)
+        return by_pool
 
     def load_provisional(self, value: Any, settings: PoolSettings) -> None:
         """Load the output of provisional_to_json(); invalid data is skipped."""
@@ -350,12 +351,12 @@ def _kinds_from_json(value: Any) -> Iterator[Tuple[int, Dict[str, Any]]]:
 
 def _to_store(rows: List[List[float]]) -> List[List[float]]:
     """The rows of a Series that are stored. Operations of one kind may be rare."""
-    kept = set(range(len(rows))[-STORED_POINTS:])
+    stored = set(range(len(rows))[-STORED_POINTS:])
     for _, column, _ in OP_KINDS:
         # The first two values of a row are its end and its length.
-        kept.update([index for index, row in enumerate(rows)
-                     if row[2 + column]][-STORED_POINTS_OF_KIND:])
-    return [rows[index] for index in sorted(kept)]
+        stored.update([index for index, row in enumerate(rows)
+                       if row[2 + column]][-STORED_POINTS_OF_KIND:])
+    return [rows[index] for index in sorted(stored)]
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:
@@ -398,14 +399,14 @@ def _low_ms(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Optio
 
 
 def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
-               least: int) -> Optional[float]:
+               least_ops: int) -> Optional[float]:
     """Median of the mean latencies of points, weighted by operations.
 
     A single point with a stall (an OSD that restarts, a PG that peers) has no effect.
     """
     means = [(point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
              for point in points if point.sums[number] > 0]
-    if sum(ops for _, ops in means) < least:
+    if sum(ops for _, ops in means) < least_ops:
         return None
     return weighted_median(means)
 

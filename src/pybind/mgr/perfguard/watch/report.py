@@ -39,8 +39,10 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
 
 def trouble(counts: PgCounts) -> Dict[str, int]:
     """Conditions with at least one PG."""
-    found = _numbers_of(counts)
-    return {name: number for name, number in zip(_TROUBLE, found) if number} if any(found) else {}
+    numbers = _numbers_of(counts)
+    if not any(numbers):
+        return {}  # nearly always
+    return {name: number for name, number in zip(_TROUBLE, numbers) if number}
 
 
 @dataclass(frozen=True)
@@ -147,21 +149,22 @@ def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[P
 
 def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool,
           slow: Tuple[str, ...]) -> PoolRow:
-    seen = watch.pools.latency(pool.id)
+    latency = watch.pools.latency(pool.id)
     named = named_target(options, pool.name)
 
     def limit(usual: Optional[float]) -> Optional[float]:
         return rounded(target_ms(usual, named, options, pool.id in watch.disk_pools))
 
     return PoolRow(
-        pool=pool.name, id=pool.id, read_ms=ms(seen.read), write_ms=ms(seen.write),
-        read_rate=round(seen.read.rate, 1), write_rate=round(seen.write.rate, 1),
-        baseline_ms=rounded(seen.baseline_ms), read_baseline_ms=rounded(seen.read_baseline_ms),
-        write_baseline_ms=rounded(seen.write_baseline_ms), target_ms=limit(seen.baseline_ms),
-        read_target_ms=limit(seen.read_baseline_ms),
-        write_target_ms=limit(seen.write_baseline_ms),
-        read_alarm_ms=rounded(seen.read_alarm_ms), write_alarm_ms=rounded(seen.write_alarm_ms),
-        slow=slow,
+        pool=pool.name, id=pool.id, read_ms=ms(latency.read), write_ms=ms(latency.write),
+        read_rate=round(latency.read.rate, 1), write_rate=round(latency.write.rate, 1),
+        baseline_ms=rounded(latency.baseline_ms),
+        read_baseline_ms=rounded(latency.read_baseline_ms),
+        write_baseline_ms=rounded(latency.write_baseline_ms), target_ms=limit(latency.baseline_ms),
+        read_target_ms=limit(latency.read_baseline_ms),
+        write_target_ms=limit(latency.write_baseline_ms),
+        read_alarm_ms=rounded(latency.read_alarm_ms),
+        write_alarm_ms=rounded(latency.write_alarm_ms), slow=slow,
         pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())),
         clients=watch.heavy_clients(pool.id) if slow else ())
 
@@ -221,10 +224,11 @@ def _causes_json(causes: Sequence[LikelyCause]) -> List[Json]:
             for cause in causes]
 
 
-def chronic(found: Chronic) -> Json:
-    return {'since': round(found.since, 1), 'raised': round(found.raised, 1),
-            'last': round(found.last, 1), 'slow_time_ratio': round(found.share, 4),
-            'episodes': found.episodes, 'slowdown': round(found.slowdown, 2), 'why': found.why}
+def chronic(standing: Chronic) -> Json:
+    return {'since': round(standing.since, 1), 'raised': round(standing.raised, 1),
+            'last': round(standing.last, 1), 'slow_time_ratio': round(standing.share, 4),
+            'episodes': standing.episodes, 'slowdown': round(standing.slowdown, 2),
+            'why': standing.why}
 
 
 def laggy_json(state: LaggyStatus) -> Json:
@@ -236,7 +240,7 @@ def laggy_json(state: LaggyStatus) -> Json:
         'suspects': [suspect._asdict() for suspect in state.suspects]}
 
 
-def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
+def history_json(subject: str, points: Sequence[HistoryPoint]) -> Json:
     """Uses the first four columns, which all kinds of history share."""
     rows = []
     for point in points:
@@ -245,7 +249,7 @@ def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
         rows.append({'time': round(point.end, 1), 'seconds': round(point.seconds, 1),
                      'read_ms': ms(read), 'write_ms': ms(write),
                      'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1)})
-    return {'of': what, 'points': rows}
+    return {'of': subject, 'points': rows}
 
 
 #: Columns of an export; throughput in operations per second, latency in milliseconds.
@@ -254,7 +258,7 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
                    ('commits', STORE_COMMITS, COMMIT_NS))
 
 
-def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
+def exported_json(subject: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]
                   ) -> Json:
     """`histories`: OSDs with their points. Points without operations have no row."""
     rows: List[List[Any]] = []
@@ -266,7 +270,7 @@ def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryP
                 if flow.rate > 0.0:
                     rows.append([round(point.end, 1), *who, kind, round(flow.rate, 2),
                                  round(flow.ms, 4)])
-    return {'of': what, 'columns': list(EXPORTED), 'rows': rows}
+    return {'of': subject, 'columns': list(EXPORTED), 'rows': rows}
 
 
 # ---- Health checks, and events when a problem begins and ends
@@ -346,7 +350,7 @@ def reported_osds(watch: WatchState, now: float) -> Dict[str, FrozenSet[int]]:
 def _slow_summary(watch: WatchState, now: float) -> str:
     hosts = watch.slow.hosts()
     members = {osd for host in hosts for osd in host.osds}
-    single = [each.osd for each in _slow(watch, now) if each.osd not in members]
+    single = [verdict.osd for verdict in _slow(watch, now) if verdict.osd not in members]
     many = len(hosts) + len(single) > 1
     texts = ['%s are slower than the others' % part.what for part in watch.slow.parts()]
     if hosts or single:
@@ -398,33 +402,33 @@ def _chronic_summary(watch: WatchState) -> str:
 
 def _chronic_lines(watch: WatchState) -> List[str]:
     verdicts, lines = watch.slow.verdicts, []
-    for osd, found in watch.slow.chronic.standing.items():
+    for osd, standing in watch.slow.chronic.standing.items():
         now = verdicts.get(osd)
-        lines.append('%s: %s%s' % (_place(watch, osd), found.why, '; slow now: ' + now.why
+        lines.append('%s: %s%s' % (_place(watch, osd), standing.why, '; slow now: ' + now.why
                                    if now is not None and now.slow else ''))
     return lines
 
 
 def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]]:
-    found: Dict[int, List[str]] = {}
+    lines_by_pool: Dict[int, List[str]] = {}
     for pool_id, kind, since in watch.pools.slow():
         pool = context.osdmap.pools.get(pool_id)
         if pool is not None:
-            found.setdefault(pool_id, []).append('pool %s: %s for %s' % (
+            lines_by_pool.setdefault(pool_id, []).append('pool %s: %s for %s' % (
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
-    for pool_id, lines in found.items():
+    for pool_id, lines in lines_by_pool.items():
         lines += [client.unnamed() + ' ("ceph perfguard pools" names it)'
                   for client in watch.heavy_clients(pool_id)]
-    return found
+    return lines_by_pool
 
 
 def _ago(context: WatchContext, since: float) -> str:
     return '%.0f s' % (context.now - since)
 
 
-def _late_text(seen: PoolPerformance, kind: str) -> str:
-    now, usual = (seen.read, seen.read_baseline_ms) if kind == 'reads' else \
-        (seen.write, seen.write_baseline_ms)
+def _late_text(latency: PoolPerformance, kind: str) -> str:
+    now, usual = (latency.read, latency.read_baseline_ms) if kind == 'reads' else \
+        (latency.write, latency.write_baseline_ms)
     if not now.rate:
         return '%s were slow (baseline %.1f ms; none completed in the last minute)' % (
             kind, usual or 0.0)
@@ -451,7 +455,8 @@ class Announcer:
         self._reported: Dict[Tuple[str, str], _Problem] = {}
 
     def to_json(self) -> List[List[Any]]:
-        return [[each.check, each.subject, each.since] for each in self._reported.values()]
+        return [[problem.check, problem.subject, problem.since]
+                for problem in self._reported.values()]
 
     def load(self, rows: Any) -> None:
         """Load what an earlier mgr has reported: the rows of `to_json`."""
@@ -462,7 +467,8 @@ class Announcer:
 
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
-        now = {(each.check, each.subject): each for each in _problems(watch, names, context.now)}
+        now = {(problem.check, problem.subject): problem
+               for problem in _problems(watch, names, context.now)}
         # Neither a reported host nor its OSDs are reported again while one of its OSDs is slow:
         # its OSDs become slow and recover one by one.
         hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
@@ -473,37 +479,38 @@ class Announcer:
         of_parts = {(SLOW, 'osd.%d' % osd) for part in watch.slow.parts() for osd in part.osds}
         now.update({key: self._reported[key]
                     for key in (hosts | of_parts) & self._reported.keys() - now.keys()})
-        begun = {key: each for key, each in now.items()
-                 if key not in self._reported and not each.host and key not in of_reported}
-        ended = {key: each for key, each in self._reported.items() if key not in now}
+        begun = {key: problem for key, problem in now.items()
+                 if key not in self._reported and not problem.host and key not in of_reported}
+        ended = {key: problem for key, problem in self._reported.items() if key not in now}
         self._reported = {
-            **{key: each for key, each in self._reported.items() if key in now}, **begun}
-        return [Event(EVENT_KINDS[each.check], _begin(each, watch, context), each.why)
-                for each in begun.values()] + \
-            [Event(EVENT_KINDS[each.check], *_end(each, watch, context))
-             for each in ended.values()]
+            **{key: problem for key, problem in self._reported.items() if key in now}, **begun}
+        return [Event(EVENT_KINDS[problem.check], _begin(problem, watch, context), problem.why)
+                for problem in begun.values()] + \
+            [Event(EVENT_KINDS[problem.check], *_end(problem, watch, context))
+             for problem in ended.values()]
 
 
 def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> List[_Problem]:
-    found: List[_Problem] = []
+    problems: List[_Problem] = []
     if watch.laggy.raised:
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None
-        found.append(_Problem(LAGGY, 'PGs', watch.laggy.since,
-                              'osd.%d: %s' % (first.osd, first.why) if first else ''))
+        problems.append(_Problem(LAGGY, 'PGs', watch.laggy.since,
+                                 'osd.%d: %s' % (first.osd, first.why) if first else ''))
     host_of: Dict[int, str] = {}
     for host in watch.slow.hosts():
-        found.append(_Problem(SLOW, 'host ' + host.host, host.since, host.why))
+        problems.append(_Problem(SLOW, 'host ' + host.host, host.since, host.why))
         host_of.update({osd: host.host for osd in host.osds})
-    found += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
-    found += [_Problem(SLOW, 'osd.%d' % each.osd, each.since, each.why, host_of.get(each.osd, ''))
-              for each in _slow(watch, now)]
-    found += [_Problem(CHRONIC, 'osd.%d' % osd, each.since, each.why)
-              for osd, each in watch.slow.chronic.standing.items()]
+    problems += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
+    problems += [_Problem(SLOW, 'osd.%d' % verdict.osd, verdict.since, verdict.why,
+                          host_of.get(verdict.osd, ''))
+                 for verdict in _slow(watch, now)]
+    problems += [_Problem(CHRONIC, 'osd.%d' % osd, standing.since, standing.why)
+                 for osd, standing in watch.slow.chronic.standing.items()]
     for pool_id, kind, since in watch.pools.slow():
         if pool_id in pool_names:
-            found.append(_Problem(LATENCY_CHECK, _latency_subject(kind, pool_names[pool_id]), since,
-                                  _late_text(watch.pools.latency(pool_id), kind)))
-    return found
+            problems.append(_Problem(LATENCY_CHECK, _latency_subject(kind, pool_names[pool_id]),
+                                     since, _late_text(watch.pools.latency(pool_id), kind)))
+    return problems
 
 
 def _latency_subject(kind: str, pool: str) -> str:
@@ -522,11 +529,11 @@ def _begin(problem: _Problem, watch: WatchState, context: WatchContext) -> str:
 def _end(problem: _Problem, watch: WatchState, context: WatchContext) -> Tuple[str, str]:
     """What has ended, and why. A problem also ends with its subject."""
     after = 'after %s' % _ago(context, problem.since)
-    gone = _gone(problem, context)
-    if gone:
+    why_gone = _gone(problem, context)
+    if why_gone:
         return '%s %s no longer watched' % (
             problem.subject, 'are' if problem.check == LATENCY_CHECK else 'is'), \
-            '%s: %s' % (after, gone)
+            '%s: %s' % (after, why_gone)
     unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
     if problem.check == CHRONIC and problem.subject in unjudged:
         after = '%s: %s' % (after, unjudged[problem.subject])
@@ -543,8 +550,8 @@ def _gone(problem: _Problem, context: WatchContext) -> str:
     """Why the subject of a problem cannot be watched; '': it can."""
     if problem.check == LATENCY_CHECK:
         name = problem.subject.partition(' of pool ')[2]
-        known = any(pool.name == name for pool in context.osdmap.pools.values())
-        return '' if known else 'pool %s no longer exists' % name
+        exists = any(pool.name == name for pool in context.osdmap.pools.values())
+        return '' if exists else 'pool %s no longer exists' % name
     if problem.subject.startswith('osd.'):
         # By name: an earlier mgr may have stored any text.
         osd = next((osd for osd in context.osdmap.osds.values()

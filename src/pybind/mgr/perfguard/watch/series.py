@@ -26,7 +26,7 @@ READS, READ_NS, WRITES, WRITE_NS = range(4)
 def are_amounts(row: object, number: int) -> bool:
     """Whether a row from the store has so many numbers, all of them above 0 and possible."""
     return (isinstance(row, list) and len(row) == number
-            and all(isinstance(each, (int, float)) and 0.0 < each < LARGEST for each in row))
+            and all(isinstance(value, (int, float)) and 0.0 < value < LARGEST for value in row))
 
 
 class HistoryPoint(NamedTuple):
@@ -186,13 +186,13 @@ def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
     total = sum(counts)
     if total <= 0:
         return None
-    wanted = share * total
+    ops_below = share * total
     below = 0.0
     for number, count in enumerate(counts):
-        if count and below + count >= wanted:
+        if count and below + count >= ops_below:
             lower = bounds[number - 1] if number else 0
             upper = bounds[number] if number < len(bounds) else 2 * lower
-            return (lower + (upper - lower) * (wanted - below) / count) / 1e6
+            return (lower + (upper - lower) * (ops_below - below) / count) / 1e6
         below += count
     raise AssertionError('not reached')
 
@@ -266,13 +266,15 @@ class LatencyPercentiles:
 
     def of_osd(self, osd: int) -> P99:
         """From the last sample of the OSD."""
-        found = self._samples.get(osd)
-        return _p99(found.counts) if found else P99()
+        sample = self._samples.get(osd)
+        return _p99(sample.counts) if sample else P99()
 
     def levels_of_cluster(self, now: float) -> Levels:
         """From the recent samples of all OSDs."""
-        both = merged([sample.counts for sample in self._recent(now)])
-        return _levels(both.bounds, both.read, both.write) if both else Levels()
+        histograms = merged([sample.counts for sample in self._recent(now)])
+        if not histograms:
+            return Levels()
+        return _levels(histograms.bounds, histograms.read, histograms.write)
 
     def levels_of_pool(self, now: float, pool: int) -> Levels:
         """An estimate, because OSDs do not measure latency by pool.
@@ -361,18 +363,19 @@ class Charts:
 
     def cluster(self, points: Sequence[HistoryPoint]) -> ChartRows:
         """`points`: of the cluster's history, newest last."""
-        own = _by_time(self._cluster, points)
+        levels_by_time = _by_time(self._cluster, points)
         return {'columns': list(CLUSTER_COLUMNS), 'rows': [
             [*_clients(point), *(round(value / max(point.seconds, 1e-9), 6)
                                  for value in point.sums[WRITE_NS + 1:]),
-             *own.get(point.end, [None] * (1 + len(Levels._fields)))] for point in points]}
+             *levels_by_time.get(point.end, [None] * (1 + len(Levels._fields)))]
+            for point in points]}
 
     def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> ChartRows:
         """`points`: of the pool's history, newest last."""
         series = self._pools.get(pool_id)
-        own = _by_time(series, points) if series is not None else {}
+        levels_by_time = _by_time(series, points) if series is not None else {}
         return {'pool': name, 'columns': list(POOL_COLUMNS), 'rows': [
-            [*_clients(point), *own.get(point.end, [None] * len(Levels._fields))]
+            [*_clients(point), *levels_by_time.get(point.end, [None] * len(Levels._fields))]
             for point in points]}
 
 
@@ -381,9 +384,9 @@ def newer(series: Series, since: float) -> List[HistoryPoint]:
     have = len(series)
     number = 8
     while number < have:
-        found = series.points(number)
-        if found[0].end <= since:
-            return [point for point in found if point.end > since]
+        points = series.points(number)
+        if points[0].end <= since:
+            return [point for point in points if point.end > since]
         number *= 4
     return [point for point in series.points() if point.end > since]
 
@@ -391,9 +394,9 @@ def newer(series: Series, since: float) -> List[HistoryPoint]:
 def _by_time(series: Series, points: Sequence[HistoryPoint]) -> Dict[float, List[Optional[float]]]:
     if not points:
         return {}
-    found = newer(series, math.nextafter(points[0].end, -math.inf))
+    levels = newer(series, math.nextafter(points[0].end, -math.inf))
     return {point.end: [None if math.isnan(value) else round(value, 3)
-                        for value in point.sums] for point in found}
+                        for value in point.sums] for point in levels}
 
 
 def _clients(point: HistoryPoint) -> List[Optional[float]]:

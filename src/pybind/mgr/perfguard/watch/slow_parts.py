@@ -28,34 +28,34 @@ Class = Tuple[str, str]
 
 def by_host(osds: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
-    found: Dict[Class, Dict[str, Set[int]]] = {}
+    osds_by_host: Dict[Class, Dict[str, Set[int]]] = {}
     for osd in osds:
         place = places[osd]
-        hosts = found.setdefault(place.kind, {})
+        hosts = osds_by_host.setdefault(place.kind, {})
         hosts.setdefault(place.host, set()).add(osd)
-    return found
+    return osds_by_host
 
 
 def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
-    found: Dict[Class, Set[int]] = {}
+    osds_by_class: Dict[Class, Set[int]] = {}
     for osd in osds:
-        found.setdefault(places[osd].kind, set()).add(osd)
-    return found
+        osds_by_class.setdefault(places[osd].kind, set()).add(osd)
+    return osds_by_class
 
 
 def whole_hosts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
     """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
-    found: Dict[Tuple[Class, str], Set[int]] = {}
+    slow_hosts: Dict[Tuple[Class, str], Set[int]] = {}
     if len(slow) < 2:
-        return found
-    every, known = by_host(places, places), by_host({*judged, *slow}, places)
+        return slow_hosts
+    every, compared = by_host(places, places), by_host({*judged, *slow}, places)
     for key, hosts in by_host(slow, places).items():
         whole = {host: osds for host, osds in hosts.items()
-                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(known[key][host])}
+                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(compared[key][host])}
         if 2 * len(whole) < len(every[key]):
-            found.update({(key, host): osds for host, osds in whole.items()})
-    return found
+            slow_hosts.update({(key, host): osds for host, osds in whole.items()})
+    return slow_hosts
 
 
 def too_many(slow: AbstractSet[int], judged: Iterable[int],
@@ -90,17 +90,17 @@ def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
     """The slow hosts, sorted by name."""
     if len(slow) < 2:
         return ()
-    known = by_host({*judged, *slow}, places)
-    found = []
+    compared = by_host({*judged, *slow}, places)
+    slow_hosts = []
     for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
         since = median(sorted(slow[osd].since for osd in osds))
         score = median(scores) if scores else 1.0
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
-            len(osds), len(known[key][host]), key[1] or 'classless', worst, slow[worst].why)
-        found.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
-    return tuple(found)
+            len(osds), len(compared[key][host]), key[1] or 'classless', worst, slow[worst].why)
+        slow_hosts.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
+    return tuple(slow_hosts)
 
 
 #: Number of OSDs that the text of a part names.
@@ -127,37 +127,37 @@ class SlowParts:
         self._seconds: Dict[Class, float] = {}
         self.parts: Tuple[SlowPart, ...] = ()
 
-    def update(self, passed: float, slow: Mapping[int, SlowOne], known: AbstractSet[int],
+    def update(self, passed: float, slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float) -> Set[int]:
-        """Returns the OSDs of the parts. `known`: the OSDs that may be slow or not; `seconds`: for
-        which it must last."""
-        known = known | slow.keys()
-        everyone = by_class(known, places)
+        """Returns the OSDs of the parts. `compared`: the OSDs that may be slow or not; `seconds`:
+        for how long a part must be slow."""
+        compared = compared | slow.keys()
+        everyone = by_class(compared, places)
         single = by_class(slow.keys() - {
-            osd for osds in whole_hosts(slow, known, places).values() for osd in osds}, places)
+            osd for osds in whole_hosts(slow, compared, places).values() for osd in osds}, places)
         parts: List[SlowPart] = []
         for key in sorted(single):
             mine = {osd: slow[osd] for osd in single[key]}
-            before = {osd for osd, one in mine.items() if one.of_part}
-            osds, hold = _slow_part(mine, known, places, seconds, len(everyone[key]))
-            held = self._seconds.get(key, hold if before else 0.0)
-            held = min(held + passed, hold) if osds else held - passed
-            self._seconds[key] = held
+            before = {osd for osd, slow_osd in mine.items() if slow_osd.of_part}
+            osds, hold = _slow_part(mine, compared, places, seconds, len(everyone[key]))
+            lasted = self._seconds.get(key, hold if before else 0.0)
+            lasted = min(lasted + passed, hold) if osds else lasted - passed
+            self._seconds[key] = lasted
             osds = osds or before
-            if len(osds) > 1 and (held >= hold or (before and held > 0.0)):
+            if len(osds) > 1 and (lasted >= hold or (before and lasted > 0.0)):
                 parts.append(_part(key, osds, slow, len(everyone[key])))
-        self._seconds = {key: held for key, held in self._seconds.items()
-                         if key in single and held > 0.0}
+        self._seconds = {key: lasted for key, lasted in self._seconds.items()
+                         if key in single and lasted > 0.0}
         self.parts = tuple(parts)
         return {osd for part in parts for osd in part.osds}
 
 
-def _slow_part(slow: Mapping[int, SlowOne], known: AbstractSet[int],
+def _slow_part(slow: Mapping[int, SlowOne], compared: AbstractSet[int],
                places: Mapping[int, OsdPlace], seconds: float,
                size: int) -> Tuple[AbstractSet[int], float]:
     """The OSDs of the part of one class that is slow, if there is one, and for how many seconds it
     must last. `size`: number of OSDs of the class."""
-    osds = unnamed({osd: one.score for osd, one in slow.items()}, known, places)
+    osds = unnamed({osd: slow_osd.score for osd, slow_osd in slow.items()}, compared, places)
     changed = sum(slow[osd].changed or slow[osd].of_part and slow[osd].score >= PART_CLEAR_RATIO
                   for osd in osds)
     has_changed = changed > CHANGED_PART * len(osds)
@@ -174,10 +174,10 @@ def _part(key: Class, osds: AbstractSet[int], slow: Mapping[int, SlowOne],
     score = median(sorted(slow[osd].score for osd in osds))
     worst = max(osds, key=lambda osd: (slow[osd].score, -osd))
     root, device_class = key
-    what = '%d of %d %s OSDs%s' % (len(osds), count, device_class or 'classless',
-                                   '' if root in ('default', '') else ' of root ' + root)
+    subject = '%d of %d %s OSDs%s' % (len(osds), count, device_class or 'classless',
+                                      '' if root in ('default', '') else ' of root ' + root)
     why = '%s are %s times as slow as %s: %s; osd.%d: %s' % (
-        what, figure(score), 'the others' if len(osds) < count else 'before',
+        subject, figure(score), 'the others' if len(osds) < count else 'before',
         osds_text(osds, NAMED_OSDS), worst, slow[worst].why)
-    return SlowPart(root, device_class, tuple(sorted(osds)), what, score,
+    return SlowPart(root, device_class, tuple(sorted(osds)), subject, score,
                     median(sorted(slow[osd].since for osd in osds)), why)

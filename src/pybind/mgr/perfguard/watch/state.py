@@ -160,8 +160,8 @@ class WatchState:
                 self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
                                    context.osdmap.pools, context.in_flight)
         self._judge_osds(context, readings, samples, options)
-        wanted = options.mitigation_affinity and options.mitigation_mode != 'off'
-        self.reads.update(self.slow_osds() if wanted else (), readings.pg_reads,
+        counts_reads = options.mitigation_affinity and options.mitigation_mode != 'off'
+        self.reads.update(self.slow_osds() if counts_reads else (), readings.pg_reads,
                           {pool.id for pool in context.osdmap.pools.values() if pool.erasure})
         self._add_loads(readings)
         self._kv_bytes.append((context.now, readings.kv_bytes))
@@ -198,9 +198,9 @@ class WatchState:
                                     if self._probed.isdisjoint(row.acting)], readings.pg_seconds)
             self._replicas = steady(self._last_replicas, latest)
             self._last_replicas, self._probed = latest, set()
-        samples = [each._replace(replica=self._replicas[each.osd])
-                   if each.osd in self._replicas else each
-                   for each in without_erasure(samples, readings.clients, erasure)]
+        samples = [reading._replace(replica=self._replicas[reading.osd])
+                   if reading.osd in self._replicas else reading
+                   for reading in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(
             OsdReading(
                 context.now, samples, readings.places, busy(self.osd_counts, readings.counters),
@@ -216,15 +216,16 @@ class WatchState:
         """With chronically slow OSDs: an episode is often over before it is known to be
         one, and each change of an affinity makes PGs peer."""
         slow = {osd: verdict.why for osd, verdict in self.slow.verdicts.items() if verdict.slow}
-        return {**{osd: found.why for osd, found in self.slow.chronic.standing.items()}, **slow}
+        return {**{osd: standing.why for osd, standing in self.slow.chronic.standing.items()},
+                **slow}
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
         counts = context.signals.counts
         self._unknown_seconds = self._unknown_seconds + seconds if counts.unreported else 0.0
-        known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
-        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, known), 0.0,
+        is_known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
+        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, is_known), 0.0,
                                 CLEAR_PERIODS * context.period)
-        self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
+        self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, is_known), WAIT_SECONDS,
                                   0.0)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
@@ -262,14 +263,14 @@ class WatchState:
         """The likely causes of a slow OSD."""
         if self._shared is None:
             self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places))
-        place, known = self.places.get(osd), context.osdmap.osds.get(osd)
+        place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._shared.host_osds[place.host] if place else (),
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
-            fullness=known.fullness if known else '', ping_ms=self.ping_ms,
+            fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             kv_writes=self._shared.kv_writes.get(osd)))
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
@@ -293,40 +294,40 @@ class WatchState:
                 self._pool_loads.setdefault(row.pool, []).append(row)
         return heavy_clients(self._pool_loads.get(pool, ()))
 
-    def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
+    def history_of(self, subject: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[HistoryPoint]]:
         """Points of "cluster", "osd.N" or a pool by name; None: unknown."""
         with self._lock:
             history: Optional[History] = None
-            if what == 'cluster':
+            if subject == 'cluster':
                 history = self.cluster
-            elif what in pools:
-                history = self.pools.history(pools[what])
-            elif what.startswith('osd.') and what[4:].isascii() \
-                    and what[4:].isdigit() and len(what) < 14:
-                history = self.osds.history(int(what[4:]))
+            elif subject in pools:
+                history = self.pools.history(pools[subject])
+            elif subject.startswith('osd.') and subject[4:].isascii() \
+                    and subject[4:].isdigit() and len(subject) < 14:
+                history = self.osds.history(int(subject[4:]))
             if history is None:
                 return None
             return (history.condensed if condensed else history.detailed).points(last)
 
     def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
-              most: int) -> Document:
+              limit: int) -> Document:
         """The last hour after `since` of the cluster and of `pools` (default: the busiest).
 
-        At most `most` pools; pools that are not in `names` are left out.
+        At most `limit` pools; pools that are not in `names` are left out.
         """
         # Times are rounded to milliseconds, and the caller has the row of `since`.
         after = since + 0.001
         with self._lock:
-            wanted = [pool for pool in pools or self.pools.busiest() if pool in names]
-            found: Dict[str, ChartRows] = {}
-            for pool in wanted[:most]:
+            pool_ids = [pool for pool in pools or self.pools.busiest() if pool in names]
+            charts: Dict[str, ChartRows] = {}
+            for pool in pool_ids[:limit]:
                 history = self.pools.history(pool)
-                found[str(pool)] = self.charts.pool(
+                charts[str(pool)] = self.charts.pool(
                     pool, names[pool],
                     newer(history.detailed, after) if history is not None else [])
             return {'cluster': self.charts.cluster(newer(self.cluster.detailed, after)),
-                    'pools': found}
+                    'pools': charts}
 
     # ---- State that survives a failover
 
@@ -358,10 +359,10 @@ def pool_settings(options: Options) -> PoolSettings:
 
 
 def _by_osd(rows: Iterable[Load]) -> Dict[int, List[Load]]:
-    found: Dict[int, List[Load]] = {}
+    rows_by_osd: Dict[int, List[Load]] = {}
     for row in rows:
-        found.setdefault(row.osd, []).append(row)
-    return found
+        rows_by_osd.setdefault(row.osd, []).append(row)
+    return rows_by_osd
 
 
 class _Shared(NamedTuple):
@@ -379,10 +380,10 @@ def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:
 
 
 def _by_host(places: Mapping[int, OsdPlace]) -> Dict[str, Tuple[int, ...]]:
-    found: Dict[str, List[int]] = {}
+    osds_by_host: Dict[str, List[int]] = {}
     for osd, place in sorted(places.items()):
-        found.setdefault(place.host, []).append(osd)
-    return {host: tuple(osds) for host, osds in found.items()}
+        osds_by_host.setdefault(place.host, []).append(osd)
+    return {host: tuple(osds) for host, osds in osds_by_host.items()}
 
 
 def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
@@ -402,12 +403,12 @@ def kv_writes(readings: Sequence[Tuple[float, Mapping[int, KvBytes]]],
         for osd, (sst, wal) in rates.items()}
 
 
-def _median_of_others(ordered: Sequence[float], one: float) -> float:
-    """The median of a sorted list without `one` of its members; 0.0: there are no others."""
-    left, others = bisect_left(ordered, one), len(ordered) - 1
+def _median_of_others(ordered: Sequence[float], member: float) -> float:
+    """The median of a sorted list without `member` of its members; 0.0: there are no others."""
+    position, number = bisect_left(ordered, member), len(ordered) - 1
     # Positions in the list, of which that of `one` is passed over.
-    middle = [at + (at >= left) for at in (max(0, others - 1) // 2, others // 2)]
-    return 0.5 * (ordered[middle[0]] + ordered[middle[1]]) if others else 0.0
+    middle = [at + (at >= position) for at in (max(0, number - 1) // 2, number // 2)]
+    return 0.5 * (ordered[middle[0]] + ordered[middle[1]]) if number else 0.0
 
 
 def _kv_rate(points: Sequence[Tuple[float, KvBytes]]) -> Optional[Tuple[float, float]]:
@@ -427,9 +428,9 @@ def _on_disks(readings: Readings) -> Set[int]:
             if row.osd in places and places[row.osd].device_class == 'hdd'}
 
 
-def _holds(number: int, known: bool) -> Optional[bool]:
+def _holds(number: int, is_known: bool) -> Optional[bool]:
     """None: unreported PGs may be laggy."""
-    return True if number else (False if known else None)
+    return True if number else (False if is_known else None)
 
 
 def _columns(context: WatchContext, readings: Readings, seconds: float) -> List[float]:

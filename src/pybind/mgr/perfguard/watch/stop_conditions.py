@@ -86,13 +86,13 @@ def is_muted(reason: Reason, signals: Signals) -> bool:
 
 def stop_conditions(signals: Signals,
                     osd_counts: Mapping[int, PgCounts] = {},
-                    own: Sequence[OwnPg] = ()) -> List[Stop]:
+                    own_pgs: Sequence[OwnPg] = ()) -> List[Stop]:
     """The stop conditions that hold now and are not muted.
 
     Conditions of PGs concern the OSDs with such PGs, else the pools with such PGs; if neither is
     known, they concern everything. Laggy PGs always do: clients wait, and any movement may be the
-    cause. `osd_counts`: PGs by the OSDs of their acting sets; empty if not known. `own`: PGs that
-    may be degraded because they were released, which is no stop condition.
+    cause. `osd_counts`: PGs by the OSDs of their acting sets; empty if not known. `own_pgs`: PGs
+    that may be degraded because they were released, which is no stop condition.
     """
     counts = signals.counts
     stops: List[Stop] = []
@@ -101,7 +101,7 @@ def stop_conditions(signals: Signals,
         if number > 0:
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
     stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
-    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own)
+    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own_pgs)
     stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
               if reason.code != Code.SLOW_OPS or not signals.slow_daemons]
     if signals.slow_ops:
@@ -118,27 +118,28 @@ def _degraded(counts: PgCounts) -> int:
 
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
-             osd_counts: Mapping[int, PgCounts], own: Sequence[OwnPg]) -> List[Stop]:
+             osd_counts: Mapping[int, PgCounts], own_pgs: Sequence[OwnPg]) -> List[Stop]:
     number = number_of(signals.counts)
     if number <= 0:
         return []
-    what = '%s %s' % (pgs_are(number), text)
-    found = {osd: number_of(counts) for osd, counts in osd_counts.items()}
-    if any(found.values()):
+    subject = '%s %s' % (pgs_are(number), text)
+    number_by_osd = {osd: number_of(counts) for osd, counts in osd_counts.items()}
+    if any(number_by_osd.values()):
         # A degraded PG is counted on each of its OSDs; others of `own` are not degraded.
-        own = [pg for pg in own if all(found.get(osd, 0) for osd in pg.osds)]
-    of_osd = Counter(osd for pg in own for osd in pg.osds)
-    of_pool = Counter(pg.pool for pg in own)
-    osds = frozenset(osd for osd, here in found.items() if here > of_osd[osd])
+        own_pgs = [pg for pg in own_pgs if all(number_by_osd.get(osd, 0) for osd in pg.osds)]
+    of_osd = Counter(osd for pg in own_pgs for osd in pg.osds)
+    of_pool = Counter(pg.pool for pg in own_pgs)
+    osds = frozenset(osd for osd, number_on_osd in number_by_osd.items()
+                     if number_on_osd > of_osd[osd])
     pools = frozenset(pool for pool, counts in signals.pool_counts.items()
                       if number_of(counts) > of_pool[pool])
     if osds:
-        return [Stop(Reason(code, '%s on %s' % (what, osds_text(osds))), osds)]
+        return [Stop(Reason(code, '%s on %s' % (subject, osds_text(osds))), osds)]
     if pools:
-        return [Stop(Reason(code, '%s in %s' % (what, plural(len(pools), 'pool'))), osds, pools)]
+        return [Stop(Reason(code, '%s in %s' % (subject, plural(len(pools), 'pool'))), osds, pools)]
     # A total alone does not show which PGs are degraded.
-    explained = number <= len(own) and bool(osd_counts or signals.pool_counts)
-    return [] if explained else [Stop(Reason(code, what))]
+    explained = number <= len(own_pgs) and bool(osd_counts or signals.pool_counts)
+    return [] if explained else [Stop(Reason(code, subject))]
 
 
 def _slow_ops(signals: Signals) -> Stop:
