@@ -215,6 +215,27 @@ class _Storing(NamedTuple):
         return not fit and self.on.campaign.id == campaign.id and self.on.basis.covers(basis)
 
 
+class _NewRaws(NamedTuple):
+    """Raw sets that are being stored."""
+    basis: Basis
+    #: The pins that they were computed for.
+    known: Mapping[str, PinRecord]
+    #: What is yet to be stored, each in one value.
+    parts: List[Dict[str, PinRecord]]
+    #: Why they are not known; '': they are.
+    failure: str
+
+
+def _raws_shown(outlook: Outlook, vectors: Mapping[str, PinRecord], basis: Basis) -> _NewRaws:
+    """The pins whose raw set is another than recorded."""
+    failure = outlook.reason if isinstance(outlook, NoFuture) else ''
+    raws = {} if isinstance(outlook, NoFuture) else {
+        pgid: pg.raw for pgid, pg in outlook.pgs.items()}
+    stale = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
+             for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
+    return _NewRaws(basis, vectors, list(parts(stale, vectors)), failure)
+
+
 class PinGoals:
     """Keeps the goals of the pins, and the raw sets behind pins that are vectors, up to date.
 
@@ -235,7 +256,8 @@ class PinGoals:
         #: The basis of the raw sets, and when they are requested again.
         self._raw_basis: Optional[Basis] = None
         self._raws_due = 0.0
-        self._raw_job: Optional[Tuple[Basis, ToolJob[Outlook]]] = None
+        self._raw_job: Optional[Tuple[Basis, ToolJob[_NewRaws]]] = None
+        self._new_raws: Optional[_NewRaws] = None
         self._goals_job: Optional[Tuple[goals.Ground, ToolJob[_Storing]]] = None
         #: Goals of which some are yet to be stored.
         self._storing: Optional[_Storing] = None
@@ -247,10 +269,11 @@ class PinGoals:
         self.fit = False
 
     def refresh_raws(self, campaign: Campaign, seen: Observation) -> bool:
-        """Compute the raw sets behind pins that are vectors again when CRUSH has changed.
+        """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
+        them, over several turns if they are many.
 
         Ceph's tools show them. Without them they are unknown, and such PGs are released one by one.
-        Returns whether the computation is complete.
+        Returns whether the pins have them. After a crash in between they are computed again.
         """
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
@@ -258,33 +281,48 @@ class PinGoals:
         if not vectors:
             return True
         now = goals.basis(seen.osdmap, seen.crush, map(pool_of, vectors))
+        if joining or self._new_raws is not None and not self._new_raws.basis.covers(now):
+            self._new_raws = None
+        if self._new_raws is not None:
+            return self._store_raws(self._new_raws, seen)
         if joining or self._raw_basis is not None and self._raw_basis.covers(now) \
                 or not self._may_write() \
                 or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
             return True
-        outlook = self._raw_outlook(seen.osdmap, now)
-        if outlook is None:
+        found = self._raws_behind(vectors, seen.osdmap, now)
+        if found is None:
             return False
-        if isinstance(outlook, NoFuture):
+        self._new_raws = found
+        return self._store_raws(found, seen)
+
+    def _store_raws(self, new: _NewRaws, seen: Observation) -> bool:
+        """Returns whether all are stored."""
+        if not self._may_write():
+            return False
+        self.fit = self.fit and not new.parts
+        kept = self._pins.note_some(new.parts, seen.osdmap, new.known)
+        self._release_moves.rework()
+        if kept and new.parts:
+            return False
+        self._new_raws = None
+        if not kept:
+            return False  # they are computed again, as others have other pins by now
+        if new.failure:
             self._raws_due = seen.now + RAW_SECONDS
             self._note(Event('pins', 'the CRUSH mapping of %s pinned by pg_upmap is not known'
-                             % plural(len(vectors), 'PG'), outlook.reason))
-            raws = {}
+                             % plural(len(new.known), 'PG'), new.failure))
         else:
-            self._raw_basis = now
-            raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=_lasting_goal(pin))
-                 for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
-        self.fit = self.fit and not stale
-        self._pins.note(stale)
-        self._release_moves.rework()
+            self._raw_basis = new.basis
         return True
 
-    def _raw_outlook(self, osdmap: OsdMap, basis: Basis) -> Optional[Outlook]:
-        """The present mapping, which shows the sets of CRUSH; None: it is being computed."""
+    def _raws_behind(self, vectors: Mapping[str, PinRecord], osdmap: OsdMap,
+                     basis: Basis) -> Optional[_NewRaws]:
+        """The present mapping shows the sets of CRUSH; None: it is being computed."""
         if self._raw_job is None or self._raw_job[0] != basis:
             call_off(self._raw_job)
-            job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
+            job = self._tools.submit(
+                lambda: _raws_shown(self._cluster.outlook(osdmap, {}, None), vectors, basis),
+                first=True)
             self._raw_job = None if job is None else (basis, job)
         if self._raw_job is None or not self._raw_job[1].done:
             return None

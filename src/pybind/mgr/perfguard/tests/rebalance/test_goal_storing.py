@@ -250,6 +250,79 @@ def test_a_pg_that_no_longer_has_to_move_does_not_return_with_its_goal(
     assert set(driver.loop.rebalance.pins) == left
 
 
+def swapped(pgs: int = 100) -> Driver:
+    """Pairs cannot express the pins of the erasure coded pool, and CRUSH places its PGs elsewhere
+    again: the raw sets behind their vectors are others."""
+    driver = Driver(FakeCluster(pgs=pgs, hosts=40), LARGE)
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    rotate(cluster)
+    driver.run_until(lambda: len(cluster.remapped()) == pgs)
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert len(driver.loop.rebalance.pins.vectors) == pgs
+    assert all(pin.raw is not None for pin in driver.loop.rebalance.pins.values())
+    rotate(cluster)
+    return driver
+
+
+def rotate(cluster: FakeCluster) -> None:
+    """The shards of each PG of the erasure coded pool change places."""
+    for pgid, pg in cluster.pg.items():
+        if pgid.startswith('2.'):
+            first, second, third = pg.mon.raw
+            pg.mon.raw = [second, third, first]
+    cluster.change_tunables()
+
+
+def raws_of(driver: Driver) -> Dict[str, Optional[Tuple[int, ...]]]:
+    return {pgid: pin.raw for pgid, pin in driver.loop.rebalance.pins.items()}
+
+
+def placed(driver: Driver) -> Dict[str, Optional[Tuple[int, ...]]]:
+    """Where CRUSH places the PGs that are pinned."""
+    return {pgid: tuple(driver.cluster.pg[pgid].mon.raw) for pgid in driver.loop.rebalance.pins}
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('crash', [None, 1, 3])
+def test_no_turn_blocks_for_longer_than_a_write_while_raw_sets_are_stored(
+        crash: Optional[int]) -> None:
+    driver = swapped()
+    moved, writes, turns = len(driver.cluster.moved), Writes(driver), 0
+    driver.ask('start')
+    while raws_of(driver) != placed(driver):
+        keys = writes.turn()
+        assert few(keys), keys
+        assert driver.status['in_flight'] == 0 and len(driver.cluster.moved) == moved
+        turns += 1
+        assert turns < 80
+        if turns == crash:
+            driver.restart()
+    assert turns > 4
+    assert {pgid: pin.raw for pgid, pin in stored(driver.kv).items()} == placed(driver)
+    driver.run_until(lambda: driver.status['in_flight'] > 0, 60)
+
+
+@pytest.mark.usefixtures('small_values')
+@pytest.mark.parametrize('why', ['', 'osdmaptool is not installed'])
+def test_raw_sets_of_pins_that_change_meanwhile_are_computed_again(why: str) -> None:
+    """A pin whose raw set is that of another CRUSH map must not be released by it."""
+    driver = swapped()
+    Writes(driver)
+    pins = driver.loop.rebalance.pins
+    before = raws_of(driver)
+    driver.cluster.no_tools = why
+    driver.ask('start')
+    driver.run_until(lambda: raws_of(driver) != before)
+    pgid = [pgid for pgid in pins if pins[pgid].raw == before[pgid]][-1]
+    pins.note({pgid: replace(pins[pgid], was=UpmapEntry(((1, 2),)))})
+    driver.run_until(lambda: driver.status['in_flight'] > 0, 200)
+    assert pgid not in pins or pins[pgid].was
+    assert set(raws_of(driver).values()) == {None} if why else raws_of(driver) == placed(driver)
+
+
 def rest(number: int, goal: Optional[UpmapEntry]) -> PinRecord:
     return PinRecord(NO_ENTRY, UpmapEntry(((number % 4999, 3000 + number % 1999), (7, 1234),
                                            (8, 4321))), None, goal)
