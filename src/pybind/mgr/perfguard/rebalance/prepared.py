@@ -74,17 +74,24 @@ class Effects:
                  if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
         return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
 
-    def risks(self, nearfull_ratio: float) -> List[Risk]:
-        """That an OSD has more PGs than it may hold, or is fuller than nearfull."""
+    def risks(self, nearfull_ratio: float, undoes: bool = False) -> List[Risk]:
+        """That an OSD has more PGs than it may hold, or is fuller than nearfull.
+
+        `undoes`: the change undoes one that has begun, which must not be prevented by OSDs that are
+        beyond their limits already.
+        """
         risks = []
-        if self.crowded:
-            worst = self.crowded[0]
+        crowded = [row for row in self.crowded if not undoes or row.pgs_before <= self.pg_limit]
+        if crowded:
+            worst = crowded[0]
+            instead = '' if undoes else ': change more OSDs of the host at a time, or lower pg_num'
             risks.append(Risk(Code.PG_LIMIT, '%s would hold more PGs than mon_max_pg_per_osd (%d), '
-                              'such as osd.%d with %s: change more OSDs of the host at a time, or '
-                              'lower pg_num' % (plural(len(self.crowded), 'OSD'), self.pg_limit,
-                                                worst.osd, pgs(worst.pgs_after)), errno.E2BIG))
+                              'such as osd.%d with %s%s' % (
+                                  plural(len(crowded), 'OSD'), self.pg_limit, worst.osd,
+                                  pgs(worst.pgs_after), instead), errno.E2BIG))
         found = [(after, row) for row in self.osds for after in (row.fill_after,)
-                 if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)]
+                 if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)
+                 and not (undoes and (row.fill_before or 0.0) > nearfull_ratio)]
         if found:
             after, row = max(found, key=lambda each: (each[0], -each[1].osd))
             risks.append(Risk(Code.TARGET_FULL, 'not enough space: %s would be fuller than '
@@ -301,6 +308,8 @@ class Prepared:
             found = self._pins_risk(order, seen, options)
             if self.crush_map is not None:
                 found += self._unpinnable_risk(options) + self._storm_risk(order)
+            if self.effects is not None:
+                found += self.effects.risks(seen.osdmap.nearfull_ratio, undoes=True)
             return found
         found = [*self.risks, *self._incomplete_risk(), *self._unpinnable_risk(options),
                  *self._storm_risk(order), *self._pins_risk(order, seen, options)]

@@ -201,6 +201,54 @@ def test_a_dry_run_shows_how_long_it_takes_at_the_pace_so_far_and_what_it_fills(
                for osd in set(driver.cluster.new) & set(emptied))
 
 
+def half_way(used: float = 0.03125, pg_limit: int = 250) -> Driver:
+    """An expansion that was aborted. `used`: share of the space of the other OSDs, of which a PG
+    takes 1 / 32."""
+    driver = expanding()
+    driver.run_until(lambda: driver.status['released'] > 6)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    cluster = driver.cluster
+    cluster.sizes = {osd: round((1 << 35) / used) for osd in cluster.toys
+                     if osd not in cluster.new}
+    cluster.pg_limit = pg_limit
+    return driver
+
+
+@pytest.mark.parametrize('limits, code', [({'used': 0.84}, 'TARGET_FULL'),
+                                          ({'pg_limit': 9}, 'PG_LIMIT')])
+def test_a_rollback_that_takes_an_osd_beyond_its_limits_has_to_be_accepted(
+        limits: Dict[str, Any], code: str) -> None:
+    driver = half_way(**limits)
+    sent = len(driver.cluster.sent)
+    risk, = driver.order('rollback', dry_run=True)['risks']
+    assert risk['code'] == code
+    why = str(refusal(driver))
+    assert '(%s)' % code in why
+    assert why.endswith('"ceph perfguard campaign rollback --accept %s"' % code)
+    assert driver.phase == 'ABORTED' and len(driver.cluster.sent) == sent
+    driver.order('rollback', accept=(code,))
+    driver.run_to('DONE')
+    assert new_weights(driver) == [0.0] * 3 and driver.cluster.clean()
+
+
+@pytest.mark.parametrize('limits', [{'used': 0.86}, {'pg_limit': 5}, {'used': 0.7}])
+def test_a_rollback_is_not_refused_for_limits_that_are_exceeded_already(
+        limits: Dict[str, Any]) -> None:
+    driver = half_way(**limits)
+    assert driver.order('rollback', dry_run=True)['risks'] == []
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert driver.cluster.clean()
+
+
+def test_a_rollback_that_relieves_full_osds_is_not_refused() -> None:
+    driver = half_way()
+    cluster = driver.cluster
+    cluster.sizes = {osd: round((1 << 35) / 0.97) for osd in cluster.new}
+    assert driver.order('rollback')['pgs'] > 0
+
+
 def test_upmaps_from_before_are_restored() -> None:
     cluster = waiting()
     cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
