@@ -302,7 +302,7 @@ class Prepared:
         return len(self.planned.pins) if self.entries is None else self.entries
 
     def all_risks(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
-        """What the operator has to accept, each code once."""
+        """What the operator has to accept. A code may have several texts."""
         if order.verb == 'rollback':
             # Weights are restored in bursts, but a whole CRUSH map at once.
             found = self._pins_risk(order, seen, options)
@@ -321,7 +321,7 @@ class Prepared:
             found += self.details.risks()
         if self.effects is not None:
             found += self.effects.risks(seen.osdmap.nearfull_ratio)
-        return list({risk.code: risk for risk in reversed(found)}.values())[::-1]
+        return list(dict.fromkeys(found))
 
     def _incomplete_risk(self) -> List[Risk]:
         """Of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a weight,

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Refusals for risks that are not accepted."""
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from perfguard.errors import MOST_ERROR_CHARACTERS, Refused
-from perfguard.rebalance.risks import RISKS, Risk, refuse
+from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
+from perfguard.options import DEFAULTS
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.prepared import Effects, OsdEffect, Prepared
+from perfguard.rebalance.progress import Eta
+from perfguard.rebalance.risks import RISKS, Risk, refuse, risks_json
+
+from ..fakes.cluster import FakeCluster
 
 WORDS = ''.join(' --accept ' + code for code in RISKS)
 
@@ -14,6 +23,25 @@ def refused(command: str, length: int, *codes: str) -> str:
         refuse([Risk(code, code[0].lower() * length) for code in codes], (), command)
     assert len(str(caught.value)) <= MOST_ERROR_CHARACTERS
     return str(caught.value)
+
+
+def test_all_texts_of_a_code_are_shown_and_the_code_is_accepted_once() -> None:
+    """While the PGs of a rule move, one OSD gets too full; at the end it is another one."""
+    view = FakeCluster().map_view()
+    seen: Any = SimpleNamespace(osdmap=view.osdmap)
+    first = Risk(Code.TARGET_FULL, 'osd.3 would hold 9 TiB of 10 TiB')
+    prepared = Prepared(
+        None, risks=(first, first),
+        effects=Effects((OsdEffect(7, 10, 20, 20, 0.8, 0.9),), Eta(1.0, 1.0, 1.0), 'assumed', ()))
+    risks = prepared.all_risks(Order('rule'), seen, DEFAULTS)
+    shown = risks_json(risks, ())
+    assert [row['code'] for row in shown] == ['TARGET_FULL', 'TARGET_FULL']
+    assert 'osd.3' in shown[0]['text'] and 'osd.7' in shown[1]['text']
+    with pytest.raises(Refused) as caught:
+        refuse(risks, (), 'ceph x')
+    text = str(caught.value)
+    assert 'osd.3' in text and 'osd.7' in text
+    assert text.endswith('to accept: "ceph x --accept TARGET_FULL"')
 
 
 def test_a_long_refusal_ends_with_the_whole_command() -> None:
