@@ -52,9 +52,9 @@ class Mitigated:
     listing: report.MitigationListing = report.MitigationListing()
 
 
-def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
+def with_mitigation(observation: Observation, mitigated: Mitigated) -> Observation:
     """The observation for the campaign."""
-    return replace(seen, stops=mitigated.stops, pin_back=mitigated.pin_back)
+    return replace(observation, stops=mitigated.stops, pin_back=mitigated.pin_back)
 
 
 class Mitigating:
@@ -70,14 +70,14 @@ class Mitigating:
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 kept: Callable[[], bool] = lambda: True,
+                 is_kept: Callable[[], bool] = lambda: True,
                  may_write: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
         it."""
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._kept = kept
+        self._kept = is_kept
         self._may_write = may_write
         self._state = MitigationState()
         self._saved: object = None
@@ -144,35 +144,36 @@ class Mitigating:
         self._blind = signals.counts.laggy > 0 and not self._suspects
         unmuted = {osd for check, osds in watched.reported_osds.items()
                    if check not in signals.muted for osd in osds}
-        found = evidence(signals, watched.laggy_raised, watched.late,
-                         {osd: why for osd, why in watched.slow_osds.items() if osd in unmuted},
-                         self._unknown(now, signals, watched),
-                         untouched_pools(observed, {pool for _, pool in watched.late}),
-                         len(observed.evacuation),
-                         campaign.orders.acknowledged if campaign is not None else ())
+        slow_osds = {osd: why for osd, why in watched.slow_osds.items() if osd in unmuted}
+        present_evidence = evidence(
+            signals, watched.laggy_raised, watched.late, slow_osds,
+            self._unknown(now, signals, watched),
+            untouched_pools(observed, {pool for _, pool in watched.late}),
+            len(observed.evacuation),
+            campaign.orders.acknowledged if campaign is not None else ())
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
         if not osdmap.osds:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
-            self.mitigated = self._published(now, found, campaign, policy)
+            self.mitigated = self._published(now, present_evidence, campaign, policy)
             return
-        seen = replace(self._seen(observed, watched, campaign, policy), taken=taken)
-        decision = ladder.decide(self._state, found, seen, policy, now)
+        ladder_view = replace(self._seen(observed, watched, campaign, policy), taken=taken)
+        decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
         for _ in Need:
             # With the new data, the decision may need more.
             if decision.needs:
-                seen = self._look_up(now, seen, view, decision)
-                decision = ladder.decide(self._state, found, seen, policy, now)
+                ladder_view = self._look_up(now, ladder_view, view, decision)
+                decision = ladder.decide(self._state, present_evidence, ladder_view, policy, now)
         if self._save(decision.state):
             for event in decision.events:
                 self._note(event)
             if not decision.actions or self._kept():
                 self._act(decision.actions)
             self._check(now, osdmap)
-        self.mitigated = self._published(now, found, campaign, policy)
+        self.mitigated = self._published(now, present_evidence, campaign, policy)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
         """Whether the absence of evidence means nothing: after a failover, until all PGs are
@@ -193,7 +194,7 @@ class Mitigating:
         if campaign is not None and campaign.phase in RELEASING_PHASES:
             in_flight = frozenset(pgid for pgid, flight in campaign.flights.in_flight.items()
                                   if flight.pin is not None)
-        seen = LadderView(
+        ladder_view = LadderView(
             flags=osdmap.flags,
             affinities={osd.id: osd.primary_affinity for osd in osdmap.osds.values()},
             hosts={osd: host for osd, host in watched.hosts.items()
@@ -209,35 +210,35 @@ class Mitigating:
                       for setting in step.settings)
         if holding and not (self._config_read is not None
                             and now - self._config_read < CONFIG_SECONDS):
-            seen = self._with_config(now, seen)
-        return seen
+            ladder_view = self._with_config(now, ladder_view)
+        return ladder_view
 
-    def _with_config(self, now: float, seen: LadderView) -> LadderView:
+    def _with_config(self, now: float, ladder_view: LadderView) -> LadderView:
         self._config_read = now
-        return replace(seen, config=self._cluster.config_entries())
+        return replace(ladder_view, config=self._cluster.config_entries())
 
-    def _look_up(self, now: float, seen: LadderView, view: View,
+    def _look_up(self, now: float, ladder_view: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:
         """Read the data that the decision needs; answers of OSDs arrive in a later turn."""
         if Need.CONFIG in decision.needs and self._config_read != now:
             # Once per turn, even if the mons do not answer.
-            seen = self._with_config(now, seen)
+            ladder_view = self._with_config(now, ladder_view)
         if Need.SCHEDULERS in decision.needs:
             answers = self._asked(now, Need.SCHEDULERS, [
                 Question(osd, option=QUEUE) for osd in some_osds(view.osdmap)])
             if answers:
-                seen = replace(seen, schedulers=frozenset(answers.values()))
+                ladder_view = replace(ladder_view, schedulers=frozenset(answers.values()))
         if Need.PG_STATES in decision.needs and self._blind:
             # Repeated in the next interval; until then, the other rungs are considered.
-            seen = replace(seen, pg_states={})
+            ladder_view = replace(ladder_view, pg_states={})
         elif Need.PG_STATES in decision.needs:
             answers = self._asked(now, Need.PG_STATES, [
                 Question(primary, pgid=pgid) for pgid, primary in _primaries(
-                    view, seen.in_flight, self._suspects)])
+                    view, ladder_view.in_flight, self._suspects)])
             if answers is not None:
-                seen = replace(seen, pg_states={
+                ladder_view = replace(ladder_view, pg_states={
                     question.pgid: state for question, state in answers.items()})
-        return seen
+        return ladder_view
 
     def _asked(self, now: float, need: Need,
                questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
@@ -288,23 +289,23 @@ class Mitigating:
 
     def _note_differences(self, step: LadderStep, answers: Mapping[Question, str]) -> None:
         """Note once which OSDs answered that they have other values than the mitigation has set."""
-        other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
-                 for question, value in sorted(answers.items())
-                 if not any(same_value(value, setting.held.put) for setting in step.settings
-                            if setting.name == question.option)]
-        if not other or other[0] in step.note:
+        differing = ['osd.%d shows %s %s' % (question.osd, question.option, value)
+                     for question, value in sorted(answers.items())
+                     if not any(same_value(value, setting.held.put) for setting in step.settings
+                                if setting.name == question.option)]
+        if not differing or differing[0] in step.note:
             return
-        note = 'not in force on all OSDs, because their ceph.conf has precedence: ' + ', '.join(
-            other)
+        note = 'not in force on all OSDs, because their ceph.conf has precedence: ' \
+            + ', '.join(differing)
         self._note(Event(ladder.MITIGATION, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
-            replace(each, note='; '.join(text for text in (each.note, note) if text))
-            if each.id == step.id else each for each in self._state.steps)))
+            replace(any_step, note='; '.join(text for text in (any_step.note, note) if text))
+            if any_step.id == step.id else any_step for any_step in self._state.steps)))
 
-    def _published(self, now: float, found: Evidence, campaign: Optional[Campaign],
+    def _published(self, now: float, present_evidence: Evidence, campaign: Optional[Campaign],
                    policy: Policy) -> Mitigated:
         state = self._state
-        stops = ladder.stops(state, found)
+        stops = ladder.stops(state, present_evidence)
         running = campaign is not None and campaign.active
         holding = stops if running else ()
         self._hold_since = (self._hold_since or now) if holding else 0.0
@@ -346,5 +347,5 @@ def _gist(state: MitigationState) -> MitigationState:
     """The state without times that are stored only together with other changes, and without
     troubles that are not judged yet."""
     return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0, turned=0.0,
-                   troubles=tuple(each._replace(last=0.0, still=0.0) for each in state.troubles
-                                  if each.in_vain))
+                   troubles=tuple(trouble._replace(last=0.0, still=0.0)
+                                  for trouble in state.troubles if trouble.in_vain))

@@ -88,30 +88,30 @@ def is_known(reason: Reason, in_vain: AbstractSet[str]) -> bool:
     return not in_vain.isdisjoint(trouble_keys(reason)[-2:])
 
 
-def troubles(state: MitigationState, seen: Evidence, stopped: bool, seconds: float,
+def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: float,
              now: float) -> Tuple[Trouble, ...]:
     """The troubles after a turn. `stopped`: norebalance is in force; `seconds`: of an interval."""
-    known = {each.key: each for each in state.troubles}
-    present = {key for reason in seen.trouble for key in trouble_keys(reason)}
+    troubles_before = {trouble.key: trouble for trouble in state.troubles}
+    present = {key for reason in signs.trouble for key in trouble_keys(reason)}
     passed = min(now - (state.turned or now), LONGEST_TURN_SECONDS) * (
-        RECOVERY_SHARE if seen.degraded else 1.0)
-    stopped = stopped and (seen.rebalancing or seen.unknown)
+        RECOVERY_SHARE if signs.degraded else 1.0)
+    stopped = stopped and (signs.rebalancing or signs.unknown)
     current: List[Trouble] = []
-    for key in sorted(present | known.keys()):
-        each = known.get(key, Trouble(key, now))
+    for key in sorted(present | troubles_before.keys()):
+        trouble = troubles_before.get(key, Trouble(key, now))
         if key in present:
-            still = each.still + passed if stopped else 0.0
+            still = trouble.still + passed if stopped else 0.0
             lasted = still >= max(IN_VAIN_SECONDS, IN_VAIN_INTERVALS * seconds)
-            each = Trouble(key, now, still, each.in_vain or lasted)
+            trouble = Trouble(key, now, still, trouble.in_vain or lasted)
         else:
-            each = each._replace(last=each.last or now)
-        breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if each.in_vain else 0.0)
-        if seen.unknown or now - each.last < breaks:
-            current.append(each)
+            trouble = trouble._replace(last=trouble.last or now)
+        breaks = max(CLEAR_INTERVALS * seconds, IN_VAIN_REST_SECONDS if trouble.in_vain else 0.0)
+        if signs.unknown or now - trouble.last < breaks:
+            current.append(trouble)
     return tuple(current)
 
 
-def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
+def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
     """Those on hosts of which no OSD takes part in movement.
 
     Remapped PGs move from the OSDs in pg_temp to OSDs of the rule of their pool. OSDs of one host
@@ -119,14 +119,14 @@ def untouched_pools(seen: Observation, pools: AbstractSet[int]) -> FrozenSet[int
     """
     if not pools:
         return frozenset()
-    temp, counts = seen.osdmap.pg_temp, seen.signals.pool_counts
-    moving = {*map(pool_of, temp)} | {pool for pool in seen.osdmap.pools
+    temp, counts = observation.osdmap.pg_temp, observation.signals.pool_counts
+    moving = {*map(pool_of, temp)} | {pool for pool in observation.osdmap.pools
                                       if pool not in counts or _moves(counts[pool])}
-    where = seen.osds_of(moving | pools)
+    where = observation.osds_of(moving | pools)
     osds: Set[int] = set().union(*temp.values(), *(where[pool] for pool in moving))
-    busy = {*map(seen.host_of, osds)}
+    busy = {*map(observation.host_of, osds)}
     return frozenset(pool for pool in pools if where[pool]
-                     and busy.isdisjoint(map(seen.host_of, where[pool])))
+                     and busy.isdisjoint(map(observation.host_of, where[pool])))
 
 
 # ---- Slow OSDs whose primary affinity is not lowered
@@ -173,7 +173,7 @@ MIXED_SHARE = 0.1
 LEAST_RATE = 1e-9
 
 
-def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
+def mixed_osds(observation: Observation, osds: Iterable[int]) -> FrozenSet[int]:
     """Those of the OSDs in whose place OSDs of another device class would serve reads.
 
     More than MIXED_SHARE of their operations are in pools whose CRUSH rule places copies on several
@@ -183,18 +183,19 @@ def mixed_osds(seen: Observation, osds: Iterable[int]) -> FrozenSet[int]:
     """
     slow = frozenset(osds)
     rate_by_rule: Dict[int, float] = {}
-    for number, pool in seen.osdmap.pools.items() if slow else ():
+    for number, pool in observation.osdmap.pools.items() if slow else ():
         if not pool.erasure:
-            clients = seen.clients.pools.get(number)
+            clients = observation.clients.pools.get(number)
             rate = max(clients.rate if clients is not None else 0.0, LEAST_RATE)
             rate_by_rule[pool.crush_rule] = rate_by_rule.get(pool.crush_rule, 0.0) + rate
     #: Operations per second of each OSD, and those of rules with several classes.
     rate_by_osd: Dict[int, float] = {}
     mixed_by_osd: Dict[int, float] = {}
     for rule, rate in rate_by_rule.items():
-        weights = {osd: seen.crush.weight_of(rule, osd) for osd in seen.osdmap.osds}
+        weights = {osd: observation.crush.weight_of(rule, osd) for osd in observation.osdmap.osds}
         total_weight = sum(weights.values()) or 1.0
-        classes = {seen.crush.class_of(osd) for osd, weight in weights.items() if weight > 0.0}
+        classes = {observation.crush.class_of(osd) for osd, weight in weights.items()
+                   if weight > 0.0}
         for osd in slow & weights.keys():
             osd_rate = rate * weights[osd] / total_weight
             rate_by_osd[osd] = rate_by_osd.get(osd, 0.0) + osd_rate

@@ -19,17 +19,17 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
                     Put, Rung, Setting, SettingKind, StepStage)
 
 
-def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
+def present(setting: Setting, ladder_view: LadderView) -> Tuple[bool, Optional[str]]:
     """(whether the value is known, the value); None: not set."""
     if setting.kind is SettingKind.FLAG:
-        return True, setting.held.put if setting.name in seen.flags else None
+        return True, setting.held.put if setting.name in ladder_view.flags else None
     if setting.kind is SettingKind.AFFINITY:
-        affinity = seen.affinities.get(int(setting.name))
+        affinity = ladder_view.affinities.get(int(setting.name))
         # A removed OSD has none, and needs none.
         return True, None if affinity is None else '%g' % affinity
-    if seen.config is None:
+    if ladder_view.config is None:
         return False, None
-    for entry in seen.config:
+    for entry in ladder_view.config:
         if entry.name == setting.name and entry.who == setting.who:
             return True, entry.value
     return True, None
@@ -56,10 +56,10 @@ MITIGATION = 'mitigation'
 MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 
 
-def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy: Policy,
+def decide(state: MitigationState, evidence: Evidence, ladder_view: LadderView, policy: Policy,
            now: float) -> LadderDecision:
     """Make one turn. It can be repeated at once after the `needs` of the decision are met."""
-    draft = _keep_time(_Draft(evidence, seen, policy, now, state))
+    draft = _keep_time(_Draft(evidence, ladder_view, policy, now, state))
     for step in draft.state.steps:
         draft = _exclude(draft, step)
     for step in draft.state.steps:
@@ -109,9 +109,10 @@ class _Draft:
         number, acting = self.state.last_id + 1, self.policy.mode == 'act'
         step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
                           why, subject, settings, pgs, note=note)
-        others = tuple(other for other in self.state.steps
-                       if other.rung is not rung or other.stage is not StepStage.IN_VAIN)
-        draft = replace(self, state=replace(self.state, steps=(*others, step), last_id=number,
+        other_steps = tuple(step_before for step_before in self.state.steps
+                            if step_before.rung is not rung
+                            or step_before.stage is not StepStage.IN_VAIN)
+        draft = replace(self, state=replace(self.state, steps=(*other_steps, step), last_id=number,
                                             stepped=self.now))
         if not acting:
             return draft.event('%s: would be done in mode act (mitigation_mode is observe)'
@@ -126,8 +127,8 @@ class _Draft:
         state = replace(self.state, steps=(*self.state.steps, step), last_id=number)
         return replace(self, state=state).event('%s: not changed' % step_name(step), limit)
 
-    def event(self, what: str, why: str = '') -> '_Draft':
-        return replace(self, events=(*self.events, Event(MITIGATION, what, why)))
+    def event(self, subject: str, why: str = '') -> '_Draft':
+        return replace(self, events=(*self.events, Event(MITIGATION, subject, why)))
 
     def send(self, actions: Iterable[Put]) -> '_Draft':
         return replace(self, actions=(*self.actions, *actions))
@@ -217,14 +218,14 @@ def _hold(draft: _Draft, step: LadderStep) -> _Draft:
     actions: List[Put] = []
     theirs: List[str] = []
     for setting in step.settings:
-        known, value = present(setting, draft.seen)
-        if known:
-            held = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
-            if held.theirs:
+        can_tell, value = present(setting, draft.seen)
+        if can_tell:
+            hold_step = LEFT if _is_ordered(setting, draft) else hold(setting.held, value)
+            if hold_step.theirs:
                 theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
-            elif held.send:
+            elif hold_step.send:
                 actions.append(Put(setting, setting.held.put))
-            setting = _with_held(setting, held.held)
+            setting = _with_held(setting, hold_step.held)
         elif not setting.held.seen:
             draft = draft.need(Need.CONFIG)
         settings.append(setting)
@@ -267,8 +268,8 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
-    known, value = present(setting, draft.seen)
-    if not known:
+    can_tell, value = present(setting, draft.seen)
+    if not can_tell:
         return draft.need(Need.CONFIG), setting
     back = LEFT if _is_ordered(setting, draft) else give_back(setting.held, value)
     if back.send:
@@ -340,11 +341,11 @@ def _down(draft: _Draft) -> _Draft:
     for step in over:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
             draft = draft.drop(step)
-    held = [step for step in over if step.stage is StepStage.HELD]
-    if not held:
+    in_force = [step for step in over if step.stage is StepStage.HELD]
+    if not in_force:
         return draft
     order = list(Rung)
-    highest = max(held, key=lambda step: (order.index(step.rung), step.id))
+    highest = max(in_force, key=lambda step: (order.index(step.rung), step.id))
     return _begin_undo(draft, highest, 'the cause has cleared').stepped()
 
 
@@ -362,11 +363,11 @@ def _up(draft: _Draft) -> _Draft:
     """Apply the lowest rung that is not in force, if the evidence has lasted."""
     if draft.policy.mode not in ('observe', 'act'):
         return draft
-    taken = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
+    rungs = {step.rung for step in draft.state.steps if step.stage is not StepStage.IN_VAIN}
     if draft.lasting and draft.bad:
         why = '; '.join(texts(draft.causes))
         for rung in MOVEMENT_RUNGS:
-            if rung not in taken:
+            if rung not in rungs:
                 draft = _TAKE[rung](draft, why)
             if draft.needs or not draft.free:
                 return draft
@@ -374,9 +375,9 @@ def _up(draft: _Draft) -> _Draft:
 
 
 def _take_norebalance(draft: _Draft, why: str) -> _Draft:
-    seen = draft.seen
+    ladder_view = draft.seen
     if (not draft.evidence.rebalancing or draft.evidence.against_norebalance
-            or NOREBALANCE in seen.flags | seen.taken):
+            or NOREBALANCE in ladder_view.flags | ladder_view.taken):
         return draft
     return draft.add(Rung.NOREBALANCE, why, settings=(
         Setting(SettingKind.FLAG, NOREBALANCE, '', Held(None, 'set')),))
@@ -398,15 +399,16 @@ def _take_pin_back(draft: _Draft, why: str) -> _Draft:
 
 
 def _take_slow(draft: _Draft, why: str) -> _Draft:
-    seen = draft.seen
+    ladder_view = draft.seen
     if draft.now - draft.state.degraded < draft.policy.seconds:
         # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
         # remain unreported, and clients wait for that OSD. Once they are reported as degraded, the
         # rung is undone at once.
         return draft
-    if seen.schedulers is None or seen.config is None:
-        return draft.need(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
-    plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.taken)
+    if ladder_view.schedulers is None or ladder_view.config is None:
+        return draft.need(Need.SCHEDULERS if ladder_view.schedulers is None else Need.CONFIG)
+    plan = recovery_options.slow_recovery(ladder_view.config, ladder_view.schedulers,
+                                          ladder_view.taken)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is already as slow as perfguard makes it',)
     return draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks))
@@ -419,11 +421,11 @@ _TAKE: Mapping[Rung, Callable[[_Draft, str], _Draft]] = {
 def _take_affinity(draft: _Draft) -> _Draft:
     """Lower the primary affinity of one slow OSD, or record why it is not."""
     limited = {step.subject: step for step in draft.state.steps if step.stage is StepStage.LIMITED}
-    taken = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
+    subjects = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
     affinities = draft.seen.affinities
     for osd, why in sorted(draft.evidence.slow_osds.items()):
         name = str(osd)
-        if affinities.get(osd, 0.0) <= 0.0 or name in taken - limited.keys() \
+        if affinities.get(osd, 0.0) <= 0.0 or name in subjects - limited.keys() \
                 or osd in draft.seen.unread:
             continue
         limit = _affinity_limit(draft, osd)
@@ -442,24 +444,24 @@ def _take_affinity(draft: _Draft) -> _Draft:
 def _affinity_limit(draft: _Draft, osd: int) -> str:
     """Why the primary affinity of a slow OSD must not be lowered; '': it may. A host is the
     smallest failure domain, so OSDs of one host are in one failure domain of any type."""
-    seen = draft.seen
-    if osd in seen.mixed:
+    ladder_view = draft.seen
+    if osd in ladder_view.mixed:
         return 'clients would read from OSDs of another device class'
-    if osd in seen.futile:
-        return seen.futile[osd]
+    if osd in ladder_view.futile:
+        return ladder_view.futile[osd]
     lowered = {int(step.subject) for step in draft.state.steps if step.rung is Rung.AFFINITY
                and step.stage in (StepStage.WOULD, StepStage.HELD, StepStage.UNDOING)}
-    others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered
-              } - {seen.hosts.get(osd, 'osd.%d' % osd)}
-    if others:
-        return 'only OSDs of one host at a time, now those of %s' % ', '.join(sorted(others))
-    if len(lowered) >= max(1, int(AFFINITY_SHARE * len(seen.affinities))):
+    other_hosts = {ladder_view.hosts.get(osd_id, 'osd.%d' % osd_id) for osd_id in lowered
+                   } - {ladder_view.hosts.get(osd, 'osd.%d' % osd)}
+    if other_hosts:
+        return 'only OSDs of one host at a time, now those of %s' % ', '.join(sorted(other_hosts))
+    if len(lowered) >= max(1, int(AFFINITY_SHARE * len(ladder_view.affinities))):
         return 'at most %.0f%% of all OSDs at a time' % (100 * AFFINITY_SHARE)
-    up = [each for each in seen.hosts if each in seen.affinities]
-    left = sum(1 for each in up if each != osd and seen.affinities[each] > 0.0)
-    if left < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
-        return 'only %s would be left with a primary affinity above 0' % plural(left, 'OSD')
-    returned = [when for each, when in draft.state.returned if each == osd]
+    up = [osd_id for osd_id in ladder_view.hosts if osd_id in ladder_view.affinities]
+    remaining = sum(1 for osd_id in up if osd_id != osd and ladder_view.affinities[osd_id] > 0.0)
+    if remaining < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
+        return 'only %s would be left with a primary affinity above 0' % plural(remaining, 'OSD')
+    returned = [when for osd_id, when in draft.state.returned if osd_id == osd]
     if returned and draft.now - max(returned) < draft.rest_seconds:
         return 'it was given back less than %d s ago' % draft.rest_seconds
     if len(returned) >= MOST_RETURNED:
@@ -470,8 +472,9 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
     """Why the campaign must release nothing: the first rung, which every mode applies."""
-    held = [step for step in state.steps
-            if step.stage in (StepStage.HELD, StepStage.UNDOING) and step.rung in MOVEMENT_RUNGS]
+    in_force = [step for step in state.steps
+                if step.stage in (StepStage.HELD, StepStage.UNDOING)
+                and step.rung in MOVEMENT_RUNGS]
     return evidence.trouble + tuple(
         Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, step_name(step)))
-        for step in held)
+        for step in in_force)

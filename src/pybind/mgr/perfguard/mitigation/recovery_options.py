@@ -70,7 +70,8 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
     remarks += ['%s is set by the campaign and remains unchanged' % name
                 for name in sorted({setting.name for setting in settings} & taken)]
-    return RecoveryPlan(tuple(each for each in settings if each.name not in taken), tuple(remarks))
+    return RecoveryPlan(tuple(setting for setting in settings if setting.name not in taken),
+                        tuple(remarks))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
@@ -118,8 +119,8 @@ def _number(value: str) -> float:
         return 0.0
 
 
-def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
-    return Setting(SettingKind.CONFIG, name, who, Held(found, put))
+def _option(name: str, who: str, value_before: Optional[str], put: str) -> Setting:
+    return Setting(SettingKind.CONFIG, name, who, Held(value_before, put))
 
 
 # ---- Mon commands

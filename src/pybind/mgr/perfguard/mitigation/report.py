@@ -54,7 +54,8 @@ def listing_json(shown: MitigationListing) -> Json:
     """`mitigation ls`."""
     return {'mode': shown.mode, 'rungs': [
         {'id': row.id, 'rung': row.rung.value, 'subject': row.subject, 'state': row.state,
-         'since': row.since, 'why': row.why, 'settings': [_setting(each) for each in row.settings],
+         'since': row.since, 'why': row.why,
+         'settings': [_setting(setting) for setting in row.settings],
          'note': row.note} for row in shown.rungs]}
 
 

@@ -104,8 +104,8 @@ def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
         and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
 
 
-def questions(found: Iterable[Stuck]) -> List[Question]:
-    return [Question(each.primary, pgid=each.pgid) for each in found]
+def questions(stuck_pgs: Iterable[Stuck]) -> List[Question]:
+    return [Question(pg.primary, pgid=pg.pgid) for pg in stuck_pgs]
 
 
 def _degraded(pool: Pool, acting: OsdSet) -> bool:
@@ -140,34 +140,34 @@ def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> D
     else by these upmaps."""
     room, busy = room_of(facts), set(_receiving(facts))
     rescues: Dict[str, Rescue] = {}
-    for each in waiting:
+    for pg in waiting:
         if len(rescues) >= number:
             break
-        rescue = _rescue(each, facts, room, busy)
+        rescue = _rescue(pg, facts, room, busy)
         if rescue is not None:
-            rescues[each.pgid] = rescue
+            rescues[pg.pgid] = rescue
             busy.update(rescue.taken_by)
     return rescues
 
 
-def _rescue(each: Stuck, facts: RescueFacts, room: Room,
+def _rescue(pg: Stuck, facts: RescueFacts, room: Room,
             busy: AbstractSet[int]) -> Optional[Rescue]:
-    seen, osdmap = facts.seen, facts.seen.osdmap
-    pool, place = osdmap.pools[pool_of(each.pgid)], seen.placement(each.pgid)
+    observation, osdmap = facts.seen, facts.seen.osdmap
+    pool, place = osdmap.pools[pool_of(pg.pgid)], observation.placement(pg.pgid)
     assert place is not None
-    out, present = out_osds(osdmap.osds), osdmap.entry(each.pgid)
+    out, present = out_osds(osdmap.osds), osdmap.entry(pg.pgid)
     up, taken_by = place.up, []
-    for osd in each.full:
-        other = _other(osd, up, place.acting, pool, facts, room, busy, out)
-        if other is None:
+    for osd in pg.full:
+        substitute = _other(osd, up, place.acting, pool, facts, room, busy, out)
+        if substitute is None:
             return None
-        up = tuple(other if member == osd else member for member in up)
-        taken_by.append(other)
-    pin = plan_pin(pool, place.up, up, present, osdmap.osds, seen.crush, out=out)
+        up = tuple(substitute if member == osd else member for member in up)
+        taken_by.append(substitute)
+    pin = plan_pin(pool, place.up, up, present, osdmap.osds, observation.crush, out=out)
     if isinstance(pin, Unpinnable) or pin.entry.vector is not None:
         # A vector would hide what CRUSH chooses from everybody else.
         return None
-    return Rescue(present, pin.entry, each.full, tuple(taken_by), seen.now)
+    return Rescue(present, pin.entry, pg.full, tuple(taken_by), observation.now)
 
 
 def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts, room: Room,
@@ -175,18 +175,18 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
     """The emptiest OSD with room that the rule allows instead."""
     osdmap, crush = facts.seen.osdmap, facts.seen.crush
     has = room.of_pool(facts.seen.shard_bytes(pool))
-    candidates = sorted((fill, other) for other, fill in has.fill.items()
-                        if has.more.get(other, 0) >= MARGIN and other not in busy)
-    for _, other in candidates:
-        row = osdmap.osds.get(other)
-        if other in up or other in acting or other in out or row is None or not row.up \
+    candidates = sorted((fill, candidate) for candidate, fill in has.fill.items()
+                        if has.more.get(candidate, 0) >= MARGIN and candidate not in busy)
+    for _, candidate in candidates:
+        row = osdmap.osds.get(candidate)
+        if candidate in up or candidate in acting or candidate in out or row is None or not row.up \
                 or row.destroyed or row.fullness \
-                or crush.weight_of(pool.crush_rule, other) <= DRAIN_WEIGHT:
+                or crush.weight_of(pool.crush_rule, candidate) <= DRAIN_WEIGHT:
             # A drained OSD is the emptiest, and is about to be replaced or removed.
             continue
-        final = tuple(other if member == osd else member for member in up)
+        final = tuple(candidate if member == osd else member for member in up)
         if broken_rule(pool, final, crush, out) is None:
-            return other
+            return candidate
     return None
 
 
@@ -217,25 +217,26 @@ def after(rescue: Rescue, before: Optional[Rescue]) -> Rescue:
     return replace(rescue, earlier=tuple(late)[:MOST_EARLIER])
 
 
-def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool:
+def may_return(pgid: str, rescue: Rescue, observation: Observation, room: Room) -> bool:
     """Whether the upmap is needed no more: its PG is complete, and the OSD that was too full has
     room for it, with some to spare."""
-    osdmap = seen.osdmap
+    osdmap = observation.osdmap
     if pgid in osdmap.pg_temp or not all(
             osd in osdmap.osds and osdmap.osds[osd].is_up_and_in
             and not osdmap.osds[osd].fullness for osd in rescue.full):
         return False
-    if not _leads_to_serving(pgid, rescue, seen):
+    if not _leads_to_serving(pgid, rescue, observation):
         return False
-    size = seen.shard_bytes(osdmap.pools[pool_of(pgid)])
+    size = observation.shard_bytes(osdmap.pools[pool_of(pgid)])
     return all(room.has(osd, 2 * MARGIN * size) for osd in rescue.full)
 
 
-def _leads_to_serving(pgid: str, rescue: Rescue, seen: Observation) -> bool:
+def _leads_to_serving(pgid: str, rescue: Rescue, observation: Observation) -> bool:
     """The entry from before leads to OSDs that serve: one may have been drained meanwhile."""
-    osdmap, pool, place = seen.osdmap, seen.osdmap.pools[pool_of(pgid)], seen.placement(pgid)
+    osdmap, place = observation.osdmap, observation.placement(pgid)
+    pool = osdmap.pools[pool_of(pgid)]
     out = out_osds(osdmap.osds)
     back = place and released_up(pool, place.up, rescue.entry, rescue.before, out)
     return bool(back) and all(
         osd in osdmap.osds and osdmap.osds[osd].up and osd not in out
-        and seen.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT for osd in back or ())
+        and observation.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT for osd in back or ())

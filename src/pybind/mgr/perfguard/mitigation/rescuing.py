@@ -47,13 +47,13 @@ class Rescuing:
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
-                 kept: Callable[[], bool], may_write: Callable[[], bool]) -> None:
-        """`kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
+                 is_kept: Callable[[], bool], may_write: Callable[[], bool]) -> None:
+        """`is_kept`: whether the mons have stored the journal; `may_write`: whether this mgr owns
         it."""
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._kept, self._may_write = kept, may_write
+        self._kept, self._may_write = is_kept, may_write
         self._rescues: Dict[str, Rescue] = {}
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept: when, and the seconds until the next attempt.
@@ -89,36 +89,37 @@ class Rescuing:
     @property
     def held(self) -> List[Row]:
         """Upmaps in force, with the command that removes each."""
-        return [Row(Owner.MITIGATION, 'upmap of PG ' + pgid, str(list(each.before.items)),
-                    str(list(each.entry.items)), each.since,
+        return [Row(Owner.MITIGATION, 'upmap of PG ' + pgid, str(list(rescue.before.items)),
+                    str(list(rescue.entry.items)), rescue.since,
                     '; '.join(as_line(command)
-                              for command in entry_commands(pgid, each.entry, each.before)))
-                for pgid, each in sorted(self._rescues.items())
-                if not each.lapsed and pgid not in self._pinned]
+                              for command in entry_commands(pgid, rescue.entry, rescue.before)))
+                for pgid, rescue in sorted(self._rescues.items())
+                if not rescue.lapsed and pgid not in self._pinned]
 
-    def turn(self, seen: Observation, options: Options, pinned: AbstractSet[str],
+    def turn(self, observation: Observation, options: Options, pinned: AbstractSet[str],
              campaign: bool, leaving: bool) -> None:
         """`pinned`: PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard
         shuts down."""
         self.remarks = ()
-        self._prune(seen.now)
+        self._prune(observation.now)
         if leaving:
             if self._rescues and self._may_write():
                 self._hand_over()
             return
-        toofull = seen.signals.counts.backfill_toofull > 0
-        self._since = (self._since or seen.now) if toofull else None
-        if not seen.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
+        toofull = observation.signals.counts.backfill_toofull > 0
+        self._since = (self._since or observation.now) if toofull else None
+        if not observation.osdmap.osds or not (self._rescues or toofull) or not self._may_write():
             return
-        facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(
-            pgid for pgid, each in self._rescues.items() if not each.lapsed))
+        facts = RescueFacts(observation, self._looked(observation.now), pinned, frozenset(
+            pgid for pgid, rescue in self._rescues.items() if not rescue.lapsed))
         rescues = self._followed(facts, campaign)
-        lasting = self._since is not None and seen.now - self._since >= options.mitigation_seconds
+        lasting = self._since is not None \
+            and observation.now - self._since >= options.mitigation_seconds
         if lasting and options.mitigation_mode != 'off':
             rescues.update(self._planned(facts, rescues, options.mitigation_mode))
         self._put(rescues)
         self._pinned = pinned & rescues.keys()
-        self._send(seen)
+        self._send(observation)
 
     def _prune(self, now: float) -> None:
         """Forget failures of PGs that are not tried again."""
@@ -172,14 +173,15 @@ class Rescuing:
             rescues[pgid] = followed
         return rescues
 
-    def _is_calm(self, seen: Observation, campaign: bool) -> bool:
-        counts = seen.signals.counts
+    def _is_calm(self, observation: Observation, campaign: bool) -> bool:
+        counts = observation.signals.counts
         if campaign or counts.degraded or counts.inactive or counts.in_transition \
-                or counts.backfill_toofull or len(seen.osdmap.pg_temp) > counts.remapped_clean:
+                or counts.backfill_toofull \
+                or len(observation.osdmap.pg_temp) > counts.remapped_clean:
             self._calm = None
         else:
-            self._calm = self._calm or seen.now
-        return self._calm is not None and seen.now - self._calm >= CALM_SECONDS
+            self._calm = self._calm or observation.now
+        return self._calm is not None and observation.now - self._calm >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
         """None: it is over."""
@@ -234,17 +236,17 @@ class Rescuing:
         refused = {pgid for pgid, (when, pause) in self._refused.items()
                    if now - when < pause}
         candidates, last = stuck(facts, self._last, refused)
-        asked = questions(candidates)
-        answers = self._cluster.inquire(asked) if asked else {}
-        if len(answers) == len(asked) \
+        to_ask = questions(candidates)
+        answers = self._cluster.inquire(to_ask) if to_ask else {}
+        if len(answers) == len(to_ask) \
                 or now - self._turn_since >= ANSWER_SECONDS:
             # Answers arrive in a later turn: the next PGs have their turn once these have answered.
             self._last, self._turn_since = last, now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
-        waiting = [each for each in candidates if each.pgid in toofull]
-        moving = sum(1 for pgid, each in rescues.items()
-                     if not each.lapsed
-                     and (not each.seen or pgid in facts.seen.osdmap.pg_temp))
+        waiting = [pg for pg in candidates if pg.pgid in toofull]
+        moving = sum(1 for pgid, rescue in rescues.items()
+                     if not rescue.lapsed
+                     and (not rescue.seen or pgid in facts.seen.osdmap.pg_temp))
         planned = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
         if mode != 'act':
             planned, would = {}, len(planned)
@@ -265,22 +267,22 @@ class Rescuing:
 
     # ---- commands
 
-    def _send(self, seen: Observation) -> None:
+    def _send(self, observation: Observation) -> None:
         commands: List[Command] = []
         due: List[str] = []
         for pgid, rescue in sorted(self._rescues.items()):
-            present = seen.osdmap.entry(pgid)
-            wanted: UpmapEntry = rescue.before if rescue.returning else rescue.entry
+            present = observation.osdmap.entry(pgid)
+            entry: UpmapEntry = rescue.before if rescue.returning else rescue.entry
             last = self._sent.get(pgid)
             if rescue.lapsed or pgid in self._pinned:
                 continue
-            if present != wanted and not (
-                    last is not None and seen.now - last < RESEND_SECONDS):
-                commands += entry_commands(pgid, present, wanted)
+            if present != entry and not (
+                    last is not None and observation.now - last < RESEND_SECONDS):
+                commands += entry_commands(pgid, present, entry)
                 due.append(pgid)
         if not commands or not self._kept():
             return
-        self._sent.update(dict.fromkeys(due, seen.now))
+        self._sent.update(dict.fromkeys(due, observation.now))
         for command, reply in zip(commands, self._cluster.run(commands)):
             line, error = as_line(command), reply.error or 'no answer'
             pgid = str(command['pgid'])
@@ -293,8 +295,8 @@ class Rescuing:
                 self._note(Event('failed', '%s: %s' % (line, error)))
 
 
-def _osds(osds: Tuple[int, ...], one: str = '', more: str = '') -> str:
+def _osds(osds: Tuple[int, ...], singular: str = '', plural_form: str = '') -> str:
     """"osd.3 has", "osd.3, osd.4 have"."""
-    verb = one if len(osds) == 1 else more
+    verb = singular if len(osds) == 1 else plural_form
     return ', '.join('osd.%d' % osd for osd in osds) + (
         ((', ' if verb.startswith('which') else ' ') + verb) if verb else '')
