@@ -212,13 +212,13 @@ def _row(forms: List[_Form], needed: int = -1, make: Callable[..., Any] = lambda
          ) -> _Form:
     """An array of parts that have types of their own. `needed`: the number that must be there; -1:
     all."""
-    least = len(forms) if needed < 0 else needed
+    needed_parts = len(forms) if needed < 0 else needed
 
     def write(values: Any) -> List[Any]:
         return [form.write(value) for form, value in zip(forms, values)]
 
     def read(raw: Any) -> Any:
-        if not least <= len(_plain((list, tuple), raw)) <= len(forms):
+        if not needed_parts <= len(_plain((list, tuple), raw)) <= len(forms):
             raise Malformed('%d parts instead of %d: %.80r' % (len(raw), len(forms), raw))
         return make(*[form.read(value) for form, value in zip(forms, raw)])
     return _Form(write, read)

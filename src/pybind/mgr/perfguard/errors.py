@@ -52,16 +52,16 @@ class Refused(PerfguardError):
 
 
 @contextlib.contextmanager
-def as_refusal(what: str) -> Iterator[None]:
+def as_refusal(subject: str) -> Iterator[None]:
     """Raise Refused with EIO for an unexpected error, whose traceback is logged: an order that
-    fails must not fail the turn, and with it all other orders. `what`: the order."""
+    fails must not fail the turn, and with it all other orders. `subject`: the order."""
     try:
         yield
     except PerfguardError:
         raise
     except Exception as error:
-        log.exception('%s failed', what)
-        raise Refused(errno.EIO, '%s failed: %r' % (what, error)) from None
+        log.exception('%s failed', subject)
+        raise Refused(errno.EIO, '%s failed: %r' % (subject, error)) from None
 
 
 class InvalidValue(PerfguardError, ValueError):

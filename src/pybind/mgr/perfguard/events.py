@@ -65,8 +65,8 @@ class EventLog:
     def _least(self) -> int:
         """Index of the event to drop."""
         kinds = [event['kind'] for event in self._events]
-        (most, number), = Counter(kinds).most_common(1)
-        return kinds.index(most) if 2 * number > MOST_EVENTS else 0
+        (commonest, number), = Counter(kinds).most_common(1)
+        return kinds.index(commonest) if 2 * number > MOST_EVENTS else 0
 
     def save(self) -> None:
         if self._saved_id == self._last_id:
@@ -104,9 +104,9 @@ class Lines:
 
     def line(self, event: Event, now: float) -> Optional[str]:
         """The line to write for an event; None if there were enough."""
-        lately = {what: [each for each in times if now - each < LINES_SECONDS]
-                  for what, times in self._written.items()}
-        self._written = {what: times for what, times in lately.items() if times}
+        lately = {subject: [time for time in times if now - time < LINES_SECONDS]
+                  for subject, times in self._written.items()}
+        self._written = {subject: times for subject, times in lately.items() if times}
         times = self._written.setdefault(event.what, [])
         if len(times) == MOST_LINES:
             return None

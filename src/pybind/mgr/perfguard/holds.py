@@ -65,17 +65,17 @@ def to_json(ledger: Ledger) -> Json:
                      for row in ledger.rows]}
 
 
-def same_value(one: Optional[str], other: Optional[str]) -> bool:
+def same_value(a: Optional[str], b: Optional[str]) -> bool:
     """Whether two values are the same to a daemon: the mons write 0.1 as "0.100000".
 
     None: not set.
     """
-    if one is None or other is None:
-        return one is other
+    if a is None or b is None:
+        return a is b
     try:
-        return float(one) == float(other)
+        return float(a) == float(b)
     except ValueError:
-        return one.strip() == other.strip()
+        return a.strip() == b.strip()
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,21 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
         return hold(held, value)
     if held.seen and not held.returning and not same_value(value, held.put):
         return LEFT
-    earlier = tuple(each for each in (*held.earlier, held.put) if not same_value(each, put))
+    earlier = tuple(value_put for value_put in (*held.earlier, held.put)
+                    if not same_value(value_put, put))
     return hold(Held(held.found, put, earlier=earlier), value)
 
 
 def give_back(held: Held, value: Optional[str]) -> HoldStep:
     """One step towards the value that was found; done when the cluster shows another value than
     ours."""
-    found = same_value(value, held.found)
-    if found and (held.seen or same_value(held.found, held.put)):
+    is_restored = same_value(value, held.found)
+    if is_restored and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)
     if held.is_ours(value):
         return HoldStep(replace(held, seen=True, returning=True), send=True)
-    if found:
+    if is_restored:
         # Our value was never seen and may still arrive, so it is given back in any case. Twice,
         # since a crash may occur between the journal and the first command.
         return HoldStep(replace(held, seen=held.returning, returning=True), send=True)
-    return HoldStep(None, theirs=not found)
+    return HoldStep(None, theirs=not is_restored)

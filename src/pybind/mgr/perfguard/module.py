@@ -95,9 +95,9 @@ class Module(Commands, MgrModule):
         # The clock of the mgr that has answered before may be ahead.
         since = since if since <= now else 0.0
         ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
-        found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
-                         since, now)
-        return json.dumps({**found, 'name': self.get_mgr_id(), 'fsid': self._cluster.fsid()})
+        document = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
+                            since, now)
+        return json.dumps({**document, 'name': self.get_mgr_id(), 'fsid': self._cluster.fsid()})
 
     def config_notify(self) -> None:
         self._options.notify()

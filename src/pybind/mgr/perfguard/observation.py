@@ -206,15 +206,15 @@ class Observation:
     def osds_of(self, pools: Iterable[int]) -> Dict[int, Set[int]]:
         """Pool -> the OSDs that have its data: those of its CRUSH rule, and those that serve its
         clients. Pins, or another rule that it had, may keep data elsewhere."""
-        found: Dict[int, Set[int]] = {}
+        osds_by_pool: Dict[int, Set[int]] = {}
         for pool_id in pools:
             pool = self.osdmap.pools.get(pool_id)
-            found[pool_id] = set() if pool is None else {
+            osds_by_pool[pool_id] = set() if pool is None else {
                 osd for osd in self.osdmap.osds if self.crush.weight_of(pool.crush_rule, osd) > 0.0}
-        for row in self.clients.rows if found else ():
-            if row.pool in found and (row.read.number or row.write.number):
-                found[row.pool].add(row.osd)
-        return found
+        for row in self.clients.rows if osds_by_pool else ():
+            if row.pool in osds_by_pool and (row.read.number or row.write.number):
+                osds_by_pool[row.pool].add(row.osd)
+        return osds_by_pool
 
     def shard_bytes(self, pool: Pool) -> int:
         """Space for one PG of the pool on one OSD, as cluster.types.shard_bytes."""

@@ -15,8 +15,8 @@ BASIC, ADVANCED, DEV = LEVELS = range(3)
 
 
 def _option(level: int, default: Any, desc: str, long_desc: str = '', **limits: Any) -> Any:
-    more = {'long_desc': long_desc} if long_desc else {}
-    return field(default=default, metadata={'level': level, 'desc': desc, **more, **limits})
+    description = {'long_desc': long_desc} if long_desc else {}
+    return field(default=default, metadata={'level': level, 'desc': desc, **description, **limits})
 
 
 _basic, _advanced, _dev = (partial(_option, level) for level in LEVELS)
@@ -325,9 +325,9 @@ class LiveOptions:
 
     def remarks(self) -> List[str]:
         """Texts on invalid values, which do not count."""
-        found = {name: _checked(self._get, name) for name in _SPECS}
+        checked = {name: _checked(self._get, name) for name in _SPECS}
         return ['module option %s; the default %s applies' % (why, getattr(DEFAULTS, name))
-                for name, (value, why) in found.items() if why and not self._is_gone(name, value)]
+                for name, (value, why) in checked.items() if why and not self._is_gone(name, value)]
 
     def notify(self) -> None:
         """Some option of the mgr has changed. Called by any thread."""
@@ -347,9 +347,9 @@ class LiveOptions:
         in_force = {name: _checked(self._get, name)[0] for name in _SPECS}
         in_force.update({self._own(name): _checked(self._get_localized, name)[0]
                          for name in _SPECS})
-        found = entries()
-        if found is not None:
-            stored = self._stored(found)
+        config_entries = entries()
+        if config_entries is not None:
+            stored = self._stored(config_entries)
             self._gone = {key: value for key, value in in_force.items() if key not in stored}
 
     def _stored(self, entries: Iterable[ConfigEntry]) -> AbstractSet[str]:
@@ -362,8 +362,8 @@ class LiveOptions:
         return '%s/%s' % (self._mgr_id(), name)
 
     def _is_gone(self, key: str, value: Any) -> bool:
-        gone = self._gone
-        return key in gone and bool(gone[key] == value)
+        removed = self._gone
+        return key in removed and bool(removed[key] == value)
 
 
 def _checked(get: Callable[[str], Any], name: str) -> Tuple[Any, str]:

@@ -140,14 +140,15 @@ class Requests:
     def _load(self) -> List[str]:
         lost: List[str] = []
         # Commands may wait for those that were known before.
-        known = {each.key: each for each in self._promised}
+        promised_before = {promised.key: promised for promised in self._promised}
         self._promised = []
         # Their effects are not stored, so they are executed again.
         self._taken.clear()
         for document, kind in PROMISES.items():
             for key, raw in self._store.notes(document):
                 try:
-                    self._promised.append(known.get(key) or Promised(key, decode(kind, raw)))
+                    self._promised.append(promised_before.get(key)
+                                          or Promised(key, decode(kind, raw)))
                 except Malformed as error:
                     lost.append('the request %s (%s)' % (key, error))
                     self._store.drop_note(key)
@@ -164,7 +165,8 @@ class Requests:
 
     def promised(self, document: str) -> List[Promised]:
         """Promises that have not been taken yet, oldest first."""
-        return [each for each in list(self._promised) if each.promise.document == document]
+        return [promised for promised in list(self._promised)
+                if promised.promise.document == document]
 
     def confirm(self, promised: Promised) -> None:
         """For the command's thread: raises Refused if the loop, which checks the cluster again,
@@ -174,7 +176,7 @@ class Requests:
             raise promised.refused.anew()
 
     def stale(self, now: float) -> List[Promised]:
-        return [each for each in list(self._promised) if each.is_stale(now)]
+        return [promised for promised in list(self._promised) if promised.is_stale(now)]
 
     def take(self, promised: Promised) -> None:
         """It is executed in this turn, or refused after all."""
@@ -193,11 +195,11 @@ class Requests:
         `is_stored`: whether they have the last version of a document.
         """
         taken, self._taken = self._taken, []
-        for each in taken:
-            if all(map(is_stored, each.promise.effects)):
-                self._store.drop_note(each.key)
+        for promised in taken:
+            if all(map(is_stored, promised.promise.effects)):
+                self._store.drop_note(promised.key)
             else:
-                self._taken.append(each)
+                self._taken.append(promised)
 
     # ---- orders whose commands wait
 
@@ -237,12 +239,12 @@ class Requests:
         with contextlib.suppress(queue.Empty):
             while True:
                 pending.append(self._queue.get_nowait())
-        for each in pending:
-            if each.done.is_set() and each.job is not None:
+        for pending_order in pending:
+            if pending_order.done.is_set() and pending_order.job is not None:
                 if self._left is not None and self._left.job is not None:
                     self._left.job.cancelled = True
-                self._left, self._left_at = each, self._clock()
-        return [each for each in pending if not each.done.is_set()]
+                self._left, self._left_at = pending_order, self._clock()
+        return [order for order in pending if not order.done.is_set()]
 
     def keep(self, pending: PendingOrder) -> None:
         """For the loop: keep an order that cannot be answered in this turn."""
@@ -250,12 +252,12 @@ class Requests:
 
     def finished_job(self, order: object, crush_version: int) -> Optional[AnyJob]:
         """For the loop: the job of the same order, whose result was too late."""
-        left = self._left
-        if left is None or left.order != order or left.crush_version != crush_version \
+        given_up = self._left
+        if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
                 or self._clock() - self._left_at > RESULT_LATE_SECONDS:
             return None
         self._left = None
-        return left.job
+        return given_up.job
 
     @property
     def waiting(self) -> bool:
@@ -264,7 +266,8 @@ class Requests:
 
     def waits_for(self, verb: str) -> bool:
         """For the loop: whether an order of this verb that changes something waits for its job."""
-        return any(each.order.verb == verb and not each.order.dry_run for each in self._kept)
+        return any(pending_order.order.verb == verb and not pending_order.order.dry_run
+                   for pending_order in self._kept)
 
     def close(self) -> None:
         """Fail all pending and later orders at shutdown."""
@@ -354,9 +357,9 @@ def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int],
     return texts
 
 
-def refuse(found: List[str]) -> None:
-    if found:
-        raise Refused(errno.EPERM, '%s; add --yes-i-really-mean-it to confirm' % '; '.join(found))
+def refuse(risks: List[str]) -> None:
+    if risks:
+        raise Refused(errno.EPERM, '%s; add --yes-i-really-mean-it to confirm' % '; '.join(risks))
 
 
 def next_request(campaign: Optional[Campaign]) -> Optional[Request]:

@@ -76,26 +76,28 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
     Without it, a script that requests pins and then waits for PINNED could see the previous phase.
     """
-    known = published.rebalanced
+    rebalanced = published.rebalanced
     if not published.turned:
         return published  # before the first turn
-    if known.campaign is not None:
+    if rebalanced.campaign is not None:
         try:
-            check(known.campaign, request, known.pins, known.unhealthy, loose=known.loose)
+            check(rebalanced.campaign, request, rebalanced.pins, rebalanced.unhealthy,
+                  loose=rebalanced.loose)
         except Refused:
             return published
     requested = (Reason(Code.REQUESTED, '"campaign %s" is requested' % request.verb),)
     if request.verb == 'prepare':
         # A script that follows the new campaign must not see the end of the last one.
-        return replace(published, rebalanced=replace(known, status=replace(
-            known.status, id=0, phase=Phase.IDLE, reasons=requested)))
-    if known.campaign is None:
+        return replace(published, rebalanced=replace(rebalanced, status=replace(
+            rebalanced.status, id=0, phase=Phase.IDLE, reasons=requested)))
+    if rebalanced.campaign is None:
         return published
-    campaign = apply(known.campaign, request, now)
+    campaign = apply(rebalanced.campaign, request, now)
     return replace(
         published, status=replace(published.status, phase=campaign.phase, reasons=requested),
-        rebalanced=replace(known, campaign=campaign, status=replace(
-            known.status, phase=campaign.phase, reasons=requested, paused=campaign.orders.paused,
+        rebalanced=replace(rebalanced, campaign=campaign, status=replace(
+            rebalanced.status, phase=campaign.phase, reasons=requested,
+            paused=campaign.orders.paused,
             paused_until=campaign.orders.paused_until if campaign.orders.paused else 0.0,
             settings=campaign.orders.settings)))
 
@@ -103,23 +105,24 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 def failing(published: Published, check: HealthChecks) -> Published:
     """The state with a health check that no turn could publish."""
     status = published.status
-    first = [Reason(code, '%s (%s)' % (each['summary'], code)) for code, each in check.items()
+    first = [Reason(code, '%s (%s)' % (row['summary'], code))
+             for code, row in check.items()
              if code not in status.health]
     return replace(published, status=replace(
         status, reasons=(*first, *status.reasons),
         health=tuple(sorted({*status.health, *check}))))
 
 
-def status(seen: Observation, campaign: CampaignStatus, checks: HealthChecks,
+def status(observation: Observation, campaign: CampaignStatus, checks: HealthChecks,
            watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
            turn_seconds: float, remarks: Sequence[str]) -> Status:
     """`probe`: the active one, `turn_seconds`: the CPU time of the last turn of the loop,
     `remarks`: further reasons."""
     reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
-        seen.signals.misplaced_ratio, campaign, checks, watched.failure),
+        observation.signals.misplaced_ratio, campaign, checks, watched.failure),
         *(Reason(Code.REMARK, text) for text in remarks))
-    return Status(campaign.phase, tuple(sorted(checks)), reasons, seen.signals, campaign,
-                  seen.osdmap.epoch, probe, round(1000 * turn_seconds, 2))
+    return Status(campaign.phase, tuple(sorted(checks)), reasons, observation.signals, campaign,
+                  observation.osdmap.epoch, probe, round(1000 * turn_seconds, 2))
 
 
 def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
@@ -157,17 +160,17 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
     return text if shown.eta is None else '%s, %s left' % (text, interval_text(*shown.eta))
 
 
-def health_checks(campaign: Optional[Campaign], seen: Observation, options: Options,
+def health_checks(campaign: Optional[Campaign], observation: Observation, options: Options,
                   reasons: Sequence[Reason], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, HealthWarning] = {}
-    stall = report.stalled(campaign, seen, options)
+    stall = report.stalled(campaign, observation, options)
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, detailed(reasons) or [stall])
     if interrupted:
         checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state',
-            [*interrupted, *(to_check(seen) if ADVICE in interrupted else ())])
+            [*interrupted, *(to_check(observation) if ADVICE in interrupted else ())])
     # Others are pinned after their recovery.
     lasting = lastingly_unpinnable(campaign) if campaign is not None and campaign.active else {}
     if campaign is not None and lasting:
@@ -181,25 +184,26 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         count = campaign.left + unpinned(campaign)
         checks[HELD_PINS] = warning(
             'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
-            held_detail(campaign, seen), count)
+            held_detail(campaign, observation), count)
     if campaign is not None and campaign.holds.evacuation_held \
-            and seen.now - campaign.holds.evacuation_held >= EVACUATION_SECONDS:
-        kept = kept_on_osds(campaign, seen)
+            and observation.now - campaign.holds.evacuation_held >= EVACUATION_SECONDS:
+        kept_pgs = kept_on_osds(campaign, observation)
         checks[EVACUATION] = warning(
-            'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept)),
-            [*_evacuation_detail(campaign, seen, kept)], len(kept))
+            'norebalance keeps %s on OSDs that are to be emptied' % pgs(len(kept_pgs)),
+            [*_evacuation_detail(campaign, observation, kept_pgs)], len(kept_pgs))
     return checks
 
 
-def _evacuation_detail(campaign: Campaign, seen: Observation,
-                       kept: Evacuation) -> Iterator[str]:
+def _evacuation_detail(campaign: Campaign, observation: Observation,
+                       kept_pgs: Evacuation) -> Iterator[str]:
     end = _LETS_GO.get(campaign.phase, 'abort')
     yield 'campaign %d is %s and keeps norebalance set; "ceph perfguard campaign %s" clears it' % (
         campaign.id, campaign.phase.value, 'resume' if campaign.orders.paused else end)
-    for osd, pgids in by_osd(kept).items():
-        row = seen.osdmap.osds[osd]
+    for osd, pgids in by_osd(kept_pgs).items():
+        row = observation.osdmap.osds[osd]
         yield 'osd.%d (reweight %g, CRUSH weight %g) serves %s: %s' % (
-            osd, row.reweight, seen.crush.weights().get(osd, 0.0), pgs(len(pgids)), listed(pgids))
+            osd, row.reweight, observation.crush.weights().get(osd, 0.0), pgs(len(pgids)),
+            listed(pgids))
 
 
 #: The command that ends such a wait.
@@ -210,7 +214,7 @@ def _in_place(campaign: Campaign) -> str:
     return ' (staying in place: %d)' % staying(campaign) if staying(campaign) else ''
 
 
-def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
+def held_detail(campaign: Campaign, observation: Observation) -> List[str]:
     """Settings that stay until the operator decides, and the options."""
     detail = ['%s pinned where the data is' % (
         pgs_are(campaign.left))]
@@ -222,17 +226,18 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
         count = waiting(campaign)
         detail.append('%s of these must recover before %s can be pinned'
                       % (pgs(count), 'it' if count == 1 else 'they'))
-    if seen.settings.balancer_active == 'false':
+    if observation.settings.balancer_active == 'false':
         detail.append('the balancer is off because it would move pinned PGs')
     else:
         detail.append('the balancer is on and may move pinned PGs: "ceph balancer off" stops it')
-    pools = sorted(seen.osdmap.pools[pool].name for pool in campaign.holds.autoscale
-                   if pool in seen.osdmap.pools)
+    pools = sorted(observation.osdmap.pools[pool].name for pool in campaign.holds.autoscale
+                   if pool in observation.osdmap.pools)
     if pools:
         detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
-    left = campaign.change and campaign.change.left_intermediate(seen.osdmap, 'has')
-    return [*detail, *([left] if left else []), *_ways_out(campaign, seen.osdmap, bool(left))]
+    intermediate = campaign.change and campaign.change.left_intermediate(observation.osdmap, 'has')
+    return [*detail, *([intermediate] if intermediate else []),
+            *_ways_out(campaign, observation.osdmap, bool(intermediate))]
 
 
 def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:

@@ -423,14 +423,14 @@ class Journal:
         self._settled = now
         return self.kept()
 
-    def _not_owner(self, found: Mapping[str, Optional[str]]) -> bool:
-        other = found.get(OWNER)
-        if self._owned and other:
+    def _not_owner(self, values: Mapping[str, Optional[str]]) -> bool:
+        owner = values.get(OWNER)
+        if self._owned and owner:
             self.fenced = True
             self._unowned = ('the journal belongs to another mgr, which has become active '
-                             '(gid %s): this mgr sends no command' % other.split()[0])
+                             '(gid %s): this mgr sends no command' % owner.split()[0])
             return False
-        if not self._owned or OWNER in found:
+        if not self._owned or OWNER in values:
             # Its own mark did not arrive, or was removed. Without an answer, another mgr may be
             # active now, whose mark a late write would replace.
             self._store.put_key(OWNER, self._token)

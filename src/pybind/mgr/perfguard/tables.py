@@ -32,8 +32,8 @@ def pgs_are(number: int) -> str:
 
 def listed(names: Sequence[str], most: int = 5, between: str = ', ') -> str:
     """As in "1.2, 1.3 and 7 more"."""
-    shown, left = between.join(names[:most]), len(names) - most
-    return '%s and %d more' % (shown, left) if left > 0 else shown
+    shown, further = between.join(names[:most]), len(names) - most
+    return '%s and %d more' % (shown, further) if further > 0 else shown
 
 
 def osds_text(osds: Iterable[int], most: int = 5) -> str:
@@ -89,7 +89,7 @@ def seconds_text(seconds: Optional[float]) -> str:
 
 def ms_text(milliseconds: float) -> str:
     """"1.23 ms"; at least two digits that are not zero: "0.0042 ms"."""
-    digits = next((each for each in range(2, 6) if milliseconds * 10 ** each >= 10), 2)
+    digits = next((number for number in range(2, 6) if milliseconds * 10 ** number >= 10), 2)
     return '%.*f ms' % (digits, milliseconds)
 
 
@@ -265,9 +265,10 @@ def mitigation(data: Json) -> str:
     columns = ('id', 'mitigation', 'state', 'since', 'why', 'before -> now')
     rows = []
     for row in data['rungs']:
-        settings = ['%s%s: %s -> %s' % (each['what'], ' of ' + each['who'] if each['who'] else '',
-                                        'not set' if each['found'] is None else each['found'],
-                                        each['put']) for each in row['settings']]
+        settings = ['%s%s: %s -> %s' % (setting['what'],
+                                        ' of ' + setting['who'] if setting['who'] else '',
+                                        'not set' if setting['found'] is None else setting['found'],
+                                        setting['put']) for setting in row['settings']]
         settings += [row['note']] if row['note'] else []
         rows.append(('-' if row['id'] is None else row['id'],
                      ' '.join([row['rung'], row['subject']]).strip(),

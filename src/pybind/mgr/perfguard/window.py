@@ -133,8 +133,8 @@ LONGEST_PAUSE_SECONDS = 30 * 86400.0
 
 def duration_seconds(text: str) -> float:
     """Seconds of "90s", "30m", "2h" or "1d"; raises InvalidValue."""
-    found = _DURATION.fullmatch(text.strip())
-    seconds = float(found.group(1)) * _TIME_UNITS[found.group(2)] if found else 0.0
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match.group(1)) * _TIME_UNITS[match.group(2)] if match else 0.0
     if seconds <= 0.0:
         raise InvalidValue('%.30r is not a duration: give one such as 30m, 2h or 1d, at most 30d'
                            % text)

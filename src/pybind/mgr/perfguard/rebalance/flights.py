@@ -130,10 +130,10 @@ def _is_refused(draft: Draft, pgid: str, flight: Flight) -> bool:
             and draft.now - flight.since > draft.options.readback_timeout)
 
 
-def _keep(draft: Draft, pgid: str, what: str, why: str) -> Draft:
+def _keep(draft: Draft, pgid: str, subject: str, why: str) -> Draft:
     """The PG stays where it is, with its present upmap as an ordinary one."""
     return draft.forget_pins([pgid]).set(
-        progress=draft.campaign.progress.keeping(1)).event('keep', what, why)
+        progress=draft.campaign.progress.keeping(1)).event('keep', subject, why)
 
 
 def _arrival(draft: Draft, pgid: str, flight: Flight) -> IntervalChange:
@@ -259,8 +259,8 @@ def follow_late_releases(draft: Draft) -> Draft:
     if not late:
         return draft
     # Once: operators may remove a pin themselves.
-    left = tuple(pgid for pgid in draft.campaign.flights.recalled if pgid not in late)
-    flights = draft.campaign.flights.joined_by(late).recalling(left)
+    remaining = tuple(pgid for pgid in draft.campaign.flights.recalled if pgid not in late)
+    flights = draft.campaign.flights.joined_by(late).recalling(remaining)
     return draft.set(flights=flights, held=False, ended=None).event(
         'release', '%s released after the abort: %s' % (pgs_are(len(late)), listed(sorted(late))),
         'commands from before the abort took effect, for example those of an mgr that was replaced'
@@ -306,8 +306,9 @@ def pin_back(draft: Draft, only: Optional[AbstractSet[str]] = None) -> Draft:
             actions.append(SetEntry(pgid, pin.entry, present))
     draft = _reported(draft.note_pins(pins).forget_pins([*forgotten, *stuck, *foreign])
                       .send(*actions), pins, foreign, stuck)
-    left = {pgid: flight for pgid, flight in campaign.flights.in_flight.items() if pgid not in back}
-    return draft.set(flights=campaign.flights.now_flying(left).recalling(sorted(recalled)),
+    remaining = {pgid: flight for pgid, flight in campaign.flights.in_flight.items()
+                 if pgid not in back}
+    return draft.set(flights=campaign.flights.now_flying(remaining).recalling(sorted(recalled)),
                      pinning=campaign.pinning.sending(pins, draft.now),
                      progress=campaign.progress.landed(len(forgotten)))
 

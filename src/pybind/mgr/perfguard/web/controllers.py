@@ -42,18 +42,18 @@ def _bad_request(error: BadField) -> DashboardException:
     return _failure(str(error), errno.EINVAL, 400)
 
 
-def _remote(method: str, **given: Any) -> Any:
+def _remote(method: str, **fields: Any) -> Any:
     """Raises an error for the dashboard if perfguard is not available."""
     try:
-        return mgr.remote(COMPONENT, method, **given)
+        return mgr.remote(COMPONENT, method, **fields)
     except ImportError as error:
         raise _failure('the module perfguard is not enabled or has failed: see "ceph mgr module '
                        'enable perfguard" and "ceph health detail"', errno.ENOENT, 503) from error
 
 
-def _ask(handler: str, given: Dict[str, Any]) -> Any:
+def _ask(handler: str, fields: Dict[str, Any]) -> Any:
     """The JSON output of the command."""
-    retval, out, err = _remote(handler, format='json', **given)
+    retval, out, err = _remote(handler, format='json', **fields)
     if retval:
         raise _failure(err, -retval, http_status(retval))
     return json.loads(out)
@@ -98,15 +98,15 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
 
     in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
 
-    def method(self: Any, /, **given: Any) -> Any:
+    def method(self: Any, /, **given_fields: Any) -> Any:
         cherrypy.response.headers['Cache-Control'] = 'no-store'
         try:
             # In the dashboard, fields of the body override those of the path.
             refuse_twice(in_path, getattr(cherrypy.request, 'json', None) or {})
-            found = arguments(route.fields, given)
+            values = arguments(route.fields, given_fields)
         except BadField as error:
             raise _bad_request(error) from error
-        return answer(self, found)
+        return answer(self, values)
 
     method.__name__ = route.handler
     method.__doc__ = route.about
@@ -122,19 +122,19 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(route: Route) -> Callable[..., Any]:
-    def answer(self: Any, given: Dict[str, Any]) -> Any:
+    def answer(self: Any, fields: Dict[str, Any]) -> Any:
         if route.permission != MAY_READ:
             # The dashboard's own entries in the audit log lack the user.
             mgr.cluster_log('audit', mgr.ClusterLogPrio.INFO, 'perfguard: %s %r by %r' % (
                 route.method, cherrypy.request.path_info, JwtManager.get_username()))
-        return _ask(route.handler, given)
+        return _ask(route.handler, fields)
 
     return _method(route, answer)
 
 
-def _overview(self: Any, given: Dict[str, Any]) -> Any:
-    overview = json.loads(_remote('dashboard_overview', since=given.get('since', 0.0),
-                                  pools=given.get('pools', [])))
+def _overview(self: Any, fields: Dict[str, Any]) -> Any:
+    overview = json.loads(_remote('dashboard_overview', since=fields.get('since', 0.0),
+                                  pools=fields.get('pools', [])))
     return {**overview, 'user': JwtManager.get_username(), 'may': {
         name: self._has_permissions(permission) for name, permission in (
             (CREATE, Permission.CREATE), (UPDATE, Permission.UPDATE),

@@ -98,7 +98,7 @@ def _words(name: str, value: Any) -> List[str]:
     words = value.replace(',', ' ').split() if isinstance(value, str) else value
     if not isinstance(words, list) or not words:
         raise _bad(name, 'a list of names or IDs', value)
-    return [_text(name, each) for each in words]
+    return [_text(name, part) for part in words]
 
 
 TEXT = FieldKind(str, _text)
@@ -322,15 +322,15 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
 
     JSON's null stands for a field that is not given.
     """
-    known = {field.name: field for field in fields}
+    field_by_name = {field.name: field for field in fields}
     for name in given:
-        if name not in known:
+        if name not in field_by_name:
             raise BadField('unknown field %.60r; must be one of: %s' % (
-                name, ', '.join(sorted(known)) or 'none'))
+                name, ', '.join(sorted(field_by_name)) or 'none'))
     for field in fields:
         if field.required and given.get(field.name) is None:
             raise BadField('field %r is missing' % field.name)
-    return {known[name].parameter or name: known[name].kind.take(name, value)
+    return {field_by_name[name].parameter or name: field_by_name[name].kind.take(name, value)
             for name, value in given.items() if value is not None}
 
 
