@@ -25,10 +25,14 @@ SMALL_IO = frozenset({'rbd', 'cephfs'})
 COMPRESSED = ('aggressive', 'force')
 #: Releases by age; releases that follow in the alphabet are newer.
 UPMAPS, UPMAP_PRIMARIES, EC_RELEASE = 'luminous', 'reef', 'tentacle'
+#: How many times its share of the reads an OSD serves, from which other primaries are worth it.
+MOST_READ_SCORE = 1.3
 #: Share of its space from which an OSD has to search for free extents.
 NEARLY_FULL = 0.8
 #: Share of what a pool stores that clones share, from which its growth matters.
 SHARED_SHARE = 0.1
+#: Pools that one finding names.
+MOST_TIGHT_POOLS = 5
 #: A cluster with fewer hosts cannot rebuild the data of a lost host.
 LEAST_HOSTS = 4
 
@@ -83,6 +87,39 @@ def erasure_reads(facts: Facts) -> Optional[Seen]:
     return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(names),
                 'ceph osd pool set %s allow_ec_optimizations true' % shlex.quote(names[0])) \
         if names else None
+
+
+def single_parity(facts: Facts) -> Optional[Seen]:
+    names = [pool.name for pool in facts.inventory.pools if pool.erasure and pool.redundancy == 1]
+    return Seen('erasure-coded pools with m = 1: %s' % ', '.join(names),
+                'ceph osd erasure-code-profile set <profile> k=<k> m=2; ceph osd pool create '
+                '<pool> erasure <profile>, and move the data') if names else None
+
+
+def no_spare_domain(facts: Facts) -> Optional[Seen]:
+    tight = [(pool.name, pool.domains) for pool in facts.inventory.pools
+             if 0 < pool.domains[2] <= pool.domains[1]]
+    if not tight:
+        return None
+    return Seen('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
+        name, needed, domain, number) for name, (domain, needed, number) in tight[:MOST_TIGHT_POOLS])
+        + (', and %d more' % (len(tight) - MOST_TIGHT_POOLS) if len(tight) > MOST_TIGHT_POOLS else ''),
+        'add a %s with OSDs (ceph perfguard expand)' % tight[0][1][0])
+
+
+def uneven_reads(facts: Facts) -> Optional[Seen]:
+    """Only where no client is older: kernel clients do not know pg_upmap_primary."""
+    if facts.inventory.min_compat_client < UPMAP_PRIMARIES:
+        return None
+    scores = [(pool.read_score, pool.name) for pool in facts.inventory.pools
+              if not pool.erasure and pool.read_score is not None
+              and pool.read_score >= MOST_READ_SCORE]
+    if not scores:
+        return None
+    score, name = max(scores)
+    return Seen('an OSD serves %.1f times its share of the reads of pool %s' % (score, name),
+                'ceph osd getmap -o osdmap; osdmaptool osdmap --read commands --read-pool %s; '
+                'sh commands' % shlex.quote(name))
 
 
 def compression(facts: Facts) -> Optional[Seen]:

@@ -60,6 +60,10 @@ RULES: Tuple[Rule, ...] = (
          '4 KiB writes to an erasure-coded pool reach about a third of the IOPS of a replicated '
          'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
          pools.small_io_on_erasure),
+    Rule('EC_SINGLE_PARITY', INFO,
+         'Once a shard is lost, nothing protects the data: a second failure, or a sector that '
+         'cannot be read during recovery, loses it. With min_size k + 1 the PG also stops serving.',
+         'Ceph documentation, Erasure code', pools.single_parity),
     Rule('FRAGMENTATION', WARNING,
          'Where free space is in small pieces, a write needs several extents, each with its own '
          'metadata. Overwrites and deletions fragment free space, more so the fuller the OSD is.',
@@ -101,6 +105,10 @@ RULES: Tuple[Rule, ...] = (
          'A good network has round trips of 30 to 50 us, and a write takes at least two. '
          'Ceph reports heartbeats that take over 1 s.',
          'yourcmc.ru, Ceph performance; Ceph documentation, Health checks', pools.slow_pings),
+    Rule('NO_SPARE_DOMAIN', INFO,
+         'When a failure domain is lost, its shards have nowhere to go: PGs remain degraded until '
+         'it is back.',
+         'Ceph documentation, CRUSH maps', pools.no_spare_domain),
     Rule('OP_QUEUE_CUT_OFF', WARNING,
          'With cut-off low, replication and peering operations bypass the priorities of wpq, so '
          'that recovery competes with clients. The default is high since Octopus.',
@@ -110,6 +118,10 @@ RULES: Tuple[Rule, ...] = (
          'time. With 60 OSDs, random 4 KiB reads became faster up to 16,384 PGs, writes up to '
          '2,048.',
          'Mark Nelson, Ceph performance posts (2023, 2024)', pools.pgs_per_osd),
+    Rule('READ_BALANCE', INFO,
+         'The primary of a PG serves its reads. Where one OSD is the primary of more PGs than '
+         'others, it limits the reads of the pool.',
+         'Ceph documentation, Read balancing', pools.uneven_reads),
     Rule('ROCKSDB_OPTIONS', WARNING,
          'RocksDB options from guides for older releases halve random 4 KiB writes; the defaults '
          'are tuned.', 'Mark Nelson, Ceph performance posts (2023, 2024)',

@@ -63,6 +63,17 @@ class PoolFacts:
     #: Bytes on all its OSDs if nothing were shared, and what is shared by clones of snapshots.
     stored_bytes: int = 0
     shared_bytes: int = 0
+    #: Shards of a PG that may be lost without losing data.
+    redundancy: int = 2
+    #: The type of its failure domains, how many a PG needs, and how many there are; ('', 0, 0): the
+    #: rule takes several trees.
+    domains: 'Domains' = ('', 0, 0)
+    #: How many times its share of the reads the busiest OSD serves if all PGs are read alike; None:
+    #: erasure coded, or a release before Reef.
+    read_score: Optional[float] = None
+
+
+Domains = Tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -107,11 +118,14 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
+    domains = {(rule, size): _domains(rule, size, crush) for rule, size in {
+        (pool.crush_rule, pool.size) for pool in osdmap.pools.values()}}
     spaces = pool_spaces(mgr)
     shared = shared_bytes(mgr, spaces)
     return Inventory(
         osds=osds,
-        pools=tuple(_pool(dumped, places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
+        pools=tuple(_pool(dumped, osdmap.pools.get(dumped['pool']), domains,
+                          places[dumped['crush_rule']], spaces.get(dumped['pool'], {}),
                           shared.get(dumped['pool'], 0)) for dumped in dump['pools']),
         config=config, defaults=_defaults(mgr), balancer=balancer_options(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
@@ -183,15 +197,30 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
 
 
-def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]], space: Json, shared: int
-          ) -> PoolFacts:
+def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],
+          places: FrozenSet[Tuple[str, str]], space: Json, shared: int) -> PoolFacts:
+    """`pool`: None if it is newer than the OSDMap of the turn; `domains`: by rule and size."""
     options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
         dumped['size'], dumped['pg_num'], frozenset(applications),
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         str(options.get('compression_mode', '')), places,
-        'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared)
+        'metadata' in applications.get('cephfs', ()), int(space.get('stored_raw', 0)), shared,
+        dumped['size'] - (1 if pool is None else pool.data_shards),
+        ('', 0, 0) if pool is None else domains[pool.crush_rule, pool.size],
+        (dumped.get('read_balance') or {}).get('score_acting'))
+
+
+def _domains(rule: int, size: int, crush: CrushRules) -> Domains:
+    spread = crush.spread(rule, size)
+    if len(spread.takes) != 1:
+        return '', 0, 0
+    take, = spread.takes
+    bucket_of, shards = (take.groups[0].bucket_of, take.groups[0].shards) if take.groups else (
+        spread.domain, 1)
+    buckets = {bucket_of.get(osd) for osd in take.osds if crush.weight_of(rule, osd) > 0}
+    return crush.failure_domain(rule) or 'osd', -(-take.shards // shards), len(buckets)
 
 
 def pool_spaces(mgr: Any) -> Dict[int, Json]:
