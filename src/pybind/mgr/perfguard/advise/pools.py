@@ -32,7 +32,7 @@ NEARLY_FULL = 0.8
 #: Share of what a pool stores that clones share, from which its growth matters.
 SHARED_SHARE = 0.1
 #: Pools that one finding names.
-MOST_TIGHT_POOLS = 5
+TIGHT_POOLS = 5
 #: A cluster with fewer hosts cannot rebuild the data of a lost host.
 LEAST_HOSTS = 4
 
@@ -102,8 +102,8 @@ def no_spare_domain(facts: Facts) -> Optional[Seen]:
     if not tight:
         return None
     return Seen('; '.join('pool %s needs %d failure domains of type %s and has %d' % (
-        name, needed, domain, number) for name, (domain, needed, number) in tight[:MOST_TIGHT_POOLS])
-        + (', and %d more' % (len(tight) - MOST_TIGHT_POOLS) if len(tight) > MOST_TIGHT_POOLS else ''),
+        name, needed, domain, number) for name, (domain, needed, number) in tight[:TIGHT_POOLS])
+        + (', and %d more' % (len(tight) - TIGHT_POOLS) if len(tight) > TIGHT_POOLS else ''),
         'add a %s with OSDs (ceph perfguard expand)' % tight[0][1][0])
 
 
