@@ -14,6 +14,8 @@ the mgrs is changed in nothing but the mounts of this directory. --dry-run only 
 what would be done. Repeating a command is safe.
 """
 import argparse
+import concurrent.futures
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -26,7 +28,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 Json = Dict[str, Any]
 
@@ -38,6 +40,8 @@ MOUNTED = ('perfguard', 'dashboard/controllers/perfguard.py')
 OLDEST_PYTHON = (3, 9)
 WAIT_SECONDS = 600.0
 COMMAND_SECONDS = 120.0
+#: Hosts at a time.
+HOSTS_AT_ONCE = 10
 
 
 class Refusal(Exception):
@@ -108,25 +112,62 @@ def hosts_of(spec: Json, hosts: Sequence[Json]) -> List[str]:
 
 # ---- The cluster and its hosts
 
+#: Runs commands of ceph where they are installed, and answers each line with one. cephadm's shell
+#: takes seconds to start, and also writes lines of its own.
+SESSION = '''
+import json, subprocess, sys
+for line in iter(sys.stdin.readline, ""):
+    command, given, seconds = json.loads(line)
+    try:
+        done = subprocess.run(command, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=seconds)
+        answer = [done.returncode, done.stdout, done.stderr]
+    except subprocess.TimeoutExpired:
+        answer = None
+    print(sys.argv[1] + json.dumps(answer), flush=True)
+'''
+ANSWER = 'perfguard: '
+
+
+class Answer(NamedTuple):
+    """Of a command of ceph."""
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 class Ceph:
     """The command ceph of this host, or that of cephadm's shell."""
 
     def __init__(self) -> None:
         if shutil.which('ceph'):
-            self._command = ['ceph']
+            python = [sys.executable]
         elif shutil.which('cephadm'):
-            self._command = ['cephadm', 'shell', '--', 'ceph']
+            python = ['cephadm', 'shell', '--', 'python3']
         else:
             raise Refusal('neither ceph nor cephadm is installed on this host')
+        self._shell = subprocess.Popen(
+            [*python, '-c', SESSION, ANSWER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            universal_newlines=True)
 
-    def attempt(self, *words: str, given: str = '') -> 'subprocess.CompletedProcess[str]':
+    def close(self) -> None:
+        self._shell.communicate()
+
+    def attempt(self, *words: str, given: str = '') -> Answer:
+        assert self._shell.stdin is not None and self._shell.stdout is not None
         try:
-            return subprocess.run([*self._command, *words], input=given, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, universal_newlines=True,
-                                  timeout=COMMAND_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise Refusal('no answer to "ceph %s" in %g seconds' % (
-                ' '.join(words), COMMAND_SECONDS))
+            print(json.dumps([['ceph', *words], given, COMMAND_SECONDS]), file=self._shell.stdin,
+                  flush=True)
+        except BrokenPipeError:
+            pass
+        for line in iter(self._shell.stdout.readline, ''):
+            if line.startswith(ANSWER):
+                answer = json.loads(line[len(ANSWER):])
+                if answer is None:
+                    raise Refusal('no answer to "ceph %s" in %g seconds' % (
+                        ' '.join(words), COMMAND_SECONDS))
+                return Answer(*answer)
+        raise Refusal('"cephadm shell" has ended, and has said why')
 
     def __call__(self, *words: str, given: str = '') -> str:
         done = self.attempt(*words, given=given)
@@ -196,6 +237,12 @@ class Hosts:
         return done.stdout
 
 
+def on_each(hosts: Sequence[str], call: Callable[[str], Any]) -> List[Any]:
+    """The results in the order of the hosts; raises what the first of the calls raises."""
+    with concurrent.futures.ThreadPoolExecutor(HOSTS_AT_ONCE) as pool:
+        return list(pool.map(call, hosts))
+
+
 #: $1: the directory of a version, $2: the checksum of its SHA256SUMS. Status 3: it does not exist.
 CHECK = '''
 test -e "$1" || exit 3
@@ -242,6 +289,11 @@ class Installer:
         if not self.args.dry_run:
             call()
 
+    def step_on(self, hosts: Sequence[str], text: str, call: Callable[[str], Any]) -> None:
+        """The same on each host, on several at a time."""
+        if hosts:
+            self.step('%s: %s' % (', '.join(hosts), text), lambda: on_each(hosts, call))
+
     def install(self) -> None:
         self.check_cluster()
         installed = directory_of(self.spec)
@@ -263,9 +315,9 @@ class Installer:
             self.step('disable the module', self.disable)
         if directory_of(self.spec):
             self.apply(without_mounts(self.spec), lambda version: version is None)
-        for host in self.hosts.online([row['hostname'] for row in self.hosts.rows]):
-            self.step('%s: remove the versions in %s' % (host, self.args.directory),
-                      lambda: self.hosts.run(host, REMOVE, self.args.directory))
+        self.step_on(self.hosts.online([row['hostname'] for row in self.hosts.rows]),
+                     'remove the versions in %s' % self.args.directory,
+                     lambda host: self.hosts.run(host, REMOVE, self.args.directory))
 
     # ---- Checks
 
@@ -307,8 +359,8 @@ class Installer:
 
     def place_files(self) -> None:
         """Every host that may get an mgr needs them: without, its mgr does not start."""
-        missing = [host for host in self.hosts.online(hosts_of(self.spec, self.hosts.rows))
-                   if not self.has(host)]
+        hosts = self.hosts.online(hosts_of(self.spec, self.hosts.rows))
+        missing = [host for host, there in zip(hosts, on_each(hosts, self.has)) if not there]
         if missing and not self.args.copy:
             raise Refusal('%s not on %s: --copy copies it there by ssh, or limit the placement of '
                           'the mgrs' % (self.directory, ', '.join(missing)))
@@ -317,9 +369,8 @@ class Installer:
                 with tarfile.open(packed.name, 'w') as tar:
                     for name in (*MOUNTED, SUMS):
                         tar.add(os.path.join(ARCHIVE, name), name, filter=owned_by_root)
-                for host in missing:
-                    self.step('%s: create %s' % (host, self.directory), lambda: self.hosts.run(
-                        host, COPY, self.directory, given=packed.name))
+                self.step_on(missing, 'create %s' % self.directory, lambda host: self.hosts.run(
+                    host, COPY, self.directory, given=packed.name))
 
     def has(self, host: str) -> bool:
         """Whether the host has the files of this version; raises Refusal if they are damaged."""
@@ -361,7 +412,7 @@ class Installer:
                     'mgr", "ceph log last 50 info cephadm"); "ceph orch apply -i %s" goes back' % (
                         ', '.join('%s in mgr.%s' % (version or 'missing', name)
                                   for name, version in sorted(versions.items())), saved))
-            time.sleep(3)
+            time.sleep(1)
 
     def enable(self) -> None:
         if 'perfguard' not in self.ceph.json('mgr', 'module', 'ls')['enabled_modules']:
@@ -392,7 +443,7 @@ class Installer:
             done.append(self.ceph.attempt(*words))
             return done[-1].returncode == 0
 
-        done: List['subprocess.CompletedProcess[str]'] = []
+        done: List[Answer] = []
         wait(answers, '"ceph %s"' % ' '.join(words))
         return done[-1].stdout.rstrip()
 
@@ -414,7 +465,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise Refusal('waited %g seconds for %s' % (WAIT_SECONDS, what))
-        time.sleep(2)
+        time.sleep(1)
 
 
 def owned_by_root(info: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
@@ -446,8 +497,7 @@ def main(argv: Optional[List[str]] = None) -> int:
                    help='on the hosts (default: %(default)s)')
     args = p.parse_args(argv)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            ceph = Ceph()
+        with tempfile.TemporaryDirectory() as folder, contextlib.closing(Ceph()) as ceph:
             check_orchestrator(ceph)
             installer = Installer(args, ceph, Hosts(ceph, folder))
             installer.remove() if args.remove else installer.install()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the program that installs perfguard with cephadm makes of a specification of mgrs."""
+"""The program that installs perfguard with cephadm: specifications of mgrs, and its commands."""
 import importlib.util
+import sys
 import tarfile
+import threading
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
@@ -95,3 +97,87 @@ def test_the_mgr_can_read_the_files_whatever_the_umask_was(
     info = tarfile.TarInfo('perfguard/module.py')
     info.mode, info.type = mode, tarfile.DIRTYPE if directory else tarfile.REGTYPE
     assert program.owned_by_root(info).mode == expected
+
+
+#: Prints its arguments and what it is given; the first may say to fail, or to hang.
+CEPH = '''#!%s
+import sys, time
+if sys.argv[1] == 'hang':
+    time.sleep(30)
+print(sys.argv[1:], sys.stdin.read())
+sys.exit('refused' if sys.argv[1] == 'fail' else 0)
+''' % sys.executable
+#: Says something of its own, as the real one may, and notes that it was started.
+CEPHADM = '''#!/bin/sh
+echo started >> "$0.log"
+echo 'Inferring fsid'
+test "$1 $2" = "shell --" && shift 2
+PATH=%s:$PATH exec "$@"
+'''
+
+
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture(params=['ceph', 'cephadm'])
+def shell(request: pytest.FixtureRequest, program: Any, tmp_path: Path,
+          monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """ceph is installed on the host, or only in cephadm's image."""
+    name: str = request.param
+    inside = tmp_path / ('host' if name == 'ceph' else 'image')
+    executable(inside / 'ceph', CEPH)
+    executable(tmp_path / 'host' / 'python3', '#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+    if name == 'cephadm':
+        executable(tmp_path / 'host' / 'cephadm', CEPHADM % inside)
+    monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % (tmp_path / 'host'))
+    monkeypatch.setattr(program.shutil, 'which', lambda word: word if (
+        tmp_path / 'host' / word).exists() else None)
+    ceph = program.Ceph()
+    yield ceph
+    ceph.close()
+    if name == 'cephadm':
+        assert (tmp_path / 'host' / 'cephadm.log').read_text() == 'started\n'
+
+
+def test_all_commands_run_in_one_shell(program: Any, shell: Any) -> None:
+    assert shell('osd', 'stat', given='a\nb') == "['osd', 'stat'] a\nb\n"
+    assert shell.attempt('fail') == (1, "['fail'] \n", 'refused\n')
+    with pytest.raises(program.Refusal, match='"ceph fail now": refused'):
+        shell('fail', 'now')
+    assert shell('s') == "['s'] \n"
+
+
+def test_a_command_without_an_answer(program: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
+                                     ) -> None:
+    monkeypatch.setattr(program, 'COMMAND_SECONDS', 0.5)
+    with pytest.raises(program.Refusal, match='no answer to "ceph hang"'):
+        shell('hang')
+
+
+def test_a_shell_that_cannot_start(program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                   ) -> None:
+    """It has said why."""
+    executable(tmp_path / 'host' / 'cephadm', '#!/bin/sh\nexit 1\n')
+    monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % (tmp_path / 'host'))
+    monkeypatch.setattr(program.shutil, 'which', lambda word: word if word == 'cephadm' else None)
+    ceph = program.Ceph()
+    with pytest.raises(program.Refusal, match='"cephadm shell" has ended'):
+        ceph('orch', 'status')
+    ceph.close()
+
+
+def test_hosts_are_asked_side_by_side(program: Any) -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    def call(host: str) -> str:
+        together.wait()
+        if host == 'h2':
+            raise program.Refusal(host)
+        return host.upper()
+
+    with pytest.raises(program.Refusal, match='h2'):
+        program.on_each(['h1', 'h2', 'h3'], call)
+    assert program.on_each(['h1', 'h3'], str.upper) == ['H1', 'H3']
