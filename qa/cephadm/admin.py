@@ -12,6 +12,8 @@ from .rig import Rig
 
 #: For most of a campaign: it must outlast what happens meanwhile.
 SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
+#: An upgrade takes minutes.
+SLOWEST = {'max_pgs_in_flight': '1', 'campaign_interval': '30'}
 FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
 PGS = 64
 OBJECTS = 300
@@ -37,14 +39,15 @@ class Admin:
         self.folder = f'/root/{archive.name[:-len(".tar.gz")]}'
 
     def installer(self, *options: str, check: bool = True) -> str:
-        return self.rig.admin('sh', '-c', f'cd {self.folder} && ./install-cephadm "$@" 2>&1', 'sh',
-                              *options, check=check)
+        """Its output. It finds no ceph, as on most hosts, and uses cephadm's shell."""
+        return self.rig.admin('sh', '-c', f'cd {self.folder} && PATH=/usr/sbin:/usr/bin '
+                              './install-cephadm "$@" 2>&1', 'sh', *options, check=check)
 
     def spec(self) -> Any:
         return self.rig.json('orch', 'ls', 'mgr', '--export')
 
     def configure(self, options: Dict[str, str]) -> None:
-        """Set options of perfguard."""
+        """Set options of perfguard. "config assimilate-conf" would not change present values."""
         for name, value in options.items():
             self.rig.ceph('config', 'set', 'mgr', f'mgr/perfguard/{name}', value)
 

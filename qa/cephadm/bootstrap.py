@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Bootstraps the cluster with cephadm."""
 import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Sequence
 
 from qa.cluster.errors import ClusterError
 
@@ -52,6 +54,12 @@ def _bootstrap(rig: Rig) -> None:
     rig.wait(lambda: len(rig.json('mgr', 'dump')['standbys']) == 1, _SECONDS, 'a standby mgr')
     rig.wait(lambda: len(rig.json('mon', 'dump')['quorum']) == len(HOSTS), _SECONDS, 'three mons')
     rig.wait_ready()
+
+
+def add_osds(rig: Rig, hosts: Sequence[str], device: int) -> None:
+    """Have an OSD created on the device of this number of each host, side by side."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda host: add_osd(rig, host, rig.devices(host)[device]), hosts))
 
 
 def add_osd(rig: Rig, host: str, device: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from qa.cephadm import Rig
 from qa.cephadm.admin import FASTER, SLOW, Admin, build_archive
-from qa.cephadm.bootstrap import add_osd
+from qa.cephadm.bootstrap import add_osds
 from qa.cephadm.cache import DASHBOARD_PASSWORD, HOSTS, address
 from qa.cluster.dashboard import ACCEPT
 from qa.lib.guard import FAST_OPTIONS
@@ -85,11 +85,10 @@ def test_install_expand_fail_over_and_remove(rig: Rig, tmp_path: Path) -> None:
 
     # The second OSD must appear within that time after the first. The campaign must not end before
     # it is looked at.
-    admin.configure({**FAST_OPTIONS, **SLOW, 'auto_expand': 'false', 'auto_expand_settle': '25'})
+    admin.configure({**FAST_OPTIONS, **SLOW, 'auto_expand': 'false', 'auto_expand_settle': '15'})
     admin.fill()
     rig.ceph('perfguard', 'expand', '--await')
-    for host in HOSTS[1:]:
-        add_osd(rig, host, rig.devices(host)[1])
+    add_osds(rig, HOSTS[1:], 1)
     lap('two OSDs created')
     admin.wait_moving()
     rig.ceph('mgr', 'fail')
