@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import pytest
 
 from qa.cephadm import Rig
-from qa.cephadm.admin import FASTER, SLOW, Admin, build_archive
+from qa.cephadm.admin import FASTER, SLOW, SLOWEST, Admin, build_archive
 from qa.cephadm.bootstrap import add_osd
 from qa.cephadm.cache import HOSTS, IMAGE, TAGS
 from qa.cluster.errors import ClusterError
@@ -95,13 +95,15 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
 
 
 @contextlib.contextmanager
-def campaign(admin: Admin) -> Iterator[Watcher]:
-    """A campaign that goes on until the end of the block, and then to its own end."""
-    admin.configure(SLOW)
+def campaign(admin: Admin, pace: Dict[str, str] = SLOW) -> Iterator[Watcher]:
+    """A campaign that goes on until the end of the block, and then to its own end. `pace`: options
+    that let it last so long."""
+    admin.configure(pace)
     admin.rig.ceph('perfguard', 'drain', f'osd.{MOVED}')
     number = admin.wait_moving()['id']
     with Watcher(admin) as watcher:
         yield watcher
+        assert admin.status()['pinned'], 'the campaign ended too early'
         admin.configure(FASTER)
         done = admin.wait_phase('DONE', 'ABORTED', seconds=300)
     print('phases', watcher.phases, 'alarms', watcher.alarms)
@@ -135,6 +137,7 @@ def wait_all_up(admin: Admin) -> None:
 def maintenance(admin: Admin, host: str) -> None:
     admin.rig.ceph('orch', 'host', 'maintenance', 'enter', host)
     admin.rig.wait(lambda: admin.rig.json('osd', 'stat')['num_up_osds'] == 4, 60, 'two OSDs down')
+    wait_remark(admin, f'in maintenance: {host}')
     time.sleep(15)
     admin.rig.ceph('orch', 'host', 'maintenance', 'exit', host)
 
@@ -227,8 +230,7 @@ def test_an_osd_is_removed(admin: Admin) -> None:
     rig = admin.rig
     with campaign(admin) as watcher:
         rig.ceph('orch', 'osd', 'rm', '1', '--zap')
-        rig.wait(lambda: any('is emptying osd.1' in text for text in _texts(admin)), 60,
-                 'a remark')
+        wait_remark(admin, 'is emptying osd.1')
         rig.wait(lambda: 1 not in _osds(admin), 300, 'osd.1 removed')
     assert not watcher.alarms and 'ABORTING' not in watcher.phases
     create_osd(admin, HOSTS[1], rig.devices(HOSTS[1])[0])
@@ -249,6 +251,11 @@ def test_an_emptied_osd_is_removed_at_once(admin: Admin) -> None:
     rig.wait_ready()
 
 
+def wait_remark(admin: Admin, remark: str) -> None:
+    """Of "perfguard status", on what cephadm does."""
+    admin.rig.wait(lambda: any(remark in text for text in _texts(admin)), 120, f'"{remark}"')
+
+
 def _texts(admin: Admin) -> List[str]:
     status = admin.perfguard('status')
     return list(status['reasons']) if status else []
@@ -265,11 +272,44 @@ def is_upgrading(admin: Admin) -> Optional[bool]:
     return '"in_progress": true' in out if out.strip() else None
 
 
+def upgrade(admin: Admin, *options: str) -> None:
+    """To an image with the same Ceph and another digest, or back."""
+    admin.rig.ceph('orch', 'upgrade', 'start', *options)
+    wait_remark(admin, 'keeps perfguard')
+    admin.rig.wait(lambda: is_upgrading(admin) is False, 900, 'the end of the upgrade')
+
+
+def digests(admin: Admin, kind: str) -> Set[str]:
+    """Of the images of all daemons of a kind."""
+    return {digest for row in admin.rig.json('orch', 'ps', '--daemon_type', kind, '--refresh')
+            for digest in row['container_image_digests']}
+
+
+@pytest.mark.timeout(3600)
 def test_an_upgrade(admin: Admin) -> None:
-    with campaign(admin) as watcher:
-        admin.rig.ceph('orch', 'upgrade', 'start', '--image', f'{IMAGE}:{TAGS[1]}')
-        admin.rig.wait(lambda: any('keeps perfguard' in text for text in _texts(admin)), 120,
-                       'a remark')
-        admin.rig.wait(lambda: is_upgrading(admin) is False, 900, 'the end of the upgrade')
+    with campaign(admin, SLOWEST) as watcher:
+        upgrade(admin, '--image', f'{IMAGE}:{TAGS[1]}')
         wait_all_up(admin)
+    assert not watcher.alarms and 'ABORTING' not in watcher.phases
+
+
+def test_an_upgrade_of_the_mgrs_alone(admin: Admin) -> None:
+    """A staggered one, as the manual of Ceph recommends to begin with."""
+    before = digests(admin, 'osd')
+    with campaign(admin, SLOWEST) as watcher:
+        # The other image than the present one.
+        upgrade(admin, '--daemon-types', 'mgr', '--image', f'{IMAGE}:{TAGS[0]}')
+    assert digests(admin, 'osd') == before and before.isdisjoint(digests(admin, 'mgr'))
+    assert not watcher.alarms and 'ABORTING' not in watcher.phases
+
+
+def test_a_host_is_drained(admin: Admin) -> None:
+    """The orchestrator empties its OSDs and removes all of its daemons. The last of these tests:
+    the host remains empty."""
+    host = HOSTS[1]
+    osds = {row['osd'] for row in admin.rig.json('osd', 'metadata') if row['hostname'] == host}
+    with campaign(admin, SLOWEST) as watcher:
+        admin.rig.ceph('orch', 'host', 'drain', host)
+        wait_remark(admin, 'the orchestrator is emptying')
+        admin.rig.wait(lambda: osds.isdisjoint(_osds(admin)), 600, f'the OSDs of {host} removed')
     assert not watcher.alarms and 'ABORTING' not in watcher.phases
