@@ -115,7 +115,7 @@ def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
     order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
     guard.wait_moving()
     before = acting_sets(cluster)
-    with _noout(cluster, '' if whole else 'host1'):
+    with noout_for(cluster, '' if whole else 'host1'):
         take_down(cluster, here)
         guard.wait_code('DEGRADED')
         pinned = _pinned(cluster)
@@ -141,7 +141,7 @@ def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
 
 
 @contextlib.contextmanager
-def _noout(cluster: Cluster, host: str) -> Iterator[None]:
+def noout_for(cluster: Cluster, host: str) -> Iterator[None]:
     """noout for a host; without a name, for all OSDs."""
     given: Dict[str, Any] = {'flags': 'noout', 'who': [host]} if host else {'key': 'noout'}
     verb = '-group' if host else ''
