@@ -55,73 +55,75 @@ class TurnInputs:
         self._previews.forget()
         self._balancer_idle = None
 
-    def with_balancer(self, seen: Observation) -> Observation:
-        """`seen` with a balancer that counts as busy until it rests."""
-        settings = seen.settings
+    def with_balancer(self, observation: Observation) -> Observation:
+        """`observation` with a balancer that counts as busy until it rests."""
+        settings = observation.settings
         if settings.balancer_active != 'false' or settings.balancer_busy:
             self._balancer_idle = None
-            return seen
+            return observation
         if self._balancer_idle is None:
-            self._balancer_idle = seen.now
-        rests = seen.now - self._balancer_idle >= BALANCER_REST_SECONDS
-        return replace(seen, settings=replace(settings, balancer_busy=not rests))
+            self._balancer_idle = observation.now
+        rests = observation.now - self._balancer_idle >= BALANCER_REST_SECONDS
+        return replace(observation, settings=replace(settings, balancer_busy=not rests))
 
-    def complete(self, campaign: Campaign, seen: Observation, options: Options) -> Observation:
-        """`seen` with the further inputs that the phase of the campaign needs."""
-        seen = self._with_schedulers(campaign, self._with_outlook(campaign, seen), options)
-        if overdue(campaign, seen, options) and self._orders.behind(seen):
+    def complete(self, campaign: Campaign, observation: Observation,
+                 options: Options) -> Observation:
+        """`observation` with the further inputs that the phase of the campaign needs."""
+        observation = self._with_schedulers(campaign, self._with_outlook(campaign, observation),
+                                            options)
+        if overdue(campaign, observation, options) and self._orders.behind(observation):
             # No change counts as lost while the mons have a newer CRUSH map than this mgr.
-            return replace(seen, answered=seen.now)
-        return seen
+            return replace(observation, answered=observation.now)
+        return observation
 
-    def _with_outlook(self, campaign: Campaign, seen: Observation) -> Observation:
-        """`seen` with the mapping after the campaign's change, if that is about to be sent."""
+    def _with_outlook(self, campaign: Campaign, observation: Observation) -> Observation:
+        """`observation` with the mapping after the campaign's change, if it is about to be sent."""
         change = campaign.change
         if campaign.phase is not Phase.PINNING or change is None \
                 or change.stage is not ChangeStage.WANTED:
             self._previews.forget()  # "campaign resume" begins with another one
         if change is None or change.stage is ChangeStage.LANDED:
-            return seen
-        seen = replace(seen, overtaken=self._orders.overtaken(seen, change))
-        if seen.overtaken or not wants_outlook(campaign, seen):
-            return seen
-        return replace(seen, outlook=self._previews.outlook(change, seen),
+            return observation
+        observation = replace(observation, overtaken=self._orders.overtaken(observation, change))
+        if observation.overtaken or not wants_outlook(campaign, observation):
+            return observation
+        return replace(observation, outlook=self._previews.outlook(change, observation),
                        outlook_failure=self._previews.failure)
 
-    def _with_schedulers(self, campaign: Campaign, seen: Observation,
+    def _with_schedulers(self, campaign: Campaign, observation: Observation,
                          options: Options) -> Observation:
-        """`seen` with the schedulers of some OSDs, if their recovery may be paced. OSDs are asked
-        until all of them have answered, each time that releases begin."""
+        """`observation` with the schedulers of some OSDs, if their recovery may be paced. OSDs are
+        asked until all of them have answered, each time that releases begin."""
         if options.pace_copying == copying.OFF or campaign.phase not in RELEASING_PHASES:
             # The OSDs may use another scheduler when releases continue, or in the next campaign.
             self._schedulers = frozenset()
-            return seen
+            return observation
         if not self._schedulers:
             questions = [Question(osd, option=copying.QUEUE)
-                         for osd in copying.some_osds(seen.osdmap)]
+                         for osd in copying.some_osds(observation.osdmap)]
             answers = self._cluster.inquire(questions)
             if len(answers) == len(questions):
                 self._schedulers = frozenset(answers.values())
-        return replace(seen, schedulers=self._schedulers)
+        return replace(observation, schedulers=self._schedulers)
 
 
-def same_placement(one: Observation, other: Observation) -> bool:
+def same_placement(a: Observation, b: Observation) -> bool:
     """Whether a mapping computed for one OSDMap is valid for the other, except for where PGs are:
     see join_plan.renewed.
 
     The fullness of OSDs and pools, quotas and the autoscaler change all the time, and have no
     effect on placement.
     """
-    def parts(seen: Observation) -> Tuple[object, ...]:
-        osdmap = seen.osdmap
+    def parts(observation: Observation) -> Tuple[object, ...]:
+        osdmap = observation.osdmap
         osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
         pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
                                   pg_num_min=0, pg_num_max=0,
                                   flags=pool.flags & {'hashpspool'})
                  for pool in osdmap.pools.values()}
-        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
+        return (observation.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
                 osdmap.upmap_primaries)
-    return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
+    return a.osdmap.epoch == b.osdmap.epoch or parts(a) == parts(b)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class ChangePreviews:
         #: Why the last one failed; '': none has, or the result is final.
         self.failure = ''
 
-    def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
+    def outlook(self, change: Change, observation: Observation) -> Optional[Outlook]:
         """None: it is being computed, or will be computed again. A result is never used in the turn
         that requested it, since the OSDMap may have changed meanwhile."""
         change = replace(change, gathers=False)
@@ -157,30 +159,31 @@ class ChangePreviews:
             self._change = change
         preview = self._preview
         if preview is None:
-            if not 0.0 < self._due - seen.now <= PREVIEW_SECONDS:
-                self._begin(change, seen)
+            if not 0.0 < self._due - observation.now <= PREVIEW_SECONDS:
+                self._begin(change, observation)
             return None
         if not preview.job.done:
             return None
         # Removed first: its error must not be raised in every later turn, nor for the next order.
         self._preview = None
-        found = preview.job.result()
-        if isinstance(found, NoFuture):
-            return self._failed(found, preview, seen.now)
-        if not same_placement(preview.seen, seen):
+        outlook = preview.job.result()
+        if isinstance(outlook, NoFuture):
+            return self._failed(outlook, preview, observation.now)
+        if not same_placement(preview.seen, observation):
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
             # are pinned, so this is repeated until it is stable.
-            self._begin(change, seen)
+            self._begin(change, observation)
             return None
         self._preview, self._failures, self.failure = preview, 0, ''
-        return renewed(found, preview.seen.osdmap, seen.osdmap, seen.placement, change)
+        return renewed(outlook, preview.seen.osdmap, observation.osdmap, observation.placement,
+                       change)
 
-    def _failed(self, found: NoFuture, preview: _Preview, now: float) -> Optional[Outlook]:
+    def _failed(self, no_future: NoFuture, preview: _Preview, now: float) -> Optional[Outlook]:
         if self._failures + 1 >= PREVIEW_TIMES:
             self._preview, self.failure = preview, ''
-            return found
+            return no_future
         self._failures += 1
-        self.failure, self._due = found.reason, now + PREVIEW_SECONDS
+        self.failure, self._due = no_future.reason, now + PREVIEW_SECONDS
         return None
 
     def forget(self) -> None:
@@ -191,9 +194,9 @@ class ChangePreviews:
         self._preview = self._change = None
         self._failures, self._due, self.failure = 0, 0.0, ''
 
-    def _begin(self, change: Change, seen: Observation) -> None:
-        job = self._tools.submit(self._crush_orders.previewing(seen, change), first=True)
-        self._preview = None if job is None else _Preview(change, seen, job)
+    def _begin(self, change: Change, observation: Observation) -> None:
+        job = self._tools.submit(self._crush_orders.previewing(observation, change), first=True)
+        self._preview = None if job is None else _Preview(change, observation, job)
 
 
 class NewGoals(NamedTuple):
@@ -268,7 +271,7 @@ class PinGoals:
         """A request may have changed the basis of the goals."""
         self.fit = False
 
-    def refresh_raws(self, campaign: Campaign, seen: Observation) -> bool:
+    def refresh_raws(self, campaign: Campaign, observation: Observation) -> bool:
         """Compute the raw sets behind pins that are vectors again when CRUSH has changed, and store
         them, over several turns if they are many.
 
@@ -280,35 +283,35 @@ class PinGoals:
                    if pgid not in campaign.flights.in_flight}
         if not vectors:
             return True
-        now = goals.basis(seen.osdmap, seen.crush, map(pool_of, vectors))
+        now = goals.basis(observation.osdmap, observation.crush, map(pool_of, vectors))
         if joining or self._new_raws is not None and not self._new_raws.basis.covers(now):
             self._new_raws = None
         if self._new_raws is not None:
-            return self._store_raws(self._new_raws, seen)
+            return self._store_raws(self._new_raws, observation)
         if joining or self._raw_basis is not None and self._raw_basis.covers(now) \
                 or not self._may_write() \
-                or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
+                or 0.0 < self._raws_due - observation.now <= RAW_SECONDS:
             return True
-        found = self._raws_behind(vectors, seen.osdmap, now)
-        if found is None:
+        new_raws = self._raws_behind(vectors, observation.osdmap, now)
+        if new_raws is None:
             return False
-        self._new_raws = found
-        return self._store_raws(found, seen)
+        self._new_raws = new_raws
+        return self._store_raws(new_raws, observation)
 
-    def _store_raws(self, new: _NewRaws, seen: Observation) -> bool:
+    def _store_raws(self, new: _NewRaws, observation: Observation) -> bool:
         """Returns whether all are stored."""
         if not self._may_write():
             return False
         self.fit = self.fit and not new.parts
-        kept = self._pins.note_some(new.parts, seen.osdmap, new.known)
+        still_apply = self._pins.note_some(new.parts, observation.osdmap, new.known)
         self._release_moves.rework()
-        if kept and new.parts:
+        if still_apply and new.parts:
             return False
         self._new_raws = None
-        if not kept:
+        if not still_apply:
             return False  # they are computed again, as others have other pins by now
         if new.failure:
-            self._raws_due = seen.now + RAW_SECONDS
+            self._raws_due = observation.now + RAW_SECONDS
             self._note(Event('pins', 'the CRUSH mapping of %s pinned by pg_upmap is not known'
                              % plural(len(new.known), 'PG'), new.failure))
         else:
@@ -330,30 +333,30 @@ class PinGoals:
         done, self._raw_job = self._raw_job[1], None
         return done.result()
 
-    def work_out(self, campaign: Campaign, seen: Observation, view: View,
+    def work_out(self, campaign: Campaign, observation: Observation, view: View,
                  options: Options) -> Optional[NewGoals]:
         """New goals, stored in the pins; None: there are none (yet), see `fit`."""
-        if self.fit and not seen.new_map:
+        if self.fit and not observation.new_map:
             return None
-        now = goals.basis(seen.osdmap, seen.crush, self._pins.pools, seen.balancing,
-                          options.target_deviation)
+        now = goals.basis(observation.osdmap, observation.crush, self._pins.pools,
+                          observation.balancing, options.target_deviation)
         if now != self._basis:
-            self._basis, self._basis_since = now, seen.now
-        self.fit = not goals.needed(campaign, self._pins, now, seen.osdmap)
+            self._basis, self._basis_since = now, observation.now
+        self.fit = not goals.needed(campaign, self._pins, now, observation.osdmap)
         if self._storing is not None and not self._storing.serves(campaign, now, self.fit):
             self._storing = None
         if self._storing is not None:
-            return self._store(campaign, seen)
-        still = seen.now - self._basis_since > seen.stats_period
+            return self._store(campaign, observation)
+        still = observation.now - self._basis_since > observation.stats_period
         if self.fit or not still or not goals.settled(
-                campaign, self._pins, seen, options.max_transition_ratio) \
+                campaign, self._pins, observation, options.max_transition_ratio) \
                 or not self._may_write():
             return None
-        self._storing = self._worked_out(goals.ground(campaign, self._pins, seen, now), seen, view,
-                                         options, campaign.change)
-        return self._store(campaign, seen)
+        self._storing = self._worked_out(goals.ground(campaign, self._pins, observation, now),
+                                         observation, view, options, campaign.change)
+        return self._store(campaign, observation)
 
-    def _store(self, campaign: Campaign, seen: Observation) -> Optional[NewGoals]:
+    def _store(self, campaign: Campaign, observation: Observation) -> Optional[NewGoals]:
         """Store new goals, over several turns if they are many.
 
         Until all are, the campaign shows that its goals have no basis: after a crash in between
@@ -365,7 +368,7 @@ class PinGoals:
         mark = campaign.pinning.goals
         if mark.basis is not None and len(storing.parts) > 1:
             return NewGoals(mark.being_stored())
-        counts = self._pins.note_some(storing.parts, seen.osdmap, storing.on.pins)
+        counts = self._pins.note_some(storing.parts, observation.osdmap, storing.on.pins)
         self._release_moves.rework()
         if not counts:
             self._storing = None
@@ -375,20 +378,22 @@ class PinGoals:
         self._storing, self.fit = None, True
         return NewGoals(storing.found.mark, goals.event(storing.found, self._pins))
 
-    def _worked_out(self, ground: goals.Ground, seen: Observation, view: View, options: Options,
-                    change: Optional[Change]) -> Optional[_Storing]:
+    def _worked_out(self, ground: goals.Ground, observation: Observation, view: View,
+                    options: Options, change: Optional[Change]) -> Optional[_Storing]:
         """None: the tool thread is computing them, which takes 8 s for two pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
             space = self._cluster.osd_space()
 
             def work() -> _Storing:
-                pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins, seen.osdmap),
-                                                       seen.osdmap, view)
-                found = goals.work_out(ground, seen, pool_up, Bounds.of(options), space,
-                                       absent, self._tranches(ground, seen, change, options))
-                return _Storing(ground, found, list(parts(found.changed(ground.pins),
-                                                          ground.pins)))
+                pool_up, absent = self._with_down_osds(goals.pools_of(ground.pins,
+                                                                      observation.osdmap),
+                                                       observation.osdmap, view)
+                new_goals = goals.work_out(ground, observation, pool_up, Bounds.of(options), space,
+                                           absent,
+                                           self._tranches(ground, observation, change, options))
+                return _Storing(ground, new_goals, list(parts(new_goals.changed(ground.pins),
+                                                              ground.pins)))
 
             job = self._tools.submit(work, first=True)
             self._goals_job = None if job is None else (ground, job)
@@ -397,16 +402,16 @@ class PinGoals:
         done, self._goals_job = self._goals_job[1], None
         return done.result()
 
-    def _tranches(self, ground: goals.Ground, seen: Observation, change: Optional[Change],
+    def _tranches(self, ground: goals.Ground, observation: Observation, change: Optional[Change],
                   options: Options) -> goals.Tranches:
         """Half of the limit of pins is for PGs that move once instead of in several tranches."""
         if not isinstance(change, WeightChange) or change.tranches == 1:
             return goals.NO_TRANCHES
         return goals.Tranches(
             change.weights.keys(),
-            self._mapping(seen.osdmap, change.start) if change.tranche else None,
-            None if change.is_last else self._mapping(seen.osdmap, change.weights),
-            pin_limit(options, seen.osdmap, len(ground.pins)) // 2)
+            self._mapping(observation.osdmap, change.start) if change.tranche else None,
+            None if change.is_last else self._mapping(observation.osdmap, change.weights),
+            pin_limit(options, observation.osdmap, len(ground.pins)) // 2)
 
     def _mapping(self, osdmap: OsdMap, weights: Mapping[int, float]) -> Optional[Future]:
         outlook = self._cluster.outlook(osdmap, weights, None, True)
