@@ -46,8 +46,8 @@ class Refused(PerfguardError):
         self.not_fit = not_fit
 
     def anew(self) -> 'Refused':
-        """The same without the frames that raised it. They refer to the state of a turn, which only
-        the garbage collector would free where they also refer to the order."""
+        """The refusal without the frames that raised it. They refer to the state of a turn, which
+        only the garbage collector would free where they also refer to the order."""
         return Refused(self.errno, str(self), self.not_fit)
 
 

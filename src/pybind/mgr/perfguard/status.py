@@ -155,7 +155,7 @@ def _mover(campaign: CampaignStatus) -> str:
 
 
 def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
-    """Of the progress event."""
+    """The text of the progress event."""
     text = report.progress_text(campaign)
     return text if shown.eta is None else '%s, %s left' % (text, interval_text(*shown.eta))
 

@@ -268,7 +268,7 @@ class Store:
         self._kv.set_store(ASIDE + name + LOST, 'could not be read')
 
     def _slot(self, name: str) -> str:
-        """Of the parts that count; '' if there are none."""
+        """The slot of the parts that count; '' if there are none."""
         with contextlib.suppress(ValueError, LookupError, TypeError):
             return str(json.loads(self._kv.get_store(f'{name}/head') or '{}')['slot'])
         return ''

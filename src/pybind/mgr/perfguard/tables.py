@@ -153,7 +153,7 @@ def status(data: Json) -> str:
 
 
 def _clients(signals: Json) -> str:
-    """In the last minute."""
+    """Operations of clients in the last minute."""
     parts = []
     for kind in ('read', 'write'):
         if signals.get(kind + '_rate'):
@@ -225,7 +225,7 @@ def laggy(data: Json) -> str:
 
 
 def exported(data: Json) -> str:
-    """As CSV."""
+    """The exported history as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(data['columns'])

@@ -39,8 +39,8 @@ class Window:
 
 
 def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int) -> Window:
-    """From the options of these names; Raises BadWindow if they are invalid, or if it never
-    opens."""
+    """The time window of the options of these names. Raises BadWindow if they are invalid, or if
+    the window never opens."""
     begin, end = _minute(begin_time), _minute(end_time)
     if begin is None or end is None:
         times = (('begin_time', begin_time, begin), ('end_time', end_time, end))

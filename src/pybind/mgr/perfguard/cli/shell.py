@@ -41,7 +41,7 @@ def reads(prefix: str, plain: Optional[Plain] = None, poll: bool = False) -> Dec
 
 
 def writes(prefix: str, plain: Optional[Plain] = None) -> Decorator:
-    """The same for a command that needs write access."""
+    """The decorator of a command that needs write access; see `reads`."""
     return lambda handler: write_command(prefix)(_command(handler, plain))
 
 

@@ -218,7 +218,7 @@ class CrushRules:
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
 
     def with_weights(self, weights: Mapping[int, float]) -> 'CrushRules':
-        """With these CRUSH weights of OSDs; those of the buckets above them are not adjusted."""
+        """These rules with other CRUSH weights of OSDs; weights of buckets are not adjusted."""
         units = {osd: round(weight * 0x10000) for osd, weight in weights.items()}
         return replace(self, _buckets={
             number: replace(bucket, items=tuple(

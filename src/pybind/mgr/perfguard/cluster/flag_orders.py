@@ -85,7 +85,7 @@ class _Order(NamedTuple):
 
 
 def _order(message: str) -> Optional[_Order]:
-    """None: another command."""
+    """The order in a message of the audit log; None: it is another command."""
     match = _COMMAND.search(message) if any(map(message.__contains__, _VERBS)) else None
     if match is None:
         return None
@@ -94,8 +94,8 @@ def _order(message: str) -> Optional[_Order]:
         verb = command['prefix'].split(' ')[-1]
         if command['prefix'].startswith('osd'):
             return _Order(match['entity'], str(command['key']), verb == 'set')
-        what = '%s%s%s' % (command['who'], _SEPARATOR, command['name'])
-        return _Order(match['entity'], what, verb == 'set', str(command.get('value', '')))
+        option = '%s%s%s' % (command['who'], _SEPARATOR, command['name'])
+        return _Order(match['entity'], option, verb == 'set', str(command.get('value', '')))
     except (LookupError, ValueError):
         return None
 

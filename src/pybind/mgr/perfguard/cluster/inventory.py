@@ -261,7 +261,7 @@ def _unused_bytes(space: Json) -> int:
 
 
 def shared_ratios(mgr: Any) -> Dict[int, float]:
-    """As shared_bytes, as a share of what is stored."""
+    """Pool -> the bytes that clones share, as a share of what is stored."""
     spaces = pool_spaces(mgr)
     return {pool: number / int(spaces[pool]['stored_raw'])
             for pool, number in shared_bytes(mgr, spaces).items()}
@@ -293,8 +293,8 @@ def drive_id(metadata: Mapping[str, str]) -> str:
                if '=' in pair)
     main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
     other_devices = db_drives(metadata)
-    unnamed = [drive for name, drive in ids.items() if name not in other_devices]
-    return str(ids.get(main) or (unnamed[0] if len(unnamed) == 1 else ''))
+    candidates = [drive for name, drive in ids.items() if name not in other_devices]
+    return str(ids.get(main) or (candidates[0] if len(candidates) == 1 else ''))
 
 
 def db_drives(metadata: Mapping[str, str]) -> FrozenSet[str]:

@@ -136,7 +136,7 @@ class Loop:
         return self.jobs.watching.history(subject, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
-        """For the page: the last hour after `since` of the cluster and of some pools."""
+        """The last hour after `since` of the cluster and of some pools, for the page."""
         return self.jobs.watching.drawn(since, pools)
 
     # ---- between two turns

@@ -242,7 +242,7 @@ class Mitigating:
 
     def _asked(self, now: float, need: Need,
                questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
-        """None: wait for the answers."""
+        """The answers of OSDs; None: they are awaited."""
         answers = self._cluster.inquire(questions)
         since = self._waiting.setdefault(need, now)
         if len(answers) < len(questions) and now - since < PATIENCE_SECONDS:

@@ -112,7 +112,7 @@ def troubles(state: MitigationState, signs: Evidence, stopped: bool, seconds: fl
 
 
 def untouched_pools(observation: Observation, pools: AbstractSet[int]) -> FrozenSet[int]:
-    """Those on hosts of which no OSD takes part in movement.
+    """The pools on hosts of which no OSD takes part in movement.
 
     Remapped PGs move from the OSDs in pg_temp to OSDs of the rule of their pool. OSDs of one host
     may share its network, its CPU, and the device of their databases.
@@ -174,7 +174,7 @@ LEAST_RATE = 1e-9
 
 
 def mixed_osds(observation: Observation, osds: Iterable[int]) -> FrozenSet[int]:
-    """Those of the OSDs in whose place OSDs of another device class would serve reads.
+    """The OSDs in whose place OSDs of another device class would serve reads.
 
     More than MIXED_SHARE of their operations are in pools whose CRUSH rule places copies on several
     classes: a slow SSD is still faster than an HDD. The operations of the pools of a rule are

@@ -94,7 +94,7 @@ class _Draft:
     # ---- what rules return
 
     def put(self, new: LadderStep) -> '_Draft':
-        """With this step instead of the one of the same id."""
+        """The draft with this step instead of the one of the same id."""
         return self._with_steps(new if step.id == new.id else step for step in self.state.steps)
 
     def drop(self, dropped: LadderStep) -> '_Draft':
@@ -268,6 +268,7 @@ def _undo(draft: _Draft, step: LadderStep) -> _Draft:
 
 
 def _give_back(draft: _Draft, setting: Setting) -> Tuple[_Draft, Setting]:
+    """One step towards the value from before; a setting that others have changed stays."""
     can_tell, value = present(setting, draft.seen)
     if not can_tell:
         return draft.need(Need.CONFIG), setting

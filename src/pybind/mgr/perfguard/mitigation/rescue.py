@@ -121,7 +121,7 @@ def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
 
 
 def room_of(facts: RescueFacts) -> Room:
-    """With what remapped PGs, rescued ones among them, still copy to their OSDs."""
+    """The room on OSDs, less what remapped PGs, rescued ones among them, still copy to them."""
     room = Room(facts.space, facts.seen.osdmap.nearfull_ratio)
     room.add_arrivals(facts.seen.osdmap, facts.seen.placement, facts.seen.shard_bytes)
     return room

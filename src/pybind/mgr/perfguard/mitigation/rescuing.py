@@ -184,7 +184,7 @@ class Rescuing:
         return self._calm is not None and observation.now - self._calm >= CALM_SECONDS
 
     def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
-        """None: it is over."""
+        """The rescue after this turn; None: it is over."""
         osdmap, now = facts.seen.osdmap, facts.seen.now
         entry = osdmap.entry(pgid)
         if pool_of(pgid) not in osdmap.pools:

@@ -273,7 +273,7 @@ class Script:
 
     @property
     def for_shell(self) -> bool:
-        """Not only commands."""
+        """Whether it has more than commands, which requires a shell."""
         return self.hold is not None or any(
             batch.receivers is not None for batch in self.batches)
 
@@ -308,7 +308,7 @@ def listing(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
 
 
 def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
-    """The same as a script that shows its progress.
+    """The commands as a script that shows its progress.
 
     An error of one command does not stop it, since the PGs that follow would move without their
     pins. It may be interrupted and run again: each command sets the complete entry of one PG, or a

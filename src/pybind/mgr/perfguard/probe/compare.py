@@ -119,8 +119,8 @@ def _same_osds(common: Sequence[Key]) -> bool:
 
 
 def _generator(run_id: int, key: Key, side: Sequence[Repetition]) -> random.Random:
-    """Of one run in one line. Its results are part of the seed because imported runs may have the
-    same id, and its id because runs may have the same results."""
+    """The generator of one run in one line. The results of the run are part of the seed because
+    imported runs may have the same id, and the id is because runs may have the same results."""
     results = [(repetition.iops, repetition.latency_ns, repetition.p99_ns) for repetition in side]
     return random.Random(repr((SEED, run_id, tuple(key), results)))
 

@@ -39,7 +39,8 @@ class Range(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one OSD in one direction: IOPS of 4 KiB at depth 1 and 128, bytes a second linear."""
+    """Figures of one OSD in one direction: IOPS of 4 KiB at depths 1 and 128, bytes a second
+    linear."""
     shallow: Range
     deep: Range
     #: None: depends on the device.
@@ -80,7 +81,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(pool: Pool, observation: Observation) -> Layout:
-    """For what is expected of a pool."""
+    """The layout of a pool, on which it depends what is expected of the pool."""
     weights = {osd: observation.crush.weight_of(pool.crush_rule, osd)
                for osd in observation.osdmap.osds}
     osds = [osd for osd, weight in weights.items() if weight > 0.0]
@@ -100,7 +101,7 @@ SHAPES = ((SMALL_BYTES, 1), (SMALL_BYTES, DEEP), (4 * LINEAR_BYTES, 16))
 
 
 class Expected(NamedTuple):
-    """Of one client, in one direction."""
+    """What is expected of one client in one direction."""
     #: Such a job; its size is ignored.
     key: Key
     range: Range
@@ -154,7 +155,7 @@ class Capacity(NamedTuple):
 
 
 def capacity_of(layout: Layout) -> Optional[Capacity]:
-    """None where no figures of the device class are known."""
+    """The capacity of a pool; None where no figures of the device class are known."""
     figures = FIGURES.get(layout.device_class)
     if figures is None or not layout.osds:
         return None
@@ -181,7 +182,7 @@ class _ExpectedRange(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Of one job in one direction (on one OSD)."""
+    """What was expected of one job in one direction (on one OSD)."""
     label: str
     verdict: str
     #: "66 IOPS; hdd: 44 IOPS to 99 IOPS at depth 1", or why there is no expectation.

@@ -93,7 +93,7 @@ def _latency(latency: Quantiles, count: int) -> Json:
 
 
 def _bandwidth(seconds: Sequence[Second]) -> Json:
-    """In KiB/s, as in fio."""
+    """The bandwidth in KiB/s, as in fio."""
     lowest, highest, mean, stddev, samples = _spread([
         second.bytes / length / 1024 for second, length in _lengths(seconds)])
     return {'bw_min': int(lowest), 'bw_max': int(highest), 'bw_agg': 100.0 if samples else 0.0,
@@ -255,7 +255,7 @@ def _repetition(step: JobStep, stream: StreamResult, result: StepResult) -> Json
 
 
 def _summary(direction: Direction) -> Optional[Json]:
-    """None without operations."""
+    """The figures of a direction for a list of repetitions; None without operations."""
     if not direction.ios:
         return None
     latency = direction.latency

@@ -289,7 +289,7 @@ class AffectedClients:
             self._readings.append(affected(clients, loaded, slow))
 
     def over_limit(self, clients: Clients) -> List[str]:
-        """Those whose latency is over its limit, as texts."""
+        """The clients whose latency is over its limit, as texts."""
         rates: Dict[Kind, float] = {}
         for kind in {kind for reading in self._readings for kind in reading}:
             readings = [reading[kind] for reading in self._readings if kind in reading]
@@ -327,6 +327,6 @@ class Loaded:
         self._pools.update(dict.fromkeys(loaded.pools, now))
 
     def lately(self, now: float, seconds: float) -> Touched:
-        """Those that were loaded in the last `seconds`."""
+        """The pools and OSDs that were loaded in the last `seconds`."""
         return Touched(*({number for number, when in times.items() if now - when < seconds}
                          for times in (self._osds, self._pools)))

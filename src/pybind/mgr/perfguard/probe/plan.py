@@ -61,7 +61,7 @@ class RunOrder:
 
     @property
     def kind(self) -> str:
-        """As in Target."""
+        """The kind of the target, as in Target."""
         if self.interference:
             return 'interference'
         if self.scale:
@@ -178,7 +178,7 @@ class ProbeDraft:
         return plan_steps(self.jobs, self.target, self.repeat)
 
     def osds_at_work(self, observation: Observation) -> List[int]:
-        """Those that are probed one by one; else all under the pool's rule, or all in CRUSH."""
+        """The OSDs that are probed one by one; else all under the pool's rule, or all in CRUSH."""
         if self.target.osds:
             return list(self.target.osds)
         weights = observation.crush.weights()
@@ -193,7 +193,7 @@ class ProbeDraft:
         return partial(_naming, 0, self.jobs, self.target, self.pool, view)
 
     def naming(self, run: int) -> Callable[[Pool, View], Naming]:
-        """For ProbeRun's Plan."""
+        """The function that names the objects, for ProbeRun's Plan."""
         return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
 
 
@@ -340,7 +340,7 @@ def _no_room(cluster: Reader, options: Options, pool: Optional[Pool], spent: Bud
 
 def _crowded(cluster: Reader, observation: Observation, target: Target, pool: Optional[Pool],
              osds: Sequence[int], spent: Budget) -> List[str]:
-    """For each OSD: the free space of a pool is that of all its OSDs together."""
+    """OSDs that the probe would fill: the free space of a pool is that of all its OSDs together."""
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
     return budgets.nearfull_osds(shares, cluster.osd_space(), observation.osdmap.nearfull_ratio)
 

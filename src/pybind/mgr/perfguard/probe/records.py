@@ -238,7 +238,7 @@ def _affects_speed(option: str) -> bool:
 
 
 def differences(a: RunRecord, b: RunRecord) -> List[str]:
-    """As texts; empty: comparable, as far as known."""
+    """The differences of two runs as texts; empty: they are comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
     both_read = OPTIONS_READ in ours and OPTIONS_READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))

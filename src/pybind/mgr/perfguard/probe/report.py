@@ -87,7 +87,7 @@ def _measured(record: RunRecord, device_class: str, layout: Layout,
 
 
 def unknown(run: int) -> Refused:
-    """For a run without a record."""
+    """The refusal for a run without a record."""
     return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
 
 
@@ -185,7 +185,7 @@ class Probed:
                                        lambda: _verdict(record, device_class, layout))
 
     def _device_class(self, record: RunRecord) -> str:
-        """Of all OSDs that took part; '' if they differ."""
+        """The device class of all OSDs that took part; '' if they differ."""
         osds = record.target.osds or tuple(self.places)
         classes = {self.places[osd].device_class for osd in osds if osd in self.places}
         return classes.pop() if len(classes) == 1 else ''

@@ -192,7 +192,7 @@ def restore_command(option: str, before: Optional[str]) -> Command:
 
 
 def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
-    """Of the probe that runs or cleans up."""
+    """The borrowed settings of the probe that runs or cleans up."""
     if resources is None:
         return []
     owned = partial(Row, Owner.PROBE)

@@ -121,7 +121,7 @@ class Attempts:
         self.reasons: Dict[str, str] = {}
 
     def next_ones(self, due_names: Iterable[str], now: float) -> Iterator[str]:
-        """Those of the schedules that are due that are tried now."""
+        """The schedules of `due_names` that are tried now."""
         names = list(due_names)
         self._reported &= set(names)
         for name in names:
@@ -171,7 +171,7 @@ class Baselines:
     keys: Mapping[int, BaselineKey] = field(default_factory=dict)
 
     def with_run(self, record: RunRecord) -> 'Baselines':
-        """With this run as the baseline of its key; BadJob if the run has no results."""
+        """The baselines with this run as that of its key; BadJob if the run has no results."""
         if not record.ended_well or not record.results:
             raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
@@ -312,7 +312,7 @@ class StoredSettings:
         self._set(baselines=baselines, regressions=regressions)
 
     def drop_baseline(self, run: int) -> None:
-        """Also of a baseline whose record is unreadable."""
+        """Remove a baseline, even one whose record is unreadable."""
         self.check()
         if run not in self.now.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is not a baseline (see "probe ls")'

@@ -258,7 +258,7 @@ Measured = Dict[Key, List[Repetition]]
 
 
 def measured(done: Done) -> Measured:
-    """By key in the order of the steps; a direction without operations is omitted."""
+    """Results by key in the order of the steps, without directions that have no operations."""
     by_key: Measured = {}
     for step, result in done:
         for key, parts in _directions(step, result).items():

@@ -65,7 +65,7 @@ def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
 
 
 def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
-    """Of all streams together; percentiles are those of the stream where they are highest."""
+    """The numbers of all streams together; percentiles are those of the stream with the highest."""
     sides = [direction for _, direction in streams]
     ios = sum(side['total_ios'] for side in sides)
     mean = sum(side['total_ios'] * side['lat_ns']['mean'] for side in sides) / ios if ios else 0.0

@@ -73,7 +73,7 @@ class Adopted:
         return self.adoption.pins
 
     def risks(self) -> List[Risk]:
-        """None. Raises Refused if there is nothing to take over."""
+        """An adoption has no risks. Raises Refused if there is nothing to take over."""
         adoption = self.adoption
         if adoption.pins:
             return []
@@ -279,13 +279,13 @@ class _PoolUpmaps:
         return frozenset(pinning), why
 
     def _on_drained(self, pgid: str) -> bool:
-        """Its upmap keeps data on an OSD that is being drained."""
+        """Whether the upmap of a PG keeps data on an OSD that is being drained."""
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid, ())
         return any(self._drained(osd) for osd in (
             *(target for _, target in entry.items if target in up), *(entry.vector or ())))
 
     def _drained(self, osd: int) -> bool:
-        """Its CRUSH weight is the least with which the mons keep upmaps."""
+        """Whether an OSD has the least CRUSH weight with which the mons keep upmaps."""
         return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _of_pair(self, source: int, target: int) -> Optional[str]:

@@ -130,7 +130,7 @@ class AutoExpand:
 
     @property
     def osds_changed(self) -> float:
-        """As Observation.osds_changed."""
+        """When CRUSH or the set of OSDs that are up and in last changed; 0: not known."""
         return self._clean.changed if self._clean else 0.0
 
     def forget(self) -> None:

@@ -229,7 +229,7 @@ class Pinning:
                        sent_at=now if pgids else self.sent_at)
 
     def awaiting(self, sent: Mapping[str, Sent]) -> 'Pinning':
-        """Only these pins have not been read back."""
+        """The pinning of which only these pins have not been read back."""
         return replace(self, sent=sent)
 
     def at(self, now: float) -> 'Pinning':
@@ -243,7 +243,7 @@ class Pinning:
             for pgid in unanswered if pgid in self.sent}})
 
     def with_unpinnable(self, unpinnable: Mapping[str, Unpinnable]) -> 'Pinning':
-        """Only these PGs cannot be pinned."""
+        """The pinning with these PGs alone as those that cannot be pinned."""
         return replace(self, unpinnable=unpinnable)
 
     def cannot(self, pgid: str, why: Unpinnable) -> 'Pinning':

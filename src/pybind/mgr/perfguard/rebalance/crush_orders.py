@@ -95,7 +95,7 @@ class CrushOrders:
                           removing=observation.orchestrating.removing)
 
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
-        """As Reader.drive_ids."""
+        """OSD -> vendor, model and serial number of its main drive."""
         return self._cluster.drive_ids(osds)
 
     def preparing(self, order: Order, observation: Observation, options: Options,

@@ -94,7 +94,7 @@ class Draft:
         return functools.reduce(lambda draft, rule: rule(draft), rules, self)
 
     def set(self, **changes: Any) -> 'Draft':
-        """With these fields of the campaign."""
+        """The draft with these fields of the campaign."""
         return replace(self, campaign=replace(self.campaign, **changes))
 
     def enter(self, phase: Phase, why: str = '') -> 'Draft':

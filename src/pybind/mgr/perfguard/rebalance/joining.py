@@ -123,8 +123,8 @@ class _Staying(NamedTuple):
 
 
 def _staying(draft: Draft, change: WeightChange, outlook: Outlook) -> Optional[_Staying]:
-    """None: no PG remains on the OSDs. Weight 0 would move PGs that do at once, since the mons
-    drop pins to such OSDs. PGs that lack an OSD are awaited."""
+    """The OSDs on which PGs remain, and why; None: no PG does. Weight 0 would move them at once,
+    since the mons drop pins to such OSDs. PGs that lack an OSD are awaited."""
     if isinstance(outlook, NoFuture):
         return _Staying(None, 'cannot preview weight 0: ' + outlook.reason)
     planned = _planned(draft, change, outlook)

@@ -430,7 +430,7 @@ class Load:
                 + self.primary.get(move.primary, 0))
 
     def of_hosts(self, move: Move) -> int:
-        """The same for its hosts."""
+        """How busy the hosts of a move are: the sum of the PGs that move between hosts there."""
         return sum(self.host.get(host, 0) for host in self._hosts(move))
 
     def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:

@@ -57,7 +57,7 @@ class PlanOrder:
 
     @property
     def command(self) -> str:
-        """As Order.command."""
+        """The order as operators write it, without "--accept"."""
         if self.order is None:
             return 'ceph perfguard %s %s%s' % (
                 self.verb, self.plan, ' --token ' + shlex.quote(self.token) if self.token else '')
@@ -177,12 +177,12 @@ class SavedPlan:
 
     @property
     def command(self) -> str:
-        """Its order in short."""
+        """The order of the plan in short."""
         return ' '.join((self.order.verb, *self.order.names, *self.order.hosts))
 
     @property
     def command_to_save(self) -> str:
-        """Of the commands that save it again."""
+        """The command that saves the plan again."""
         return 'ceph perfguard plan rm %s && %s' % (
             self.name, PlanOrder(SAVE, self.name, self.order).command)
 

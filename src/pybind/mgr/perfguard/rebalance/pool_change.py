@@ -41,7 +41,7 @@ class PoolChange(Change):
     passes: int = 0
 
     def pool_in(self, osdmap: OsdMap) -> Optional[Pool]:
-        """None: it was deleted."""
+        """The pool of the change; None: it was deleted."""
         return None if self.pool is None else osdmap.pools.get(self.pool)
 
     @property
@@ -66,7 +66,7 @@ class PoolChange(Change):
 
     def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
-        """None after MOST_PASSES passes."""
+        """The moves of the next pass; None after MOST_PASSES passes."""
         pool = self.pool_in(observation.osdmap)
         if pool is None or not self.moves_first or self.passes >= MOST_PASSES:
             return None

@@ -220,7 +220,7 @@ def shares(limits: Limits) -> Dict[str, float]:
 
 
 def in_minutes(limits: Limits) -> Limits:
-    """Only the total in whole minutes, so that it is stored once a minute."""
+    """The limits with their total in whole minutes alone, which is stored once a minute."""
     return Limits({'': float(int(sum(limits.seconds.values()) // 60))})
 
 

@@ -177,7 +177,7 @@ def _is_complete(pool: Optional[Pool], osds: OsdSet) -> bool:
 
 def _move_of(pgid: str, pin: PinRecord, observation: Observation,
              out: AbstractSet[int]) -> Optional[Move]:
-    """None: the pin is not in force, or the PG does not exist."""
+    """The move of a release; None: the pin is not in force, or the PG does not exist."""
     if observation.osdmap.entry(pgid) != pin.entry:
         return None
     place = observation.placement(pgid)

@@ -267,7 +267,7 @@ def to_replace(order: Order, replaced_osds: Iterable[int], facts: ReplaceFacts) 
 
 
 def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
-    """Those that a campaign has to empty."""
+    """The OSDs that a campaign has to empty."""
     return [osd for osd in osds
             if serves(osd, facts.orders.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
 

@@ -237,7 +237,7 @@ class Holds:
         return {key: held for key, held in self.held.items() if is_option(key)}
 
     def put(self, key: str, held: Optional[Held]) -> 'Holds':
-        """With the record of one setting; None: without it."""
+        """The holds with the record of one setting; None: without it."""
         others = {name: record for name, record in self.held.items() if name != key}
         return replace(self, held=others if held is None else {**others, key: held})
 
@@ -251,7 +251,7 @@ class Holds:
         return replace(self, prepared=prepared)
 
     def taken_over(self) -> 'Holds':
-        """As the next campaign begins with them."""
+        """The holds with which the next campaign begins."""
         return Holds(self.held)
 
     def blocked_since(self, blocked: float) -> 'Holds':

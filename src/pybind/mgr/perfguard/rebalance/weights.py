@@ -129,7 +129,7 @@ class WeightChange(Change):
         return self._without_purged(observation)._without_changed(observation)
 
     def _without_purged(self, observation: Observation) -> 'WeightChange':
-        """Without the OSDs of later bursts that were purged: no preview of it would ever
+        """The change without the OSDs of later bursts that were purged: no preview of it would ever
         succeed."""
         crush_weights = observation.crush.weights()
         weights = {osd: weight for osd, weight in self.weights.items()
@@ -175,7 +175,7 @@ class WeightChange(Change):
         return None
 
     def with_done(self, observation: Observation) -> 'WeightChange':
-        """With the OSDs of the burst that have their new weight."""
+        """The change after the OSDs of the burst have their new weight."""
         return replace(self, done=tuple(sorted((*self.done, *self._in_force(observation)))))
 
     @property
@@ -196,14 +196,14 @@ class WeightChange(Change):
         return bool(self.weights) and self.weights.keys().isdisjoint(crush.uneven)
 
     def in_bursts(self, pins: int, limit: int) -> 'WeightChange':
-        """With fewer OSDs at a time if the burst requires more than `limit` pins."""
+        """The change with fewer OSDs at a time if the burst requires more than `limit` pins."""
         if pins <= limit or len(self.chunk) < 2:
             return self
         fitting = max(1, limit * len(self.chunk) // pins)
         return replace(self, burst=min(fitting, len(self.chunk) - 1))
 
     def divided(self, pins: int, limit: int, weights: Mapping[int, float]) -> 'WeightChange':
-        """With a smaller tranche than the present one.
+        """The change with a smaller tranche than the present one.
 
         `pins`: pins that the present one requires; `limit`: pins that a tranche may require;
         `weights`: present CRUSH weights.

@@ -173,7 +173,7 @@ class Shards(ShardLevel):
                             for osd, before in zip(members, origin))
 
     def _ordered(self, crush: CrushRules, osds: OsdSet, like: OsdSet = ()) -> OsdSet:
-        """In the order of the takes, which that of an acting set need not be."""
+        """A set of OSDs in the order of the takes; an acting set may have another order."""
         if self.by_place or len(self.takes) < 2:
             return osds
         return crush.in_order(self.pool.crush_rule, self.pool.size, osds, like)
@@ -485,7 +485,7 @@ class LawfulSets:
         return self._shards[osd] / self._weights[osd]
 
     def _emptiest_domain(self, used: AbstractSet[int]) -> Optional[int]:
-        """Of those that are not used."""
+        """The emptiest failure domain among those that are not used."""
         passed: List[Tuple[float, int]] = []
         chosen: Optional[int] = None
         while self._heap and chosen is None:

@@ -119,8 +119,8 @@ class ShardLevel(ABC):
 
     def _follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
                       keep_first: bool = False) -> None:
-        """From items with more than `floor` to items with less than `ceiling`, where CRUSH places
-        them."""
+        """Move shards from items with more than `floor` to items with less than `ceiling`, where
+        CRUSH places them."""
         count, takers = self.count, set(self.takers(ceiling))
         if not takers:
             return
@@ -151,7 +151,7 @@ class ShardLevel(ABC):
     # ---- Other legal moves
 
     def _move_directly(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
-        """From items with more than `floor` to items with less than `ceiling`, fullest first."""
+        """Move shards from items above `floor`, fullest first, to items below `ceiling`."""
         takers, givers = _Takers(self, ceiling), self._givers(floor)
         if not takers or not givers:
             return
@@ -202,8 +202,8 @@ class ShardLevel(ABC):
     # ---- Chains of two moves
 
     def _move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
-        """The same in two steps: one shard to an intermediate item, and another one from there to
-        the target."""
+        """Move shards in two steps: one to an intermediate item, and another one from there to the
+        target."""
         givers, takers = self._givers(floor), self._by_fence(self.takers(ceiling))
         if not givers or not takers:
             return

@@ -30,8 +30,8 @@ class Targets:
     high: Mapping[int, int]
 
     def filled(self, count: Mapping[int, int], limits: Mapping[int, int]) -> Dict[int, int]:
-        """To how many CRUSH fills each OSD: `low`; or, if it holds nothing of the pool yet, all but
-        a quarter of its share.
+        """To how many shards CRUSH fills each OSD: `low`; or, if the OSD holds nothing of the pool
+        yet, all but a quarter of its share.
 
         Where its share is hardly more than the deviation, it would stay empty. Where it is less
         than a PG, as in a pool of one PG, nothing moves.
@@ -76,7 +76,7 @@ def _choosable(take: Take, osds: AbstractSet[int], domain: Mapping[int, int]) ->
 
 def ideals(weights: Mapping[int, float], spread: Spread, shards: Sequence[int],
            pgs: Sequence[int]) -> List[Dict[int, float]]:
-    """By take, the ideal number of shards of its OSDs.
+    """The ideal number of shards of the OSDs of each take.
 
     `shards` and `pgs`: how many shards, and how many PGs with a shard, each take holds. Shares go
     by weight; but a part of the tree has at most as many shards of each PG as the rule places

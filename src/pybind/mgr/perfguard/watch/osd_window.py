@@ -133,7 +133,7 @@ class OsdWindow:
 
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
-    """By channel."""
+    """The operations of a sample, by channel."""
     own_write = sample.own_write
     if _ops(own_write) and _ops(sample.commit):
         # Without the commit it would be so small that any queue multiplies it.

@@ -132,7 +132,7 @@ class _Pool:
         self.quiet.point_seconds = self._moving.point_seconds = baseline_seconds
 
     def baseline(self, kind: str) -> Optional[float]:
-        """In ms; provisional if no point is complete."""
+        """The baseline in ms; provisional if no point is complete."""
         usual = self.baselines[kind]
         if usual is None:
             usual = self.provisional.get(kind)
@@ -552,7 +552,7 @@ KEPT_WEEKS, LOW_WEEKS = 26, 1 / 8
 
 
 class AlarmLevel:
-    """Of one kind of operation of one pool."""
+    """The level of the alarm of one kind of operation of one pool."""
 
     def __init__(self) -> None:
         #: Hour since the epoch -> highest latency in ms that lasted, of hours in which it was high.

@@ -84,14 +84,14 @@ class Series:
         return list(map(_point, self.rows(last)))
 
     def rows(self, last: int = 0) -> List['array[float]']:
-        """The same as end, seconds and sums."""
+        """The last points (0: all), each as end, seconds and sums."""
         size, have = self._width + 2, len(self)
         begins = [(self._oldest + number) % max(1, have) * size
                   for number in range(have - last if 0 < last < have else 0, have)]
         return [self._rows[begin:begin + size] for begin in begins]
 
     def flat(self, last: int) -> 'array[float]':
-        """The same, of the last rows, one after the other."""
+        """The numbers of the last points, one point after the other."""
         size, have = self._width + 2, len(self)
         last = min(last, have)
         begin = (self._oldest + have - last) % max(1, have)
@@ -136,7 +136,8 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 
 
 def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The same as one point; [] if there is none. There may be 10,000 OSDs with such a series."""
+    """The last `seconds` as one point; [] if there is none. There may be 10,000 OSDs with such a
+    series."""
     rows, size = series.flat(_number(seconds)), series.row_size
     ends = rows[::size]
     while ends and now - ends[0] >= WINDOW_SECONDS:

@@ -28,6 +28,7 @@ Class = Tuple[str, str]
 
 def by_host(osds: Iterable[int],
             places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
+    """Class -> host -> its OSDs among `osds`."""
     osds_by_host: Dict[Class, Dict[str, Set[int]]] = {}
     for osd in osds:
         place = places[osd]

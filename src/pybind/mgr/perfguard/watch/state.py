@@ -350,7 +350,7 @@ class WatchState:
         return self.slow.chronic.to_json(self._uuids)
 
     def load_chronic(self, document: Any, now: float) -> None:
-        """The same as `load`, of the counts of chronically slow OSDs."""
+        """Load the counts of chronically slow OSDs that an earlier mgr has stored."""
         self._uuids.update(self.slow.chronic.from_json(document, now))
 
 

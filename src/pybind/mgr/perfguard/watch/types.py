@@ -123,7 +123,7 @@ class SlowPart(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """For events: the same however many OSDs belong to it."""
+        """The subject in events, which does not depend on how many OSDs belong to it."""
         return 'part of the %s OSDs of root %s' % (self.device_class or 'classless',
                                                    self.root or '(none)')
 

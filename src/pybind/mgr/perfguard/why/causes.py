@@ -199,7 +199,7 @@ class Gate:
 
 
 def gate(draft: Draft, move: Move) -> Gate:
-    """The same checks as in releasing.release_more, without a decision."""
+    """Which checks of a release (releasing.release_more) the move fails."""
     osds, campaign = draft.seen.osdmap.osds, draft.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
     allowed, option_caps = limit(campaign.pace, draft.options), caps(draft.options)
@@ -298,7 +298,7 @@ def _loaded(row: Optional[OsdRow]) -> List[Cause]:
 
 
 def _busy(case: OsdCase) -> List[Cause]:
-    """Its work in addition to client operations."""
+    """The work of an OSD in addition to client operations."""
     counts, causes = case.counts, []
     moving = _moving(case)
     if any(moving.values()):

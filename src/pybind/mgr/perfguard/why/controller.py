@@ -175,7 +175,7 @@ class Explaining:
 
 
 def _read(osd: int, parse: Callable[[], T]) -> Optional[T]:
-    """None: the answer has an unknown format."""
+    """What `parse` reads in the answer of an OSD; None: it has an unknown format."""
     try:
         return parse()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -247,7 +247,7 @@ def _item(raw: Json) -> str:
 
 
 def plain_pgid(text: str) -> str:
-    """Without the shard."""
+    """The id of a PG without the number of a shard."""
     return _SHARD.sub('', text)
 
 

@@ -124,7 +124,7 @@ class Input:
 
 
 def _cancel_reason(line: str) -> Optional[str]:
-    """None for an unknown line."""
+    """Why a line of input cancels the run; None for an unknown line."""
     try:
         return str(json.loads(line)['cancel'])
     except (ValueError, TypeError, KeyError):

@@ -194,7 +194,7 @@ class Work:
         return state
 
     def _unless_cancelled(self, call: Callable[[], T]) -> T:
-        """For calls of librados that block if the cluster does not answer. Raises Cancelled."""
+        """Call librados, which blocks if the cluster does not answer. Raises Cancelled."""
         calling = ThreadPoolExecutor().submit(call)
         while not calling.done():
             if self._input.cancelled.is_set():
