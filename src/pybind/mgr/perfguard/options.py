@@ -243,8 +243,8 @@ class Options:
 _TYPES = {bool: 'bool', int: 'uint', float: 'float', str: 'str'}
 
 OPTIONS: List[OptionSpec] = [
-    {'name': each.name, 'type': _TYPES[type(each.default)], 'default': each.default,
-     'runtime': True, **each.metadata} for each in fields(Options)]
+    {'name': option.name, 'type': _TYPES[type(option.default)], 'default': option.default,
+     'runtime': True, **option.metadata} for option in fields(Options)]
 DEFAULTS = Options()
 
 

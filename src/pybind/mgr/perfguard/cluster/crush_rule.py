@@ -126,7 +126,7 @@ class Emit:
     steps: Tuple[int, ...] = ()
 
     def places(self, osds: AbstractSet[int], pool_size: int) -> int:
-        """As CrushRules.places, for this step."""
+        """How many of these OSDs the step finds at least for a PG."""
         if self.osds is None:
             return 1
         below = self.osds & osds

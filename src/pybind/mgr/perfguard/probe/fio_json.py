@@ -218,16 +218,16 @@ def _entries(group: Sequence[Done]) -> List[Json]:
     step, result = _median(group)
     entries = []
     for number, (stream, measured) in enumerate(zip(step.streams, result.streams)):
-        repetitions = [(each, done.streams[number], done) for each, done in group]
+        repetitions = [(job_step, done.streams[number], done) for job_step, done in group]
         entries.append({
             **entry(step.job, measured, result), 'stream': stream.name, 'osd': stream.osd,
             'part': step.part, 'repetition': step.repetition,
-            'repetitions': [_repetition(*each) for each in repetitions],
-            'errors': sum(_errors(each) for _, each, _ in repetitions),
-            'corrupt': sum(each.corrupt for _, each, _ in repetitions),
-            'unfinished': sum(each.unfinished for _, each, _ in repetitions),
-            'first_error': next((each.first_error for _, each, _ in repetitions
-                                 if each.first_error), ''),
+            'repetitions': [_repetition(*repetition) for repetition in repetitions],
+            'errors': sum(_errors(stream_result) for _, stream_result, _ in repetitions),
+            'corrupt': sum(stream_result.corrupt for _, stream_result, _ in repetitions),
+            'unfinished': sum(stream_result.unfinished for _, stream_result, _ in repetitions),
+            'first_error': next((stream_result.first_error for _, stream_result, _ in repetitions
+                                 if stream_result.first_error), ''),
             'client_limited': any(done.client_limited for _, _, done in repetitions),
             'engine': result.engine})
     return entries

@@ -283,17 +283,17 @@ class StoredSettings:
 
     def add_schedule(self, schedule: Schedule) -> None:
         """A schedule of the same name is replaced."""
-        other_schedules = tuple(each for each in self.now.schedules if each.name != schedule.name)
+        other_schedules = tuple(row for row in self.now.schedules if row.name != schedule.name)
         self._set(schedules=other_schedules + (schedule,))
 
     def drop_schedule(self, name: str) -> None:
         self.check()
-        schedules = tuple(each for each in self.now.schedules if each.name != name)
+        schedules = tuple(row for row in self.now.schedules if row.name != name)
         if len(schedules) == len(self.now.schedules):
             raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe ls")'
                           % name)
-        self._set(schedules=schedules, begun={each: when for each, when in self.now.begun.items()
-                                              if each != name})
+        begun = {other: when for other, when in self.now.begun.items() if other != name}
+        self._set(schedules=schedules, begun=begun)
 
     def note_begun(self, name: str, now: float) -> None:
         """A schedule has begun its probe."""

@@ -518,8 +518,10 @@ def _end_pause(draft: Draft) -> Draft:
 
 
 def _pause_left(draft: Draft) -> str:
-    left = draft.campaign.orders.paused_until - draft.now
-    return ' for another %s' % plural(max(1, round(left / 60)), 'minute') if left > 0.0 else ''
+    seconds = draft.campaign.orders.paused_until - draft.now
+    if seconds <= 0.0:
+        return ''
+    return ' for another %s' % plural(max(1, round(seconds / 60)), 'minute')
 
 
 def _confirming(draft: Draft) -> bool:
@@ -624,10 +626,10 @@ def _awaited_by_abort(draft: Draft) -> Optional[Reason]:
     """What to wait for after PGs were pinned back; None: nothing."""
     campaign = draft.campaign
     # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    left = draft.left - awaited(draft)
-    if left or campaign.pinning.sent or campaign.flights.in_flight:
+    unpinned = draft.left - awaited(draft)
+    if unpinned or campaign.pinning.sent or campaign.flights.in_flight:
         return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
-            left + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))
+            unpinned + len(campaign.pinning.sent) + len(campaign.flights.in_flight)))
     if not _reported(draft):
         return _REPORTS
     # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
@@ -687,13 +689,13 @@ def _still_incomplete(draft: Draft) -> List[str]:
             if pgid in draft.seen.osdmap.pg_temp and not _may_move(draft, pgid)]
 
 
-def _forget_others(draft: Draft, known: Sequence[str]) -> Draft:
+def _forget_others(draft: Draft, still_known: Sequence[str]) -> Draft:
     """Only these PGs are still known to be unpinnable."""
     unpinnable = draft.campaign.pinning.unpinnable
-    if len(known) == len(unpinnable):
+    if len(still_known) == len(unpinnable):
         return draft
     return draft.set(pinning=draft.campaign.pinning.with_unpinnable(
-        {pgid: unpinnable[pgid] for pgid in known}))
+        {pgid: unpinnable[pgid] for pgid in still_known}))
 
 
 def _keep_settings(draft: Draft, unpinned: Sequence[str]) -> Draft:

@@ -104,7 +104,8 @@ class ReleaseMoves:
         return self._displaced.get(move.pgid, 0.0)
 
     def _forget_changed_pools(self, pins: PinIndex, osdmap: OsdMap) -> None:
-        """Pools without pins do not matter: one of others may merge PGs all the time."""
+        """Forget the moves of pools whose PGs are placed in another way now, which are computed
+        again. Pools without pins do not matter: one of others may merge PGs all the time."""
         pools = {number: _placing(osdmap.pools[number])
                  for number in pins.pools if number in osdmap.pools}
         for number, placing in pools.items():

@@ -145,8 +145,8 @@ def bucket_targets(weights: Mapping[int, float], ideal: Mapping[int, float],
 
 
 def in_whole_groups(bounds: Targets, limits: Mapping[int, int]) -> Targets:
-    """Targets that can be reached with whole groups, if there are too many or too few of them for
-    others."""
+    """Targets that can be reached although only whole groups of shards move: the next smaller and
+    the next larger number of groups are near enough to the ideal."""
     return Targets(bounds.ideal, {bucket: min(low, math.floor(bounds.ideal[bucket] + ROUNDING))
                                   for bucket, low in bounds.low.items()},
                    {bucket: min(limits[bucket], max(

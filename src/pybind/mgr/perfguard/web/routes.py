@@ -317,21 +317,21 @@ OVERVIEW_FIELDS = (
           'IDs of the pools whose history to return; default: the busiest pools'))
 
 
-def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, Any]:
+def arguments(fields: Tuple[Field, ...], values: Mapping[str, Any]) -> Dict[str, Any]:
     """The arguments of the handler; raises BadField.
 
     JSON's null stands for a field that is not given.
     """
     field_by_name = {field.name: field for field in fields}
-    for name in given:
+    for name in values:
         if name not in field_by_name:
             raise BadField('unknown field %.60r; must be one of: %s' % (
                 name, ', '.join(sorted(field_by_name)) or 'none'))
     for field in fields:
-        if field.required and given.get(field.name) is None:
+        if field.required and values.get(field.name) is None:
             raise BadField('field %r is missing' % field.name)
     return {field_by_name[name].parameter or name: field_by_name[name].kind.take(name, value)
-            for name, value in given.items() if value is not None}
+            for name, value in values.items() if value is not None}
 
 
 def largest_body(path: str) -> int:
