@@ -59,7 +59,7 @@ class Published:
     rebalanced: Rebalanced = Rebalanced()
     watched: Watched = field(default_factory=Watched)
     mitigated: Mitigated = field(default_factory=Mitigated)
-    #: As in the store.
+    #: Events as they are in the store.
     events: Tuple[Json, ...] = ()
     #: Borrowed settings.
     ledger: Ledger = Ledger()

@@ -317,7 +317,7 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
 
 
 def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:
-    """The same for all PGs."""
+    """An object_hook for json.load of a PG dump: all PGs are kept, without what is not used."""
     up, acting = row.get('up'), row.get('acting')
     if not isinstance(up, list) or not isinstance(acting, list) or 'pgid' not in row:
         return row

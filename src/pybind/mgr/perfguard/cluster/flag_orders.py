@@ -80,7 +80,7 @@ class _Order(NamedTuple):
     what: str
     #: It sets the flag or option, or clears it.
     sets: bool
-    #: Of an option.
+    #: The value that an option gets.
     value: str = ''
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 #: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
-#: The same for the state of the orchestrator, without which a turn continues.
+#: Maximum time to wait for the state of the orchestrator, without which a turn continues.
 ORCHESTRATOR_TIMEOUT = 2.0
 #: Maximum number of commands that are sent before the mons answer; a change of CRUSH with the most
 #: pins that fit into one epoch has fewer. A mon carries out about 700 pins per second, and the

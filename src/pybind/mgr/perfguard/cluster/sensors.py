@@ -366,8 +366,9 @@ _BY_POOL_AND_OSD = ({'type': 'pool_id', 'regex': '^(.*)$'}, {'type': 'osd_id', '
 CLIENT_QUERY: Dict[str, Any] = {
     'key_descriptor': [*_BY_POOL_AND_OSD],
     'performance_counter_descriptors': ['read_latency', 'write_latency']}
-#: The same without operations in the namespace of probes. It costs OSDs another 0.8 us of CPU time
-#: for each operation (measured with GCC 12), so it replaces the other one only while it is needed.
+#: By pool and primary OSD, without operations in the namespace of probes. It costs OSDs another
+#: 0.8 us of CPU time for each operation (measured with GCC 12), so it replaces the other query only
+#: while it is needed.
 CLIENT_QUERY_WITHOUT_PROBES = {
     **CLIENT_QUERY, 'key_descriptor': [
         *_BY_POOL_AND_OSD, {'type': 'namespace', 'regex': '^(?!%s$)()' % PROBE_NAMESPACE}]}
@@ -534,7 +535,7 @@ class _Parts:
 
     def __init__(self) -> None:
         self.found: List[PgWrites] = []
-        #: Of all readings together.
+        #: Seconds that all readings together cover.
         self.seconds = 0.0
         self.read = 0
         self._parts = 1

@@ -249,7 +249,7 @@ class PgCounts:
 class Signals:
     """The cheap signals of one turn of the loop."""
     counts: PgCounts
-    #: The same by pool id, of pools whose PGs are reported.
+    #: PGs by pool id, of pools whose PGs are reported.
     pool_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: Misplaced object copies / all object copies, 0 to 1, and their number.
     misplaced_ratio: float = 0.0

@@ -235,7 +235,7 @@ elif test "$hold" = ours; then
 else
     echo "unset norebalance when nothing else needs it; an interrupted run may have set it" >&2
 fi'''
-#: The same for commands that are piped to a shell, once the flag is set.
+#: What a shell reports if commands that are piped to it fail once the flag is set.
 STOP = ('trap \'test "$?" -eq 0 || echo "stopped: norebalance stays set, so no PG moves; pin the '
         'remaining PGs (perfguard-plan pin), then unset it" >&2\' EXIT')
 

@@ -164,7 +164,7 @@ class _Lines:
     def _read(self) -> None:
         """In the thread, until the pipe ends: keep whole lines. The beginning of a line that is too
         long is dropped."""
-        #: Of the line that is not complete yet.
+        #: Parts of the line that is not complete yet.
         parts: List[bytes] = []
         with self._pipe:
             for part in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):

@@ -83,7 +83,7 @@ class RunComparison(NamedTuple):
     a: int
     b: int
     lines: Tuple[Line, ...]
-    #: Of all lines together.
+    #: The verdict on all lines together.
     verdict: str
     #: Lines that are slower, corrected for the number of lines.
     slower: Tuple[Line, ...]

@@ -106,7 +106,7 @@ class Probing:
         #: When the last run ended.
         self._ended = float('-inf')
         self._loaded = Loaded()
-        #: Of the active run.
+        #: Clients that the active run affects.
         self._clients = AffectedClients()
         self._attempts = Attempts()
         self._scheduled = ScheduledOrder()
@@ -601,5 +601,6 @@ class Probing:
 
 
 def progress_id(run: int) -> str:
-    """The same in every mgr, so that an mgr takes over the event of another one."""
+    """The id of a progress event. All mgrs use the same one, so that an mgr takes over the event
+    of another."""
     return 'perfguard-probe-%d' % run

@@ -152,7 +152,7 @@ class ScalePoint(NamedTuple):
     #: Number of OSDs at the same time, and of their hosts; None: not by host.
     osds: int
     hosts: Optional[int]
-    #: Of all of them together.
+    #: IOPS of all of them together.
     iops: Measure
     #: Of an operation, on all of them.
     latency_ns: Measure

@@ -258,7 +258,7 @@ def _known(record: RunRecord) -> Mapping[str, str]:
 # ---- The JSON of perfguard-probe, which runs on client hosts, and the record of it in the mgr. The
 # steps are not part of it: they follow from the jobs, so that no document can contradict itself.
 
-#: Of the document.
+#: The version of the document.
 RECORDS_VERSION = 1
 #: The trigger of an imported run.
 IMPORTED = 'import'

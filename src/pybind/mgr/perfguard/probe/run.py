@@ -59,7 +59,7 @@ class RunPlan:
     naming: Callable[[Pool, View], Naming]
     #: OSDs whose counters show where the operations went.
     osds: Tuple[int, ...]
-    #: Of the worker.
+    #: For how long the worker may run.
     limit_seconds: float
     replicas: int
     pg_num: int

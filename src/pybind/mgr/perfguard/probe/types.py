@@ -177,7 +177,7 @@ class Target:
     #: Pool of the operator; '' for a pool that the run creates and removes.
     pool: str = ''
     osds: Tuple[int, ...] = ()
-    #: Of the pool that the run creates.
+    #: Copies in the pool that the run creates.
     replicas: int = 3
     #: With scale by host: the number of OSDs of each host; `osds` are ordered by host.
     hosts: Tuple[int, ...] = ()

@@ -156,7 +156,7 @@ class SavedPlan:
     order: Order
     change: AnyChange
     ground: PlanGround
-    #: As the preview of the order.
+    #: The preview of the order when it was saved.
     preview: Document
     #: PGs that it pins.
     pgs: int

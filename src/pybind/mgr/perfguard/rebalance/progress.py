@@ -32,7 +32,7 @@ BATCHES = (4, 8)
 #: Two-sided 95 % quantiles of Student's t, by degrees of freedom from 1 on. Early in a campaign the
 #: batches are too short to be independent, so that the intervals hold in 9 of 10 cases.
 STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
-#: The same quantile of the normal distribution, for a known variance.
+#: The two-sided 95 % quantile of the normal distribution, for a known variance.
 NORMAL_95 = 1.96
 #: The interval is limited to 1/8 to 8 times the estimate.
 MOST_ERROR = math.log(8.0)

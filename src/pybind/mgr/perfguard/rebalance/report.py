@@ -289,7 +289,8 @@ def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:
 
 
 def progress_id(campaign: Campaign) -> str:
-    """The same in every mgr, so that one takes over the event of another."""
+    """The id of a progress event. All mgrs use the same one, so that an mgr takes over the event
+    of another."""
     return 'perfguard-rebalance-%d' % campaign.id
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The up set that Ceph computes from a PG's raw CRUSH set and its upmap entry, and the reverse.
 
-The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
+Pacific, Reef and Tentacle agree. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
 """
 from typing import AbstractSet, Callable, Container, FrozenSet, Iterable, List, Mapping, Optional

@@ -19,8 +19,8 @@ SLOTS = 12
 BLOCK_OPS = 8
 #: Minimum number of means: with fewer, one stall (peering takes 1 to 3 s) could dominate.
 MIN_BLOCKS = 3
-#: The same for each of several slots in a row that must all be slow: an OSD that is very slow
-#: serves few operations.
+#: Minimum number of operations in each of several slots in a row that must all be slow: an OSD
+#: that is very slow serves few operations.
 SLOT_OPS = 3
 #: Number of the last means whose median is the current latency.
 RECENT = 3
@@ -38,7 +38,7 @@ class WindowLatency(NamedTuple):
     """Latency of one kind of operation in a window."""
     #: Median of means.
     ms: float
-    #: The same at the end of the window.
+    #: Median of the means at the end of the window.
     recent_ms: float
     #: Logarithm of ms.
     log_ms: float

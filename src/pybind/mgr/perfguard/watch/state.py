@@ -119,11 +119,12 @@ class WatchState:
         #: a slow OSD.
         self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
         self._objects: Deque[Dict[int, List[ObjectLoad]]] = deque(maxlen=LOAD_READINGS)
-        #: The same of what their RocksDBs have written, with the time of the reading.
+        #: OSD -> what its RocksDB has written, with the time of the reading, in the last readings.
         self._kv_bytes: Deque[Tuple[float, Mapping[int, KvBytes]]] = deque(maxlen=LOAD_READINGS)
         #: What the causes of all slow OSDs share; None: not computed since the last reading.
         self._shared: Optional[_Shared] = None
-        #: The same of the operations by client of each pool: an outage makes all pools slow.
+        #: Pool -> its operations by client, as long as they are known for the same reading: an
+        #: outage makes all pools slow.
         self._pool_loads: Optional[Dict[int, List[ClientLoad]]] = None
         self._slow_ratio = 1.5
         #: Time for which this mgr has not received reports of all PGs.

@@ -76,7 +76,7 @@ def _seconds(thread: str) -> float:
 
 #: Seconds to wait for answers after the last operation was sent.
 DRAIN_SECONDS = 10.0
-#: The same if the step was cancelled.
+#: Seconds to wait for answers if the step was cancelled.
 CANCELLED_DRAIN_SECONDS = 1.0
 #: Shortest pause between two checks: they use CPU time that the probe needs.
 LEAST_SECONDS = 0.0005
