@@ -481,9 +481,6 @@ class SimCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset()
 
-    def ordered_option(self, who: str, name: str, since: float) -> Optional[str]:
-        return None
-
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
         return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
                      for name, value in options.items())

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags and options that others have ordered, from the audit log of the mons.
+"""Flags that others have ordered, from the audit log of the mons.
 
 The OSDMap shows neither who has set a flag nor that it was set a second time, which changes
-nothing; nor does the configuration database for its options. The mons write each command that they
-receive to the audit log, with the entity that sent it, and pass new entries to the active mgr,
-within about a second. What was written before this mgr became active is read once: Pacific's mons
-report the last 50 entries only, so that an order from before may be missed there, and so may one
-whose entry is not there yet when the flag is cleared.
+nothing. The mons write each command that they receive to the audit log, with the entity that sent
+it, and pass new entries to the active mgr, within about a second. What was written before this mgr
+became active is read once: Pacific's mons report the last 50 entries only, so that an order from
+before may be missed there, and so may one whose entry is not there yet when the flag is cleared.
 """
 import datetime
 import json
@@ -18,15 +17,12 @@ from typing import Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Opt
 _COMMAND = re.compile(r"entity='(?P<entity>[^']*)' cmd=\[?(?P<command>\{.*\})\]? ?: dispatch$")
 #: Commands of mgrs are perfguard's, or those of other modules: the dashboard only sends changes.
 _MGR = 'mgr.'
-_VERBS = ('"osd set"', '"osd unset"', '"config set"', '"config rm"')
-#: Between the section and the name of an option.
-_SEPARATOR = '/'
 #: Several mons write the log, and entries may arrive in another order. Their times count if they
 #: differ by no more from the time of arrival: the clock of a mon may be wrong, and be set right.
 SKEW_SECONDS = 5.0
 
 
-class OrdersOfOthers:
+class FlagOrders:
     """`hear` may be called by any thread. `now`: seconds since the epoch."""
 
     def __init__(self) -> None:
@@ -35,8 +31,6 @@ class OrdersOfOthers:
         #: it, in seconds since the epoch.
         self._set: Dict[str, float] = {}
         self._cleared: Dict[str, float] = {}
-        #: Option -> the value that others have last ordered.
-        self._values: Dict[str, str] = {}
 
     def read(self, entries: Iterable[Mapping[str, object]], now: float) -> None:
         """`entries`: earlier ones, as "log last" reports them."""
@@ -55,47 +49,30 @@ class OrdersOfOthers:
                 continue
             with self._lock:
                 times = self._set if order.sets else self._cleared
-                if heard(when) >= times.get(order.what, 0.0):
-                    times[order.what] = heard(when)
-                    self._values[order.what] = order.value
+                times[order.flag] = max(heard(when), times.get(order.flag, 0.0))
 
     def standing(self) -> FrozenSet[str]:
         """Flags that others have ordered to set, and that were not ordered to be cleared since."""
         with self._lock:
-            return frozenset(what for what, when in self._set.items()
-                             if when > self._cleared.get(what, 0.0) and _SEPARATOR not in what)
-
-    def value(self, who: str, name: str, since: float) -> Optional[str]:
-        """What others have last ordered for an option since then, in seconds since the epoch; None:
-        nothing, or it was removed."""
-        key = who + _SEPARATOR + name
-        with self._lock:
-            when = self._set.get(key, 0.0)
-            return self._values[key] if when > max(since, self._cleared.get(key, 0.0)) else None
+            return frozenset(flag for flag, when in self._set.items()
+                             if when > self._cleared.get(flag, 0.0))
 
 
 class _Order(NamedTuple):
     entity: str
-    #: A flag, or the section and the name of an option.
-    what: str
-    #: It sets the flag or option, or clears it.
+    flag: str
+    #: It sets the flag, or clears it.
     sets: bool
-    #: The value that an option gets.
-    value: str = ''
 
 
 def _order(message: str) -> Optional[_Order]:
     """The order in a message of the audit log; None: it is another command."""
-    match = _COMMAND.search(message) if any(map(message.__contains__, _VERBS)) else None
+    match = _COMMAND.search(message) if '"osd set"' in message or '"osd unset"' in message else None
     if match is None:
         return None
     try:
         command = json.loads(match['command'])
-        verb = command['prefix'].split(' ')[-1]
-        if command['prefix'].startswith('osd'):
-            return _Order(match['entity'], str(command['key']), verb == 'set')
-        option = '%s%s%s' % (command['who'], _SEPARATOR, command['name'])
-        return _Order(match['entity'], option, verb == 'set', str(command.get('value', '')))
+        return _Order(match['entity'], str(command['key']), command['prefix'] == 'osd set')
     except (LookupError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ from . import crush_preview, inventory
 from .crush import CrushRules
 from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_checks,
                     osdmap_from_dump, pool_counts)
-from .flag_orders import OrdersOfOthers
+from .flag_orders import FlagOrders
 from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Outlook, View
@@ -98,7 +98,7 @@ class MgrCluster:
         self._asking = OsdCommands(mgr, time.monotonic)
         self._questions = OsdQuestions(self._asking, time.monotonic)
         self._sensors = Sensors(mgr, time.monotonic, self._summary, self._asking)
-        self._orders = OrdersOfOthers()
+        self._flag_orders = FlagOrders()
         self._audit_read = False
         self._orchestrator = OrchestratorReader(
             self._has_cephadm,
@@ -231,21 +231,15 @@ class MgrCluster:
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """For the mgr's thread: a new entry of the cluster log or the audit log."""
-        self._orders.hear(entry, time.time())
+        self._flag_orders.hear(entry, time.time())
 
     def ordered_flags(self) -> FrozenSet[str]:
-        return self._orders_of_others().standing()
-
-    def ordered_option(self, who: str, name: str, since: float) -> Optional[str]:
-        return self._orders_of_others().value(who, name, since)
-
-    def _orders_of_others(self) -> OrdersOfOthers:
         if not self._audit_read:
             self._audit_read = True
             entries = self._output({'prefix': 'log last', 'num': AUDIT_ENTRIES, 'level': 'info',
                                     'channel': 'audit', 'format': 'json'})
-            self._orders.read(json.loads(entries or '[]'), time.time())
-        return self._orders
+            self._flag_orders.read(json.loads(entries or '[]'), time.time())
+        return self._flag_orders.standing()
 
     def inventory(self, view: View) -> inventory.Inventory:
         """Devices, pools and options; takes 0.1 s on a large cluster."""

@@ -412,20 +412,8 @@ class Awaiting:
         except Refused as refused:
             self.end(str(refused), record.osds)
 
-    def _is_theirs_too(self, borrowed: Held) -> bool:
-        """Whether others have ordered the value that is borrowed. The configuration database does
-        not show that, but they expect it to stay."""
-        record = self._record
-        return record is not None and borrowed.seen and not borrowed.returning and same_value(
-            self._context.cluster.ordered_option(OSD, INITIAL_WEIGHT, record.since), borrowed.put)
-
     def _step(self, borrowed: Held, value: Optional[str]) -> None:
         assert self._record is not None
-        if same_value(value, borrowed.put) and self._is_theirs_too(borrowed):
-            self._put(replace(self._record, option=None))
-            self._note(Event(KIND, '%s %s was also ordered outside perfguard, and stays'
-                             % (INITIAL_WEIGHT, EMPTY)))
-            return
         step = give_back(borrowed, value) if self._record.ended else hold(borrowed, value)
         self._put(replace(self._record, option=step.held))
         if step.theirs:

@@ -2,11 +2,11 @@
 """Flags that others have ordered, in the audit log as the releases write it."""
 import datetime
 import json
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Set
 
 import pytest
 
-from perfguard.cluster.flag_orders import OrdersOfOthers
+from perfguard.cluster.flag_orders import FlagOrders
 
 #: When the entries arrive.
 NOW = datetime.datetime(2026, 11, 27, 1, 17, 3, tzinfo=datetime.timezone.utc).timestamp()
@@ -38,37 +38,10 @@ def entry(second: int, verb: str, entity: str = 'client.admin', flag: str = 'nor
     # Several mons write the log.
     ([(2, 'unset'), (1, 'set')], set())])
 def test_orders_that_stand(entries: List[Any], standing: Set[str], form: str) -> None:
-    orders = OrdersOfOthers()
+    orders = FlagOrders()
     for row in entries:
         orders.hear(entry(*row, form=form), NOW)
     assert orders.standing() == standing
-
-
-def config(second: int, verb: str, value: str = '', entity: str = 'client.admin',
-           name: str = 'osd_max_scrubs') -> Dict[str, Any]:
-    command = {'prefix': 'config ' + verb, 'who': 'osd', 'name': name,
-               **({'value': value} if verb == 'set' else {})}
-    return {**entry(second, 'set'), 'message': FORMS['pacific'].format(entity, json.dumps(command))}
-
-
-@pytest.mark.parametrize('entries, value', [
-    ([], None),
-    ([(1, 'set', '0')], '0'),
-    ([(1, 'set', '0'), (2, 'set', '2')], '2'),
-    ([(2, 'set', '2'), (1, 'set', '0')], '2'),
-    ([(1, 'set', '0'), (2, 'rm')], None),
-    ([(1, 'set', '0'), (2, 'rm', '', 'mgr.x')], None),
-    ([(1, 'rm'), (2, 'set', '0')], '0'),
-    ([(1, 'set', '0', 'mgr.x')], None),
-    ([(1, 'set', '0'), (2, 'set', '5', 'mgr.x')], '0'),
-    ([(1, 'set', '0', 'client.admin', 'osd_max_backfills')], None)])
-def test_options_that_others_have_ordered(entries: List[Any], value: Optional[str]) -> None:
-    orders = OrdersOfOthers()
-    for row in entries:
-        orders.hear(config(*row), NOW)
-    assert orders.value('osd', 'osd_max_scrubs', 0.0) == value and not orders.standing()
-    assert orders.value('osd', 'osd_max_scrubs', NOW) is None, 'all orders are older'
-    assert orders.value('osd.1', 'osd_max_scrubs', 0.0) is None
 
 
 @pytest.mark.parametrize('other', [
@@ -77,7 +50,7 @@ def test_options_that_others_have_ordered(entries: List[Any], value: Optional[st
     {'message': "entity='client.admin' cmd=[{\"prefix\": \"osd set\": dispatch"},
     {'message': entry(1, 'set')['message'].replace(': dispatch', ':  access denied')}])
 def test_other_entries_are_none(other: Dict[str, str]) -> None:
-    orders = OrdersOfOthers()
+    orders = FlagOrders()
     orders.hear({**entry(1, 'set'), **other}, NOW)
     orders.read([{}], NOW)
     assert not orders.standing()
@@ -86,7 +59,7 @@ def test_other_entries_are_none(other: Dict[str, str]) -> None:
 @pytest.mark.parametrize('replayed', [False, True])
 def test_a_mon_whose_clock_is_ahead_orders_nothing_for_the_future(replayed: bool) -> None:
     """Its clock is set right before the flag is cleared."""
-    orders, ahead = OrdersOfOthers(), entry(59, 'set')
+    orders, ahead = FlagOrders(), entry(59, 'set')
     if replayed:
         orders.read([ahead], NOW - 3600.0)
     else:
@@ -100,7 +73,7 @@ def test_a_mon_whose_clock_is_ahead_orders_nothing_for_the_future(replayed: bool
 
 
 def test_a_mon_whose_clock_is_behind_is_heard() -> None:
-    orders = OrdersOfOthers()
+    orders = FlagOrders()
     orders.hear(entry(1, 'set'), NOW)
     orders.hear(entry(2, 'unset'), NOW + 7200.0)
     assert not orders.standing()

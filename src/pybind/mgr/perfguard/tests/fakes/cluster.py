@@ -164,8 +164,6 @@ class FakeCluster:
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
     #: Flags that others have ordered to set.
     ordered: Set[str] = field(default_factory=set)
-    #: The options that others have ordered, with the time.
-    ordered_options: Dict[Tuple[str, str], Tuple[float, str]] = field(default_factory=dict)
     ec_flags: FrozenSet[str] = frozenset()
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
@@ -916,15 +914,6 @@ class FakeCluster:
     def ordered_flags(self) -> FrozenSet[str]:
         return frozenset(self.ordered)
 
-    def order_option(self, who: str, name: str, value: str) -> None:
-        """By an operator."""
-        self.osd_config[who, name] = value
-        self.ordered_options[who, name] = self.now, value
-
-    def ordered_option(self, who: str, name: str, since: float) -> Optional[str]:
-        when, value = self.ordered_options.get((who, name), (0.0, ''))
-        return value if when > since else None
-
     def _config_set(self, command: Mapping[str, Any]) -> None:
         if command['who'] in ('mgr', 'mon'):
             self._section(command['who'])[command['name']] = command['value']
@@ -936,7 +925,6 @@ class FakeCluster:
             self._section(command['who']).pop(command['name'], None)
         else:
             self.osd_config.pop((command['who'], command['name']), None)
-            self.ordered_options.pop((command['who'], command['name']), None)
 
     def _set_crush_map(self, command: Mapping[str, Any]) -> None:
         if command['prior_version'] != self.crush_version_:

@@ -321,36 +321,6 @@ def test_a_change_by_others_ends_the_wait() -> None:
     assert option(driver) == '2' and 'changed outside perfguard' in ends(driver)[0]
 
 
-@pytest.mark.parametrize('crash', [False, True])
-def test_a_zero_that_others_order_meanwhile_stays_after_the_wait(crash: bool) -> None:
-    """It changes nothing while it is borrowed, but OSDs of a later day are to start empty, too."""
-    driver = awaiting()
-    driver.cluster.order_option(*KEY, '0')
-    driver.run(40)
-    assert driver.loop.rebalance.awaiting.waits and not driver.loop.published.ledger.rows
-    assert 'also ordered outside perfguard' in str(driver.loop.published.events)
-    if crash:
-        driver.restart()
-        driver.run(2)
-    driver.ask('abort')
-    driver.run(40)
-    assert option(driver) == '0' and not driver.loop.rebalance.awaiting
-    assert ends(driver) == ['"campaign abort" was ordered']
-
-
-def test_a_zero_that_others_had_ordered_before_is_no_order_for_the_wait() -> None:
-    """They have changed it since in a way that the audit log does not show as such."""
-    driver = a_driver()
-    driver.cluster.order_option(*KEY, '0')
-    driver.cluster.osd_config[KEY] = '2'
-    driver.run(2)
-    give(driver)
-    driver.run(40)
-    driver.ask('abort')
-    driver.run(40)
-    assert option(driver) == '2'
-
-
 def test_a_zero_of_others_that_disappears_ends_the_wait() -> None:
     driver = awaiting('osd', '0')
     driver.run(40)
