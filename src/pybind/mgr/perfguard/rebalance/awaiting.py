@@ -422,6 +422,10 @@ class Awaiting:
                 self.end(why, self._record.osds)
             else:
                 self._note(Event(KIND, why))
+        elif step.held is None:
+            # Another admin may have ordered 0 meanwhile, which the cluster does not show.
+            self._note(Event(KIND, '%s was given back' % INITIAL_WEIGHT, 'it is not set'
+                             if borrowed.found is None else 'it is %s' % borrowed.found))
         if step.send and step.held is not None and self._context.kept():
             self._send(_option(borrowed.found if self._record.ended else EMPTY))
 

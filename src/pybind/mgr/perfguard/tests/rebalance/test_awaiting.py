@@ -314,6 +314,19 @@ def test_an_option_for_some_osds_may_be_0() -> None:
     assert borrowed_of([ConfigEntry('osd', 'class:hdd', INITIAL_WEIGHT, '0')]) == Held(None, '0')
 
 
+@pytest.mark.parametrize('value, text', [('', 'it is not set'), ('0.5', 'it is 0.5')])
+def test_what_is_given_back_is_reported_as_others_may_have_ordered_0_too(
+        value: str, text: str) -> None:
+    """The cluster does not show an order that changes nothing."""
+    driver = awaiting('osd' if value else '', value)
+    driver.cluster.osd_config[KEY] = '0'
+    driver.ask('abort')
+    driver.run(10)
+    assert (option(driver) or '') == value
+    assert [event['why'] for event in driver.loop.published.events
+            if event['what'] == 'osd_crush_initial_weight was given back'] == [text]
+
+
 def test_a_change_by_others_ends_the_wait() -> None:
     driver = awaiting()
     driver.cluster.osd_config[KEY] = '2'
