@@ -98,9 +98,10 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
 def campaign(admin: Admin, pace: Dict[str, str] = SLOW) -> Iterator[Watcher]:
     """A campaign that goes on until the end of the block, and then to its own end. `pace`: options
     that let it last so long."""
-    admin.configure(pace)
+    admin.configure(SLOW)
     admin.rig.ceph('perfguard', 'drain', f'osd.{MOVED}')
     number = admin.wait_moving()['id']
+    admin.configure(pace)
     with Watcher(admin) as watcher:
         yield watcher
         assert admin.status()['pinned'], 'the campaign ended too early'
