@@ -299,14 +299,12 @@ LEARN_SECONDS = 300.0
 CLIP = 2.0
 
 
-class ScoreBaseline:
+class ScoreBaseline(NamedTuple):
     """Exponentially weighted mean and variance of the logarithm of a score."""
-    __slots__ = ('mean', 'variance', 'seconds')
-
-    def __init__(self) -> None:
-        self.mean = 0.0
-        self.variance = MIN_SPREAD ** 2
-        self.seconds = 0.0
+    mean: float = 0.0
+    variance: float = MIN_SPREAD ** 2
+    #: Seconds that it has learned.
+    seconds: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -315,16 +313,17 @@ class ScoreBaseline:
     def sigma(self) -> float:
         return math.sqrt(max(self.variance, MIN_SPREAD ** 2))
 
-    def learn(self, value: float, passed: float) -> None:
-        self.seconds += passed
+    def learned(self, value: float, passed: float) -> 'ScoreBaseline':
+        """With a value that lasted for `passed` seconds, more than 0."""
+        seconds = self.seconds + passed
         # Until then, the arithmetic mean.
-        rate = passed / min(self.seconds, USUAL_SECONDS) if passed else 0.0
+        rate = passed / min(seconds, USUAL_SECONDS)
         off = value - self.mean
-        if self.known:
+        if seconds >= LEARN_SECONDS:
             bound = CLIP * self.sigma()
             off = min(max(off, -bound), bound)
-        self.mean += rate * off
-        self.variance += rate * (off * off - self.variance)
+        return ScoreBaseline(self.mean + rate * off,
+                             self.variance + rate * (off * off - self.variance), seconds)
 
 
 #: Minimum excess of a slow OSD over the expected latency.

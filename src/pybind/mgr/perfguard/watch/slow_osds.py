@@ -6,9 +6,9 @@ be slow until it is reported, and how long it must be healthy until that is clea
 chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
-from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Any, Collection, Dict, List, Mapping, Optional, Sequence, Set,
-                    Tuple)
+from dataclasses import dataclass, replace
+from typing import (AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import OsdPlace
 from ..tables import figure, seconds_text
@@ -78,10 +78,12 @@ class SlowSettings:
     memory_seconds: float = MEMORY_SECONDS
 
 
-@dataclass
-class _State:
-    """State of one OSD."""
-    window: OsdWindow
+#: By channel, what is not known yet.
+_NO_BASELINES = (ScoreBaseline(),) * len(CHANNELS)
+
+
+class _State(NamedTuple):
+    """What is known of one OSD, except for its last operations."""
     #: Seconds over the ratio minus seconds below it.
     over_seconds: float = 0.0
     #: When over_seconds began to rise, or, if slow, when the slowness began.
@@ -94,21 +96,25 @@ class _State:
     #: Its work besides client operations, and when that was last seen.
     kind: str = ''
     kind_at: float = 0.0
-    verdict: OsdVerdict = OsdVerdict(-1)
     #: Its last comparisons.
     findings: Sequence[PeerFinding] = ()
     #: By channel, its baseline without other work.
-    usual: Tuple[ScoreBaseline, ...] = ()
+    usual: Sequence[ScoreBaseline] = _NO_BASELINES
     #: In a group of two or three OSDs, by channel: the baselines of the logarithm of its latency
     #: relative to the fastest peer, and in ms.
-    own: Dict[int, Tuple[ScoreBaseline, ScoreBaseline]] = field(default_factory=dict)
+    own: Mapping[int, Tuple[ScoreBaseline, ScoreBaseline]] = {}
     #: Its last score, and whether it belongs to a part of its class that is slow.
     score: float = 1.0
     of_part: bool = False
     #: If slow: what was expected of it when it last stood out, by channel.
-    kept: Dict[int, OsdExpectation] = field(default_factory=dict)
+    kept: Mapping[int, OsdExpectation] = {}
     #: If slow: seconds for which replicated writes alone have been slow.
     late_seconds: float = 0.0
+
+    def baseline(self, finding: PeerFinding) -> Optional[ScoreBaseline]:
+        """The baseline against its peers that applies to a finding: baselines are learned without
+        other work, and in small groups an OSD is compared with its own history in any case."""
+        return None if self.kind or finding.fastest_ms else self.usual[finding.channel]
 
 
 class SlowOsds:
@@ -116,6 +122,9 @@ class SlowOsds:
 
     def __init__(self) -> None:
         self._states: Dict[int, _State] = {}
+        self._windows: Dict[int, OsdWindow] = {}
+        #: Of all OSDs that have a place.
+        self.verdicts: Mapping[int, OsdVerdict] = {}
         self._hosts: Tuple[SlowHost, ...] = ()
         self._parts = SlowParts()
         self._now = -math.inf
@@ -128,11 +137,6 @@ class SlowOsds:
         self.chronic = ChronicOsds()
         #: OSDs whose commits or replicated writes are slow.
         self.slow_replicas: AbstractSet[int] = frozenset()
-
-    @property
-    def verdicts(self) -> Dict[int, OsdVerdict]:
-        """By OSD, of all OSDs that have a place."""
-        return {osd: state.verdict for osd, state in self._states.items()}
 
     def hosts(self) -> Tuple[SlowHost, ...]:
         return self._hosts
@@ -158,9 +162,15 @@ class SlowOsds:
 
     def forget(self, replaced: Collection[int]) -> None:
         """Forget OSDs that have another device now."""
-        for osd in replaced:
-            self._states.pop(osd, None)
+        self._drop(replaced)
         self.chronic.forget(replaced)
+
+    def _drop(self, osds: Iterable[int]) -> None:
+        for osd in osds:
+            self._states.pop(osd, None)
+            self._windows.pop(osd, None)
+        self.verdicts = {osd: verdict for osd, verdict in self.verdicts.items()
+                         if osd in self._states}
 
     def update(self, reading: OsdReading, settings: SlowSettings) -> None:
         """Process one interval. OSDs without a place are forgotten, except for the counts of
@@ -173,34 +183,38 @@ class SlowOsds:
         self._now, self._started = now, min(self._started, now)
         for sample in reading.samples:
             if sample.osd in places and sample.osd not in reading.probed:
-                self._states[sample.osd].window.add(now, sample, settings.seconds)
-        windows = {osd: state.window for osd, state in self._states.items()
-                   if state.window.expire(now, settings.seconds) and osd not in reading.probed}
-        kinds = self._kinds(reading, settings)
+                self._windows[sample.osd].add(now, sample, settings.seconds)
+        windows = {osd: window for osd, window in self._windows.items()
+                   if window.expire(now, settings.seconds) and osd not in reading.probed}
+        self._states = {osd: _with_work(state, reading.busy.get(osd, ''), now, self._busy_read,
+                                        settings) for osd, state in self._states.items()}
+        self._busy_read = reading.busy_read
+        kinds = {osd: state.kind for osd, state in self._states.items() if state.kind}
         judged = judge(windows, places, kinds)
-        judged.update({osd: [each.with_history(self._states[osd].own.get(each.channel))
-                             for each in found]
-                       for osd, found in judged.items() if found[0].fastest_ms})
+        judged.update({osd: [finding.with_history(self._states[osd].own.get(finding.channel))
+                             for finding in findings]
+                       for osd, findings in judged.items() if findings[0].fastest_ms})
         judged.update(self._against_parts(judged, places))
         self.chronic.update(replace(reading, busy=kinds, samples=[
-            each for each in reading.samples if each.osd in windows]),
+            sample for sample in reading.samples if sample.osd in windows]),
             judged, windows, {osd: self._states[osd].usual for osd in windows},
             settings.memory_seconds)
         excused = excuse_waiting(judged, settings.ratio, places, reading.partners)
         self.slow_replicas = excused.replicas
         self._settled_since = (min(self._settled_since, now) if reading.settled
                                else math.inf)
-        quick = now - self._settled_since >= QUICK_SECONDS
+        interval = _Interval(now, passed, settings, reading.learning,
+                             now - self._settled_since >= QUICK_SECONDS, self._busy_read)
         for osd, state in self._states.items():
+            window = self._windows[osd]
             if osd in reading.probed:
                 # Nothing is known of it meanwhile, so nothing is forgotten.
-                state.evidence = now
-            elif any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
-                _count_time(state, excused.findings[osd], now, passed, settings,
-                            reading.learning, quick)
+                state = state._replace(evidence=now)
+            elif any(window.is_fed(finding.channel) for finding in judged.get(osd, ())):
+                state = _count_time(state, excused.findings[osd], window, interval)
             else:
-                _forget(state, now, settings)
-        self._raise(settings)
+                state = _forget(state, interval)
+            self._states[osd] = _raise(state, interval)
         self._conclude(passed, judged, excused, places, settings)
 
     def _against_parts(self, judged: Findings, places: Mapping[int, OsdPlace]) -> Findings:
@@ -227,42 +241,17 @@ class SlowOsds:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
         if not places:
             if now - self._now > FORGET_SECONDS:
-                self._states, self._hosts, self._parts = {}, (), SlowParts()
+                self._drop(list(self._states))
+                self._hosts, self._parts = (), SlowParts()
             return False
-        for osd in [osd for osd in self._states if osd not in places]:
-            del self._states[osd]
+        removed = self._states.keys() - places.keys()
+        if removed:
+            self._drop(removed)
         for osd in places:
-            if osd not in self._states:
-                self._states[osd] = _State(OsdWindow(), verdict=OsdVerdict(osd),
-                                           usual=_usual_scores())
+            self._states.setdefault(osd, _State())
+            if osd not in self._windows:
+                self._windows[osd] = OsdWindow()
         return True
-
-    def _kinds(self, reading: OsdReading, settings: SlowSettings) -> Dict[int, str]:
-        """OSDs that are busy, or were within the window."""
-        kinds: Dict[int, str] = {}
-        for osd, state in self._states.items():
-            if osd in reading.busy:
-                if not state.kind and _began_after(state, self._busy_read, settings):
-                    # It was not known to be busy yet.
-                    state.over_seconds = 0.0
-                state.kind, state.kind_at = reading.busy[osd], reading.now
-            elif reading.now - state.kind_at > settings.seconds:
-                state.kind = ''
-            if state.kind:
-                kinds[osd] = state.kind
-        self._busy_read = reading.busy_read
-        return kinds
-
-    def _raise(self, settings: SlowSettings) -> None:
-        """Raise OSDs that have been over the ratio long enough."""
-        for state in self._states.values():
-            known = state.kind or self._now - state.since >= WORK_SECONDS \
-                or not _began_after(state, self._busy_read, settings)
-            if not state.slow and known and state.over_seconds >= _hold(state, settings):
-                state.slow = True
-                _keep_expected(state, state.findings, settings)
-                state.evidence = self._now
-                state.over_seconds = settings.seconds
 
     def _conclude(self, passed: float, judged: Findings, excused: Excused,
                   places: Mapping[int, OsdPlace], settings: SlowSettings) -> None:
@@ -273,23 +262,24 @@ class SlowOsds:
             score = worst(_at_worst(state, judged.get(osd, ()), settings), settings.ratio)[1]
             verdicts[osd] = OsdVerdict(osd, score if osd in judged else None,
                                        waits_for=excused.waits_for.get(osd))
-            state.score = score if osd in judged else state.score
+            why = state.why
             if state.slow:
                 best = worst(_at_worst(state, excused.findings.get(osd, ()), settings),
                              settings.ratio)[0]
-                if best is not None:
-                    state.why = describe(best, self._now - state.since)
+                why = describe(best, self._now - state.since) if best is not None else why
+            self._states[osd] = state._replace(
+                score=score if osd in judged else state.score, why=why)
         known = self._known(settings)
         named = self._named(passed, known, places, settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=self._states[osd].since,
                                             why=self._states[osd].why) for osd in named}
         self._hosts = hosts_of(slow, known, places)
         of_host = {osd: host.host for host in self._hosts for osd in host.osds}
-        for osd, state in self._states.items():
-            state.verdict = slow.get(osd, verdicts[osd])
-            if osd in of_host:
-                state.verdict = state.verdict._replace(
-                    why='%s; so is its host %s' % (state.why, of_host[osd]))
+        verdicts.update(slow)
+        verdicts.update({osd: verdicts[osd]._replace(
+            why='%s; so is its host %s' % (self._states[osd].why, host))
+            for osd, host in of_host.items()})
+        self.verdicts = verdicts
 
     def _known(self, settings: SlowSettings) -> Set[int]:
         """The OSDs that may have become slow: those with operations in the last minutes."""
@@ -308,10 +298,13 @@ class SlowOsds:
         soon = {osd: state.score for osd, state in self._states.items()
                 if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
         waiting = unnamed(soon, known, places)
-        for osd, state in self._states.items():
-            state.of_part = osd in of_parts
+        self._states = {osd: state._replace(of_part=osd in of_parts)
+                        for osd, state in self._states.items()}
         return [osd for osd in slow if osd not in of_parts
-                and (self._states[osd].verdict.slow or osd not in waiting)]
+                and (self._was_named(osd) or osd not in waiting)]
+
+    def _was_named(self, osd: int) -> bool:
+        return osd in self.verdicts and self.verdicts[osd].slow
 
     def to_json(self) -> Dict[str, Any]:
         """The state that survives a failover: slow OSDs."""
@@ -325,6 +318,7 @@ class SlowOsds:
         if not isinstance(value, dict):
             return
         self._now = now
+        verdicts: Dict[int, OsdVerdict] = {}
         for key, flag in value.items():
             if not (isinstance(key, str) and key.isdecimal() and len(key) < 10
                     and isinstance(flag, dict)):
@@ -332,10 +326,10 @@ class SlowOsds:
             since, why = flag.get('since'), flag.get('why')
             if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
                 osd, begun, part = int(key), min(float(since), now), flag.get('part') is True
-                self._states[osd] = _State(
-                    OsdWindow(), math.inf, begun, True, why, now, usual=_usual_scores(),
-                    verdict=OsdVerdict(osd) if part else OsdVerdict(osd, None, True, begun, why),
-                    of_part=part, kept=_kept_from_json(flag.get('kept')))
+                self._states[osd] = _State(math.inf, begun, True, why, now, of_part=part,
+                                           kept=_kept_from_json(flag.get('kept')))
+                verdicts[osd] = OsdVerdict(osd) if part else OsdVerdict(osd, None, True, begun, why)
+        self.verdicts = verdicts
 
 
 def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
@@ -354,23 +348,55 @@ def _if_worse(finding: PeerFinding, expected: Optional[OsdExpectation]) -> PeerF
     return earlier if earlier.score >= max(PART_RATIO, finding.score) else finding
 
 
+class _Interval(NamedTuple):
+    """One interval, and what applies to all OSDs in it."""
+    now: float
+    #: Seconds that were observed.
+    passed: float
+    settings: SlowSettings
+    #: Baselines may learn from it.
+    learning: bool
+    #: All PGs have been active and clean for QUICK_SECONDS.
+    quick: bool
+    #: When the work of the OSDs besides client operations was read.
+    busy_read: float
+
+
+def _with_work(state: _State, kind: str, now: float, busy_read: float,
+               settings: SlowSettings) -> _State:
+    """With the work of the OSD besides client operations, now or within the window. `kind`: now,
+    '' for none; `busy_read`: when that was read before."""
+    if kind:
+        # If it was not known to be busy yet, the time since then does not count.
+        unknown = not state.kind and _began_after(state, busy_read, settings)
+        return state._replace(kind=kind, kind_at=now,
+                              over_seconds=0.0 if unknown else state.over_seconds)
+    ended = state.kind and now - state.kind_at > settings.seconds
+    return state._replace(kind='') if ended else state
+
+
+def _raise(state: _State, interval: _Interval) -> _State:
+    """Slow, if the OSD has been over the ratio long enough."""
+    known = state.kind or interval.now - state.since >= WORK_SECONDS \
+        or not _began_after(state, interval.busy_read, interval.settings)
+    if state.slow or not known or state.over_seconds < _hold(state, interval.settings):
+        return state
+    return state._replace(
+        slow=True, evidence=interval.now, over_seconds=interval.settings.seconds,
+        kept={**state.kept, **_expected_above(state, state.findings, interval.settings)})
+
+
 def _stands_out(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
     """Whether a slow OSD still is slow."""
-    # Baselines are learned without other work, so they do not apply to an OSD that has some.
-    usual = None if state.kind or finding.fastest_ms else state.usual[finding.channel]
-    return finding.above(settings.clear_ratio, usual)
+    return finding.above(settings.clear_ratio, state.baseline(finding))
 
 
-def _keep_expected(state: _State, findings: Sequence[PeerFinding],
-                   settings: SlowSettings) -> Set[int]:
-    """Keep what is expected of a slow OSD in the operations in which it stands out from its peers.
-    Returns their channels."""
-    above = set()
-    for each in findings:
-        if _stands_out(state, each, settings):
-            state.kept[each.channel] = each.expected()
-            above.add(each.channel)
-    return above
+def _expected_above(state: _State, findings: Sequence[PeerFinding],
+                    settings: SlowSettings) -> Dict[int, OsdExpectation]:
+    """By channel, what is expected of a slow OSD in the operations in which it stands out from its
+    peers."""
+    return {finding.channel: finding.expected() for finding in findings
+            if _stands_out(state, finding, settings)}
 
 
 def _is_left(state: _State, finding: PeerFinding, settings: SlowSettings) -> bool:
@@ -384,32 +410,23 @@ def _at_worst(state: _State, findings: Sequence[PeerFinding],
     """The findings, against what was expected of a slow OSD earlier where its peers are slow."""
     if not state.kept:
         return list(findings)
-    return [each.against(state.kept[each.channel])
-            if _is_left(state, each, settings) and not _stands_out(state, each, settings) else each
-            for each in findings]
+    return [finding.against(state.kept[finding.channel])
+            if _is_left(state, finding, settings) and not _stands_out(state, finding, settings)
+            else finding for finding in findings]
 
 
-def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
-          settings: SlowSettings) -> List[PeerFinding]:
-    """The findings in which an OSD is slow; the others update its baselines.
-
-    `learned`: seconds that count for the baselines.
-    """
-    if state.kind:
-        return [each for each in findings if each.over(settings.ratio)]
-    over = []
-    for each in findings:
-        usual = None if each.fastest_ms else state.usual[each.channel]
-        if each.over(settings.ratio, usual):
-            over.append(each)
-        elif usual is not None:
-            usual.learn(math.log(each.score), learned)
-        else:
-            relative, latency = state.own.setdefault(
-                each.channel, (ScoreBaseline(), ScoreBaseline()))
-            relative.learn(math.log(each.comparison.ms / each.fastest_ms), learned)
-            latency.learn(math.log(each.comparison.ms), learned)
-    return over
+def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
+    """With baselines that include these findings, of an OSD without other work."""
+    usual, own = list(state.usual), dict(state.own)
+    for finding in findings:
+        channel, ms = finding.channel, finding.comparison.ms
+        if not finding.fastest_ms:
+            usual[channel] = usual[channel].learned(math.log(finding.score), seconds)
+            continue
+        relative, latency = own.get(channel, (ScoreBaseline(), ScoreBaseline()))
+        own[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
+                        latency.learned(math.log(ms), seconds))
+    return state._replace(usual=usual, own=own)
 
 
 def _has_changed(state: _State, settings: SlowSettings) -> bool:
@@ -423,10 +440,6 @@ def _has_changed(state: _State, settings: SlowSettings) -> bool:
                for each, usual in scores)
 
 
-def _usual_scores() -> Tuple[ScoreBaseline, ...]:
-    return tuple(ScoreBaseline() for _ in CHANNELS)
-
-
 def _hold(state: _State, settings: SlowSettings) -> float:
     """Seconds over the ratio after which an OSD is reported."""
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
@@ -437,47 +450,72 @@ def _began_after(state: _State, when: float, settings: SlowSettings) -> bool:
     return not state.slow and state.since > when - settings.seconds / SLOTS
 
 
-def _forget(state: _State, now: float, settings: SlowSettings) -> None:
-    """Drop the counted time, and later the flag, of an OSD without evidence."""
-    if now - state.evidence > (FORGET_SECONDS if state.slow else settings.seconds):
-        state.slow, state.kept, state.over_seconds = False, {}, 0.0
+def _forget(state: _State, interval: _Interval) -> _State:
+    """Without the counted time, and later without the flag, of an OSD without evidence."""
+    longest = FORGET_SECONDS if state.slow else interval.settings.seconds
+    if interval.now - state.evidence <= longest:
+        return state
+    return state._replace(slow=False, kept={}, over_seconds=0.0)
 
 
-def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, passed: float,
-                settings: SlowSettings, learning: bool, quick: bool) -> None:
+def _count_time(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
+                interval: _Interval) -> _State:
     """Count the time as slow or as healthy. No findings: another OSD explains all of them.
 
     The latency of old operations is no evidence: the fault may have ended with them.
     """
-    state.evidence = now
-    state.findings = findings
-    findings = [each for each in findings if state.window.is_fed(each.channel)]
-    if state.slow:
-        # It has not recovered because its peers have become slow as well.
-        above = _keep_expected(state, findings, settings) | {
-            each.channel for each in findings if _is_left(state, each, settings)}
-        bad = bool(above)
-        if above == {REPLICATED}:
-            state.late_seconds += passed
-        elif bad or any(each.channel == REPLICATED for each in findings):
-            # Without a new reading of them, it is not known whether they are fast.
-            if not bad and state.late_seconds <= LATE_SECONDS:
-                passed += min(state.late_seconds, REPLICATED_SECONDS)
-            state.late_seconds = 0.0
-    else:
-        over = _over(state, findings, passed if learning else 0.0, settings)
-        bad = not _has_ended(state.window, over)
-        if bad:
-            passed *= max(each.weight() for each in over)
-            if quick and not state.kind and _is_sure(state.window, over):
-                passed = _hold(state, settings)
-    if bad and state.over_seconds <= 0.0:
+    state = state._replace(evidence=interval.now, findings=findings)
+    recent = [finding for finding in findings if window.is_fed(finding.channel)]
+    return _count_slow(state, recent, interval) if state.slow \
+        else _count_healthy(state, recent, window, interval)
+
+
+def _count_slow(state: _State, findings: Sequence[PeerFinding], interval: _Interval) -> _State:
+    """Of an OSD that is slow."""
+    expected = _expected_above(state, findings, interval.settings)
+    state = state._replace(kept={**state.kept, **expected})
+    # It has not recovered because its peers have become slow as well.
+    above = expected.keys() | {finding.channel for finding in findings
+                               if _is_left(state, finding, interval.settings)}
+    late, passed = state.late_seconds, interval.passed
+    if above == {REPLICATED}:
+        return _add(state._replace(late_seconds=late + passed), passed, interval)
+    if above:
+        return _add(state._replace(late_seconds=0.0), passed, interval)
+    if any(finding.channel == REPLICATED for finding in findings):
+        # Without a new reading of them, it is not known whether they are fast.
+        passed += min(late, REPLICATED_SECONDS) if late <= LATE_SECONDS else 0.0
+        state = state._replace(late_seconds=0.0)
+    return _add(state, -passed, interval)
+
+
+def _count_healthy(state: _State, findings: Sequence[PeerFinding], window: OsdWindow,
+                   interval: _Interval) -> _State:
+    """Of an OSD that is not slow. Findings in which it is not belong to its baselines."""
+    over: List[PeerFinding] = []
+    within: List[PeerFinding] = []
+    for finding in findings:
+        is_over = finding.over(interval.settings.ratio, state.baseline(finding))
+        (over if is_over else within).append(finding)
+    if interval.learning and interval.passed > 0.0 and not state.kind:
+        state = _learn(state, within, interval.passed)
+    if _has_ended(window, over):
+        return _add(state, -interval.passed, interval)
+    if interval.quick and not state.kind and _is_sure(window, over):
+        return _add(state, _hold(state, interval.settings), interval)
+    return _add(state, interval.passed * max(finding.weight() for finding in over), interval)
+
+
+def _add(state: _State, seconds: float, interval: _Interval) -> _State:
+    """Add seconds over the ratio, or subtract seconds below it."""
+    since, settings = state.since, interval.settings
+    if seconds > 0.0 and state.over_seconds <= 0.0:
         # The median has risen when half of the window is slow.
-        state.since = now - settings.seconds / 2
-    state.over_seconds += passed if bad else -passed
-    state.over_seconds = min(max(state.over_seconds, 0.0), _hold(state, settings))
-    if state.slow and state.over_seconds <= 0.0:
-        state.slow, state.kept = False, {}
+        since = interval.now - settings.seconds / 2
+    over_seconds = min(max(state.over_seconds + seconds, 0.0), _hold(state, settings))
+    slow = state.slow and over_seconds > 0.0
+    return state._replace(over_seconds=over_seconds, since=since, slow=slow,
+                          kept=state.kept if slow else {})
 
 
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
