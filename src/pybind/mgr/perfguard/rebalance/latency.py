@@ -1,56 +1,30 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency for the throttle: the last reading, its limit, and the parts that chance or the
-load explain; and single OSDs, hosts and failure domains with slow reads.
+load explain; and what single slow OSDs (watch/slow_reads.py) say about movement.
 
 The throttle judges pools (throttle.py), and the mean of a pool hides a few slow OSDs, or is
-distorted by one. So the reads of each OSD are compared with its own baseline, and with those of the
-other OSDs at the same instant: if all are slow, the pool shows it. A slow OSD does not count in the
-latency of its pools, and gets no release once two readings in a row have shown it, whether PGs move
-there or not: among few reads, one that waits for a peering PG makes any OSD slow for one reading.
-Reads of replicated pools depend mostly on the OSD that serves them. Writes, and reads of
-erasure-coded pools, also wait for others.
-
-A whole host may be slow, because of its network or its CPU, with few reads on each of its OSDs. So
-the OSDs of each host and failure domain are also judged together, by their median: one or two slow
-OSDs do not make a host slow.
+distorted by one. So a slow OSD does not count in the latency of its pools, and gets no release,
+whether PGs move there or not.
 """
 from dataclasses import replace
 from math import log, sqrt
 from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Tuple)
 
-from ..cluster.crush import CrushRules
 from ..cluster.types import ClientOps, Ops
 from ..errors import Code, Reason
 from ..observation import Clients, Minute
 from ..tables import listed
 from ..watch.peers import weighted_median
+from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, REFERENCE_OSDS,
+                                RESUME_SECONDS, SPREAD_MAX, TYPICAL_SPREAD, SlowReads, judged_osds,
+                                stopped_osds)
 from ..watch.stop_conditions import Stop
 
-#: Minimum number of operations of one reading to judge latency.
-LEAST_OPS = 50
-#: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
-#: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
-TYPICAL_SPREAD = 1.5
-#: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
-#: few operations are skewed, so that it is about 1 %.
-CHANCE = 0.001
-#: Maximum share that chance explains: a reading of twice its limit is always too slow.
-CHANCE_MAX = 1.0
-#: Maximum spread: a single stall must not hide later increases.
-SPREAD_MAX = 4.0
 #: Pools with fewer operations in a reading are judged together as well.
 SMALL_OPS = 1000
-#: Minimum number of OSDs away from the movement, and of their reads, to measure the effect of the
-#: load.
-REFERENCE_OSDS = 3
+#: Minimum number of reads of the OSDs away from the movement, to measure the effect of the load.
 REFERENCE_OPS = 4 * LEAST_OPS
-
-
-#: Minimum number of hosts with slow OSDs, and the ratio of the shares of slow OSDs with and without
-#: movement, from which on movement is the cause.
-CAUSED_HOSTS = 3
-CAUSED_RATIO = 2
 
 
 class PoolLatency(NamedTuple):
@@ -209,8 +183,7 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
     ops = sum(number for _, number in ratios)
     if len(ratios) < REFERENCE_OSDS or ops < REFERENCE_OPS:
         return 1.0
-    # The deviation of a median is sqrt(pi / 2) times that of a mean.
-    chance = 1.25 * sqrt(2.0 * log(1.0 / CHANCE)) \
+    chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE)) \
         * min(SPREAD_MAX, spread or TYPICAL_SPREAD) / sqrt(ops)
     return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
@@ -261,115 +234,14 @@ def _add(one: Ops, other: Ops) -> Ops:
     return Ops(one.sum_ns + other.sum_ns, one.number + other.number)
 
 
-# ---- OSDs, hosts and failure domains with slow reads: they receive no release for a while
+# ---- single OSDs with slow reads (watch/slow_reads.py), and movement
 
-#: Seconds after the last reading over the limit until an OSD gets releases again.
-RESUME_SECONDS = 30.0
-#: Reads that are slow for this time after the last PG moved there are slow for another reason. An
-#: OSD gets no release for at most this time while readings are inconclusive.
-UNTOUCHED_SECONDS = 180.0
-#: Time in which the OSD then gets releases regardless of its latency, and in which the throttle
-#: takes no other latency of a pool for its new baseline.
-EXEMPT_SECONDS = 3600.0
-#: Minimum number of reads of an OSD in one reading. An OSD that hardly answers has few; of so few,
-#: only a latency of many times the limit is significant.
-LEAST_READS = 5
+#: Minimum number of hosts with slow OSDs, and the ratio of the shares of slow OSDs with and without
+#: movement, from which on movement is the cause.
+CAUSED_HOSTS = 3
+CAUSED_RATIO = 2
 #: Minimum share of slow OSDs that explains why all operations of a pool are slow.
 EXPLAINING_SHARE = 0.01
-#: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
-#: cleared after another minute (watch/pools.py).
-ALARM_SECONDS = 150.0
-#: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
-MEDIAN_SPREAD = 1.25
-
-#: "host h1" -> its OSDs.
-Places = Mapping[str, AbstractSet[int]]
-
-
-class SlowReads(NamedTuple):
-    """An OSD whose reads were over their limit, or those of its host or failure domain."""
-    #: Time of its last reading over the limit, and when it last took part in a move (or this
-    #: began).
-    over: float
-    touched: float
-    #: Until then its latency stops no release.
-    exempt_until: float = 0.0
-    #: Based on one reading only, which later ones may contradict.
-    single: bool = False
-    #: The host or failure domain that is slow; '': the OSD alone.
-    place: str = ''
-    #: The last later reading that did not contradict it.
-    assumed: float = 0.0
-
-    def stops(self, now: float) -> bool:
-        return now >= self.exempt_until and self.recent(now) and not self.single
-
-    def is_slow(self, now: float) -> bool:
-        """Whether it is slow now, exempt or not."""
-        return self.recent(now) and (not self.single or self.over == now)
-
-    def recent(self, now: float) -> bool:
-        return now - max(self.over, self.assumed) < RESUME_SECONDS
-
-    def has_been(self, now: float) -> bool:
-        """Whether it was slow within the time that an alarm outlasts its cause."""
-        return not self.single and now - max(self.over, self.assumed) < ALARM_SECONDS
-
-    def counts(self, now: float) -> bool:
-        """Whether a reading over the limit continues the present state."""
-        return self.recent(now) or now < self.exempt_until
-
-
-class _Reads(NamedTuple):
-    """The reads of one OSD against its own baseline, or of the median OSD of several."""
-    #: Their latency, and its limit, in baselines.
-    ratio: float
-    limit: float
-    ops: int
-    spread: float
-
-    @property
-    def certain(self) -> float:
-        """The ratio without what chance explains."""
-        chance = sqrt(2.0 * log(1.0 / CHANCE)) * min(SPREAD_MAX, self.spread) / sqrt(self.ops)
-        return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
-
-
-def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
-                     unsteady: AbstractSet[int], in_flight: AbstractSet[int], now: float,
-                     places: Places = {}) -> Dict[int, SlowReads]:
-    """The states after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
-    whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
-    everything = _reads(clients)
-    every = {osd: each for osd, each in everything.items() if each.ops >= LEAST_READS}
-    steady = {osd: each for osd, each in every.items() if osd not in unsteady}
-    judged = _judged_places(everything, unsteady, every, places)
-    over = dict.fromkeys(_over(steady, every), '')
-    over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
-    kept = {osd: state._replace(touched=now) if osd in in_flight else state
-            for osd, state in states.items()
-            if (state.counts(now) or state.has_been(now))
-            and not (state.single and (osd in steady or state.place in judged) and osd not in over)}
-    for osd, state in kept.items():
-        # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
-        denied = osd in steady or state.place in judged \
-            or osd in every and every[osd].ratio <= every[osd].limit
-        if state.recent(now) and not (state.single or denied) and osd in everything \
-                and now - state.over <= UNTOUCHED_SECONDS:
-            kept[osd] = state._replace(assumed=now)
-    for osd, place in over.items():
-        known = kept.get(osd)
-        kept[osd] = SlowReads(now, now, single=True, place=place) \
-            if known is None or not known.counts(now) \
-            else _exempt(known._replace(over=now, single=False, place=place), now)
-    return kept
-
-
-def _exempt(state: SlowReads, now: float) -> SlowReads:
-    """Its reads are slow, but not because of movement if there was none for long enough."""
-    if now - state.touched > UNTOUCHED_SECONDS and now >= state.exempt_until:
-        return state._replace(exempt_until=now + EXEMPT_SECONDS)
-    return state
 
 
 def slow_read_stops(states: Mapping[int, SlowReads], now: float) -> List[Stop]:
@@ -381,23 +253,6 @@ def slow_read_stops(states: Mapping[int, SlowReads], now: float) -> List[Stop]:
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, unlike that of '
                         'other OSDs; releases there resume %d s after it is within its limit'
                         % (listed(slow), RESUME_SECONDS)), frozenset(osds))]
-
-
-def places_of(crush: CrushRules, rules: Iterable[int]) -> Places:
-    """The hosts, and the failure domains of the rules."""
-    kinds = {'host', *(crush.failure_domain(rule) or 'host' for rule in rules)} - {'osd'}
-    return {'%s %s' % (kind, name): osds for kind in sorted(kinds)
-            for name, osds in crush.osds_by(kind).items()}
-
-
-def stopped_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
-    """OSDs that are slow now and not exempt."""
-    return frozenset(osd for osd, state in states.items() if state.stops(now))
-
-
-def slow_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
-    """OSDs that are slow now, exempt or not."""
-    return frozenset(osd for osd, state in states.items() if state.is_slow(now))
 
 
 def slowed_by_movement(slow: AbstractSet[int], moving: AbstractSet[int],
@@ -422,11 +277,6 @@ def comparable_osds(clients: Clients, moving: AbstractSet[int]) -> FrozenSet[int
         row for row in clients.rows if row.pool in pools)))
 
 
-def judged_osds(clients: Clients) -> FrozenSet[int]:
-    """OSDs whose reads can be found slow."""
-    return frozenset(_reads(clients))
-
-
 def explains_pool(slow: AbstractSet[int], osds: int) -> bool:
     """Whether OSDs that are slow on their own may explain a slow pool; `osds`: number of all OSDs.
     A few of very many take part in few operations: then other moves are the cause."""
@@ -437,74 +287,3 @@ def explains_alarm(states: Mapping[int, SlowReads], now: float, osds: int) -> bo
     """As `explains_pool`, for an alarm, which OSDs may have raised that are no longer slow."""
     slow = [state for state in states.values() if state.is_slow(now) or state.has_been(now)]
     return len(slow) > EXPLAINING_SHARE * osds
-
-
-def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
-    """OSDs whose reads are over their limit while those of others are not."""
-    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, every)]
-
-
-def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
-             every: Mapping[int, _Reads]) -> bool:
-    # Computed for few OSDs only: the others need at least 1.
-    return reads.certain > reads.limit and (
-        reads.certain > reads.limit * _of_others(osds, steady, every))
-
-
-def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
-                   every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
-    """Whether the reads of each host or failure domain with enough OSDs are over their limit while
-    those of others are not."""
-    steady = {osd: each for osd, each in everything.items() if osd not in unsteady}
-    found: Dict[str, bool] = {}
-    for place, osds in places.items():
-        parts = [steady[osd] for osd in osds if osd in steady]
-        if len(parts) >= REFERENCE_OSDS:
-            found[place] = _is_over(_median(parts), osds, steady, every)
-    return found
-
-
-def _median(parts: Sequence[_Reads]) -> _Reads:
-    """The median OSD by operations, with the certainty of all their reads."""
-    ops = sum(each.ops for each in parts)
-    return _Reads(weighted_median((each.ratio, each.ops) for each in parts),
-                  sum(each.ops * each.limit for each in parts) / ops, ops,
-                  MEDIAN_SPREAD * sqrt(sum(each.ops * each.spread ** 2 for each in parts) / ops))
-
-
-def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
-               every: Mapping[int, _Reads]) -> float:
-    """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
-    operations wait for peering PGs if there are too few others."""
-    for reads in (steady, every):
-        others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
-        if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
-            return max(1.0, weighted_median(others))
-    return float('inf')
-
-
-def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """The reads of OSDs that have a baseline."""
-    rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
-    for row in clients.rows:
-        pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
-        if norm is None or pool is None or pool.erasure or pool.named \
-                or not pool.read_baseline_ms or pool.read_target_ms is None \
-                or not row.read.sane or not row.read.number:
-            continue
-        baseline_ns = 1e6 * pool.read_baseline_ms * norm
-        rows.setdefault(row.osd, []).append((
-            row.read.sum_ns, row.read.number, baseline_ns,
-            # The floor of the limit in ms is the same for a fast OSD.
-            baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
-            pool.read_spread or TYPICAL_SPREAD))
-    return {osd: _reads_of_osd(parts) for osd, parts in rows.items()}
-
-
-def _reads_of_osd(parts: Sequence[Tuple[int, int, float, float, float]]) -> _Reads:
-    """The pools of one OSD, each read against its own pool."""
-    ops = sum(number for _, number, _, _, _ in parts)
-    baseline = sum(number * baseline_ns for _, number, baseline_ns, _, _ in parts)
-    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / baseline,
-                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / baseline, ops,
-                  sqrt(sum(number * spread ** 2 for _, number, _, _, spread in parts) / ops))

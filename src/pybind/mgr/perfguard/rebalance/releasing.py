@@ -12,6 +12,7 @@ from ..options import Options
 from ..tables import are, listed, osds_text, pgs, pgs_are, plural
 from ..upmap.pins import broken_rule, released_up
 from ..upmap.semantics import led_by, prime_commands
+from ..watch.slow_reads import stopped_osds
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, stop_conditions
 from .campaign import GoalsMark
 from .change import Led
@@ -21,7 +22,7 @@ from .epochs import epoch_of, peering_text
 from .flights import note_ahead
 from .goals import basis, is_adopted, without_goals
 from .holds import foreign_movement_flags, refused_options
-from .latency import explains_alarm, stopped_osds
+from .latency import explains_alarm
 from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, route_osds,
                     serving_until_moved, window)
 from .pinning import lacks_an_osd, may_be_degraded, waits

@@ -17,7 +17,7 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterable, Mapping, NamedTuple,
 from ..cluster.types import ClientOps, Ops, OsdSet
 from ..codec import Time
 from ..observation import Clients, PoolClients
-from .latency import LEAST_OPS
+from ..watch.slow_reads import LEAST_OPS
 
 #: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. There
 #: is one more if the primary has to request its pg_temp.

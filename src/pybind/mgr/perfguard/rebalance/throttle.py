@@ -26,16 +26,16 @@ from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
 from ..tables import bytes_text, ms_text, plural
 from ..watch.pools import BadLimit, named_target
+from ..watch.slow_reads import (EXEMPT_SECONDS, judged_osds, places_of, slow_osds,
+                                slow_reads_after)
 from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
 from .draft import Draft, flight_osds
 from .epochs import PROPOSE_INTERVAL, epoch_of
 from .holds import NOREBALANCE
-from .latency import (EXEMPT_SECONDS, SMALL_OPS, Path, PoolLatency, comparable_osds,
-                      explains_pool, judged, judged_osds, minute_latencies, places_of,
-                      pool_latencies, slow_osds, slow_reads_after, slowed_by_movement, strain,
-                      without_slow)
+from .latency import (SMALL_OPS, Path, PoolLatency, comparable_osds, explains_pool, judged,
+                      minute_latencies, pool_latencies, slowed_by_movement, strain, without_slow)
 from .moves import Caps
 from .settings import problems, unknown_pools, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -317,7 +317,7 @@ def set_pace(draft: Draft) -> Draft:
 
 
 def _judged_clients(draft: Draft, pace: Pace) -> Clients:
-    """The reading without single slow OSDs: they get no release (latency.py), and releases to
+    """The reading without single slow OSDs: they get no release (slow_reads.py), and releases to
     others must not wait for them. Many of them in one reading are caused by the campaign, as are
     those of several hosts with movement: if they did not count, releases would move on to other
     OSDs at full speed, and make these slow. With few reads, each reading may find another OSD that

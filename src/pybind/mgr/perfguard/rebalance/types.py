@@ -13,7 +13,7 @@ from ..holds import Held
 from ..observation import OSD_OPTION
 from ..options import Options
 from ..upmap.pins import Unpinnable
-from .latency import SlowReads
+from ..watch.slow_reads import SlowReads
 
 #: A small CRUSH weight above 0 (units are 1/65536). The mons drop upmaps onto an OSD of weight 0,
 #: but keep those onto an OSD of this weight.

@@ -12,10 +12,10 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import latency
-from perfguard.rebalance.latency import (CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD, Path, judged,
-                                         load_factors, pool_latencies)
+from perfguard.rebalance.latency import Path, judged, load_factors, pool_latencies
 from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
+from perfguard.watch.slow_reads import CHANCE_MAX, LEAST_OPS, TYPICAL_SPREAD
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 SECONDS = 5.0

@@ -10,13 +10,13 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import Options
 from perfguard.rebalance.flights import PRIMED_SECONDS
-from perfguard.rebalance.latency import SlowReads
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.stalls import (BATCH_PGS, BATCH_SECONDS, COMMIT_SHARE,
                                         LONGEST_BATCH_SECONDS, IntervalChange, Stalls, batch_pgs,
                                         batch_seconds)
 from perfguard.rebalance.draft import Draft
+from perfguard.watch.slow_reads import SlowReads
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster

@@ -8,17 +8,16 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code, Reason
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
-from perfguard.rebalance.latency import (ALARM_SECONDS, CAUSED_HOSTS, EXEMPT_SECONDS,
-                                         RESUME_SECONDS, UNTOUCHED_SECONDS, Places, SlowReads,
-                                         comparable_osds, explains_pool, judged_osds,
-                                         places_of, slow_osds, slow_read_stops,
-                                         slow_reads_after, slowed_by_movement, stopped_osds,
-                                         without_slow)
+from perfguard.rebalance.latency import (CAUSED_HOSTS, comparable_osds, explains_pool,
+                                         slow_read_stops, slowed_by_movement, without_slow)
 from perfguard.rebalance.moves import route_osds
 from perfguard.rebalance.releasing import stops_of
 from perfguard.rebalance.throttle import SLOW_SHARE
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.types import Phase
+from perfguard.watch.slow_reads import (ALARM_SECONDS, EXEMPT_SECONDS, RESUME_SECONDS,
+                                        UNTOUCHED_SECONDS, Places, SlowReads, judged_osds,
+                                        places_of, slow_osds, slow_reads_after, stopped_osds)
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster

@@ -11,12 +11,13 @@ from perfguard.codec import decode, encode
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Minute, Observation, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.latency import EXEMPT_SECONDS, LEAST_OPS, pool_latencies
+from perfguard.rebalance.latency import pool_latencies
 from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, NEW_BASELINE_READINGS,
                                           caps, decide, limit, stopped)
 from perfguard.rebalance.types import Pace
 from perfguard.watch.peers import weighted_median
+from perfguard.watch.slow_reads import EXEMPT_SECONDS, LEAST_OPS
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import releasing

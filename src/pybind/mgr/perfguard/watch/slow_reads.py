@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs, hosts and failure domains whose client reads are slow at present, for the throttle.
+
+The reads of each OSD are compared with its own baseline, and with those of the other OSDs at the
+same instant: if all are slow, the pool shows it. An OSD is slow once two readings in a row have
+shown it: among few reads, one that waits for a peering PG makes any OSD slow for one reading.
+Reads of replicated pools depend mostly on the OSD that serves them. Writes, and reads of
+erasure-coded pools, also wait for others.
+
+A whole host may be slow, because of its network or its CPU, with few reads on each of its OSDs. So
+the OSDs of each host and failure domain are also judged together, by their median: one or two slow
+OSDs do not make a host slow.
+"""
+from math import log, sqrt
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence,
+                    Tuple)
+
+from ..cluster.crush import CrushRules
+from ..observation import Clients
+from .peers import weighted_median
+
+#: Minimum number of operations of one reading to judge latency.
+LEAST_OPS = 50
+#: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
+#: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
+TYPICAL_SPREAD = 1.5
+#: Bound on the probability that chance alone makes a reading of all pools too slow. The means of
+#: few operations are skewed, so that it is about 1 %.
+CHANCE = 0.001
+#: Maximum share that chance explains: a reading of twice its limit is always too slow.
+CHANCE_MAX = 1.0
+#: Maximum spread: a single stall must not hide later increases.
+SPREAD_MAX = 4.0
+#: Minimum number of OSDs to compare with.
+REFERENCE_OSDS = 3
+#: Seconds after the last reading over the limit until an OSD gets releases again.
+RESUME_SECONDS = 30.0
+#: Reads that are slow for this time after the last PG moved there are slow for another reason. An
+#: OSD gets no release for at most this time while readings are inconclusive.
+UNTOUCHED_SECONDS = 180.0
+#: Time in which the OSD then gets releases regardless of its latency, and in which the throttle
+#: takes no other latency of a pool for its new baseline.
+EXEMPT_SECONDS = 3600.0
+#: Minimum number of reads of an OSD in one reading. An OSD that hardly answers has few; of so few,
+#: only a latency of many times the limit is significant.
+LEAST_READS = 5
+#: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
+#: cleared after another minute (watch/pools.py).
+ALARM_SECONDS = 150.0
+#: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
+MEDIAN_SPREAD = 1.25
+
+#: "host h1" -> its OSDs.
+Places = Mapping[str, AbstractSet[int]]
+
+
+class SlowReads(NamedTuple):
+    """An OSD whose reads were over their limit, or those of its host or failure domain."""
+    #: Time of its last reading over the limit, and when it last took part in a move (or this
+    #: began).
+    over: float
+    touched: float
+    #: Until then its latency stops no release.
+    exempt_until: float = 0.0
+    #: Based on one reading only, which later ones may contradict.
+    single: bool = False
+    #: The host or failure domain that is slow; '': the OSD alone.
+    place: str = ''
+    #: The last later reading that did not contradict it.
+    assumed: float = 0.0
+
+    def stops(self, now: float) -> bool:
+        return now >= self.exempt_until and self.recent(now) and not self.single
+
+    def is_slow(self, now: float) -> bool:
+        """Whether it is slow now, exempt or not."""
+        return self.recent(now) and (not self.single or self.over == now)
+
+    def recent(self, now: float) -> bool:
+        return now - max(self.over, self.assumed) < RESUME_SECONDS
+
+    def has_been(self, now: float) -> bool:
+        """Whether it was slow within the time that an alarm outlasts its cause."""
+        return not self.single and now - max(self.over, self.assumed) < ALARM_SECONDS
+
+    def counts(self, now: float) -> bool:
+        """Whether a reading over the limit continues the present state."""
+        return self.recent(now) or now < self.exempt_until
+
+
+class _Reads(NamedTuple):
+    """The reads of one OSD against its own baseline, or of the median OSD of several."""
+    #: Their latency, and its limit, in baselines.
+    ratio: float
+    limit: float
+    ops: int
+    spread: float
+
+    @property
+    def certain(self) -> float:
+        """The ratio without what chance explains."""
+        chance = sqrt(2.0 * log(1.0 / CHANCE)) * min(SPREAD_MAX, self.spread) / sqrt(self.ops)
+        return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
+
+
+def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
+                     unsteady: AbstractSet[int], in_flight: AbstractSet[int], now: float,
+                     places: Places = {}) -> Dict[int, SlowReads]:
+    """The states after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
+    whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
+    everything = _reads(clients)
+    every = {osd: each for osd, each in everything.items() if each.ops >= LEAST_READS}
+    steady = {osd: each for osd, each in every.items() if osd not in unsteady}
+    judged = _judged_places(everything, unsteady, every, places)
+    over = dict.fromkeys(_over(steady, every), '')
+    over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
+    kept = {osd: state._replace(touched=now) if osd in in_flight else state
+            for osd, state in states.items()
+            if (state.counts(now) or state.has_been(now))
+            and not (state.single and (osd in steady or state.place in judged) and osd not in over)}
+    for osd, state in kept.items():
+        # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
+        denied = osd in steady or state.place in judged \
+            or osd in every and every[osd].ratio <= every[osd].limit
+        if state.recent(now) and not (state.single or denied) and osd in everything \
+                and now - state.over <= UNTOUCHED_SECONDS:
+            kept[osd] = state._replace(assumed=now)
+    for osd, place in over.items():
+        known = kept.get(osd)
+        kept[osd] = SlowReads(now, now, single=True, place=place) \
+            if known is None or not known.counts(now) \
+            else _exempt(known._replace(over=now, single=False, place=place), now)
+    return kept
+
+
+def _exempt(state: SlowReads, now: float) -> SlowReads:
+    """Its reads are slow, but not because of movement if there was none for long enough."""
+    if now - state.touched > UNTOUCHED_SECONDS and now >= state.exempt_until:
+        return state._replace(exempt_until=now + EXEMPT_SECONDS)
+    return state
+
+
+def places_of(crush: CrushRules, rules: Iterable[int]) -> Places:
+    """The hosts, and the failure domains of the rules."""
+    kinds = {'host', *(crush.failure_domain(rule) or 'host' for rule in rules)} - {'osd'}
+    return {'%s %s' % (kind, name): osds for kind in sorted(kinds)
+            for name, osds in crush.osds_by(kind).items()}
+
+
+def stopped_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
+    """OSDs that are slow now and not exempt."""
+    return frozenset(osd for osd, state in states.items() if state.stops(now))
+
+
+def slow_osds(states: Mapping[int, SlowReads], now: float) -> FrozenSet[int]:
+    """OSDs that are slow now, exempt or not."""
+    return frozenset(osd for osd, state in states.items() if state.is_slow(now))
+
+
+def judged_osds(clients: Clients) -> FrozenSet[int]:
+    """OSDs whose reads can be found slow."""
+    return frozenset(_reads(clients))
+
+
+def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
+    """OSDs whose reads are over their limit while those of others are not."""
+    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, every)]
+
+
+def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
+             every: Mapping[int, _Reads]) -> bool:
+    # Computed for few OSDs only: the others need at least 1.
+    return reads.certain > reads.limit and (
+        reads.certain > reads.limit * _of_others(osds, steady, every))
+
+
+def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
+                   every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
+    """Whether the reads of each host or failure domain with enough OSDs are over their limit while
+    those of others are not."""
+    steady = {osd: each for osd, each in everything.items() if osd not in unsteady}
+    found: Dict[str, bool] = {}
+    for place, osds in places.items():
+        parts = [steady[osd] for osd in osds if osd in steady]
+        if len(parts) >= REFERENCE_OSDS:
+            found[place] = _is_over(_median(parts), osds, steady, every)
+    return found
+
+
+def _median(parts: Sequence[_Reads]) -> _Reads:
+    """The median OSD by operations, with the certainty of all their reads."""
+    ops = sum(each.ops for each in parts)
+    return _Reads(weighted_median((each.ratio, each.ops) for each in parts),
+                  sum(each.ops * each.limit for each in parts) / ops, ops,
+                  MEDIAN_SPREAD * sqrt(sum(each.ops * each.spread ** 2 for each in parts) / ops))
+
+
+def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
+               every: Mapping[int, _Reads]) -> float:
+    """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
+    operations wait for peering PGs if there are too few others."""
+    for reads in (steady, every):
+        others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
+        if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
+            return max(1.0, weighted_median(others))
+    return float('inf')
+
+
+def _reads(clients: Clients) -> Dict[int, _Reads]:
+    """The reads of OSDs that have a baseline."""
+    rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
+    for row in clients.rows:
+        pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
+        if norm is None or pool is None or pool.erasure or pool.named \
+                or not pool.read_baseline_ms or pool.read_target_ms is None \
+                or not row.read.sane or not row.read.number:
+            continue
+        baseline_ns = 1e6 * pool.read_baseline_ms * norm
+        rows.setdefault(row.osd, []).append((
+            row.read.sum_ns, row.read.number, baseline_ns,
+            # The floor of the limit in ms is the same for a fast OSD.
+            baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
+            pool.read_spread or TYPICAL_SPREAD))
+    return {osd: _reads_of_osd(parts) for osd, parts in rows.items()}
+
+
+def _reads_of_osd(parts: Sequence[Tuple[int, int, float, float, float]]) -> _Reads:
+    """The pools of one OSD, each read against its own pool."""
+    ops = sum(number for _, number, _, _, _ in parts)
+    baseline = sum(number * baseline_ns for _, number, baseline_ns, _, _ in parts)
+    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / baseline,
+                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / baseline, ops,
+                  sqrt(sum(number * spread ** 2 for _, number, _, _, spread in parts) / ops))
