@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from perfguard.watch.chronic import LEAST_SLOW_SECONDS
-from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slowness import LEAST_SLOW_SECONDS, SlowSettings
 from perfguard.watch.types import OsdReading
 
 from . import recorded

@@ -21,7 +21,8 @@ from typing import Dict, List, Optional, Protocol, Set, Tuple
 
 import numpy as np
 
-from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.types import OsdReading
 
 from .traces import Array, Trace

@@ -15,10 +15,10 @@ from ..cluster.types import ClientOps, Ops
 from ..errors import Code, Reason
 from ..observation import Clients, Minute
 from ..tables import listed
-from ..watch.peers import weighted_median
-from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, REFERENCE_OSDS,
-                                RESUME_SECONDS, SPREAD_MAX, TYPICAL_SPREAD, SlowReads, judged_osds,
-                                stopped_osds)
+from ..watch.peers import MIN_PEERS, weighted_median
+from ..watch.slow_reads import (CHANCE, CHANCE_MAX, LEAST_OPS, MEDIAN_SPREAD, SPREAD_MAX,
+                                TYPICAL_SPREAD, SlowReads, judged_osds, stopped_osds)
+from ..watch.slowness import RESUME_SECONDS
 from ..watch.stop_conditions import Stop
 
 #: Pools with fewer operations in a reading are judged together as well.
@@ -181,7 +181,7 @@ def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
 
 def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) -> float:
     ops = sum(number for _, number in ratios)
-    if len(ratios) < REFERENCE_OSDS or ops < REFERENCE_OPS:
+    if len(ratios) < MIN_PEERS or ops < REFERENCE_OPS:
         return 1.0
     chance = MEDIAN_SPREAD * sqrt(2.0 * log(1.0 / CHANCE)) \
         * min(SPREAD_MAX, spread or TYPICAL_SPREAD) / sqrt(ops)

@@ -26,8 +26,8 @@ from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
 from ..tables import bytes_text, ms_text, plural
 from ..watch.pools import BadLimit, named_target
-from ..watch.slow_reads import (EXEMPT_SECONDS, judged_osds, places_of, slow_osds,
-                                slow_reads_after)
+from ..watch.slow_reads import judged_osds, places_of, slow_osds, slow_reads_after
+from ..watch.slowness import CROWD_PART, EXEMPT_SECONDS
 from ..watch.stop_conditions import is_waived
 from ..window import BadWindow, opens_in
 from . import copying
@@ -75,8 +75,6 @@ LOAD_BASELINES_MAX = 3.0
 #: Consecutive readings in which all pools together exceed their limits that count like one clear
 #: reading, even if chance may explain each of them (1 min).
 LASTING_READINGS = 12
-#: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
-SLOW_SHARE = 0.25
 #: Seconds after the last arrival for which releases wait for the mons to trim OSDMaps. The mons
 #: trim every few seconds; what they keep is read once a minute.
 TRIM_SECONDS = 150.0
@@ -327,7 +325,7 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
     clients, slow = draft.seen.clients, slow_osds(pace.slow_reads, draft.now)
     together = {osd for osd in slow if pace.slow_reads[osd].over == draft.now}
     if together:
-        if len(together) > SLOW_SHARE * len(judged_osds(clients)):
+        if len(together) > CROWD_PART * len(judged_osds(clients)):
             return clients
         # Those that were slow without movement as well are slow for another reason.
         exempt = {osd for osd in slow if draft.now < pace.slow_reads[osd].exempt_until}

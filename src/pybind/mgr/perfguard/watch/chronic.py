@@ -5,11 +5,7 @@ The median of a minute (slow_osds.py) ignores spikes of seconds and has no memor
 the seconds in which an OSD was several times as slow as its peers at its load, as a share of the
 seconds with enough operations for a comparison. Time without operations does not count, so that a
 night without load neither hides nor clears a slow drive. The counts decay with a time constant (the
-option chronic_period_seconds). The times below apply to its default, MEMORY_SECONDS, and scale with
-it.
-
-The constants were chosen with the traces of qa/bench (bench_slow_osd --chronic): all drives that
-are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy tail or compactions.
+option chronic_period_seconds). slowness.py has the constants, for the default of this option.
 """
 import math
 import time
@@ -21,42 +17,13 @@ from ..tables import plural
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Findings, PeerFinding, ScoreBaseline,
                     excuse_waiting, median)
+from .slowness import (CHRONIC_OWN_RATIO, CHRONIC_RATIO, CLEAR_EVIDENCE_SECONDS, CLEAR_SECONDS,
+                       CROWD_PART, EPISODE_SECONDS, FORGET_CHRONIC_SECONDS, GAP_SECONDS,
+                       JUDGE_SECONDS, LEAST_EPISODES, LEAST_SHARE, LEAST_SLOW_SECONDS,
+                       LONGEST_SECONDS, MEMORY_SECONDS, MOST_BASELINE, NOISE_DEVIATIONS,
+                       PEERS_SECONDS, PEERS_SHARES)
 from .types import Chronic, Flow, OsdReading
 
-#: Slowdown from which an interval is slow.
-RATIO = 2.5
-#: The same relative to the baseline of the OSD's own slowdown. A healthy drive that is 1.8 times as
-#: slow as its peers at all times reaches RATIO in the intervals in which they take 1.4 times as
-#: long. Baselines count up to MOST_BASELINE, so that 4 times its peers is slow for any OSD.
-OWN_RATIO = 2.0
-MOST_BASELINE = 2.0
-#: Standard deviations of the mean of an interval; means of 8 operations vary by half.
-NOISE_DEVIATIONS = 3.0
-#: Time constant of the counts, in seconds with operations.
-MEMORY_SECONDS = 12 * 3600.0
-#: Minimum of slow seconds of a chronically slow OSD (2.5 % of the memory), minimum share of slow
-#: seconds, and minimum ratio to the median share of the peers, which all have compactions.
-LEAST_SLOW_SECONDS = 1080.0
-LEAST_SHARE = 0.025
-PEERS_SHARES = 3.0
-#: Minimum number of episodes.
-LEAST_EPISODES = 3
-#: Minimum length of an episode, for any memory, and time without a slow interval that ends it.
-EPISODE_SECONDS = 10.0
-GAP_SECONDS = 60.0
-#: Cleared after this time since the last episode, with operations for at least the latter time.
-CLEAR_SECONDS = 86400.0
-CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
-#: Time without operations after which an OSD is forgotten.
-FORGET_CHRONIC_SECONDS = 14 * 86400.0
-#: Minimum evidence of peers whose share counts.
-PEERS_SECONDS = 1800.0
-#: Maximum share of the OSDs of a class that are slow in the same interval, or chronically. If more
-#: are, the cause is not the OSDs.
-CROWD_PART = 1 / 4
-#: Seconds between two judgements (with a shorter memory, less), and maximum of an interval.
-JUDGE_SECONDS = 60.0
-LONGEST_SECONDS = 120.0
 #: Maximum number of OSDs that are stored.
 KEPT = 200
 
@@ -324,7 +291,7 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
             if flow.rate * sample.seconds < BLOCK_OPS:
                 continue
             over = intervals.setdefault(osd, (sample.seconds, []))[1]
-            if flow.ms > RATIO * finding.comparison.expected_ms:
+            if flow.ms > CHRONIC_RATIO * finding.comparison.expected_ms:
                 own_allowance = _own_allowance(baselines[osd][finding.channel])
                 over += _instant(finding, own_allowance, flow, sample.seconds, windows[osd])
     return intervals
@@ -332,16 +299,16 @@ def _intervals(reading: OsdReading, findings: Findings, windows: Mapping[int, Os
 
 def _worst(over: Findings, reading: OsdReading) -> Dict[int, PeerFinding]:
     """The slowest operations of each OSD that does not only wait for another one."""
-    excused = excuse_waiting(over, RATIO, reading.places, reading.partners)
+    excused = excuse_waiting(over, CHRONIC_RATIO, reading.places, reading.partners)
     return {osd: max(findings, key=lambda finding: finding.score)
             for osd, findings in excused.findings.items() if findings}
 
 
 def _own_allowance(baseline: ScoreBaseline) -> float:
-    """Factor on RATIO for an OSD that is slower than its peers at all times."""
+    """Factor on CHRONIC_RATIO for an OSD that is slower than its peers at all times."""
     if not baseline.known:
         return 1.0
-    return max(1.0, OWN_RATIO / RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
+    return max(1.0, CHRONIC_OWN_RATIO / CHRONIC_RATIO * min(math.exp(baseline.mean), MOST_BASELINE))
 
 
 def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: float,
@@ -350,12 +317,12 @@ def _instant(finding: PeerFinding, own_allowance: float, flow: Flow, seconds: fl
     operations. `own_allowance`: as _own_allowance."""
     burst = max(1.0, flow.rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
     sigma = math.sqrt(OP_VARIANCE / (flow.rate * seconds))
-    noise = math.exp(NOISE_DEVIATIONS * sigma) / RATIO
+    noise = math.exp(NOISE_DEVIATIONS * sigma) / CHRONIC_RATIO
     # The allowance contains the significance.
     comparison = finding.comparison._replace(ms=flow.ms, recent_ms=flow.ms, deviations=math.inf)
     instant = finding._replace(comparison=comparison,
                                allowance=own_allowance * max(finding.allowance * burst, noise))
-    return [instant] if instant.over(RATIO) else []
+    return [instant] if instant.over(CHRONIC_RATIO) else []
 
 
 def _crowd(slow: Collection[int], judged: Collection[int],

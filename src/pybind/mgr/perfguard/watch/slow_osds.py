@@ -2,22 +2,24 @@
 """Slow OSDs and slow hosts.
 
 An OSD is compared with its peers at the same load (peers.py). This file decides how long it must
-be slow until it is reported, and how long it must be healthy until that is cleared.
-chronic.py counts OSDs that are slow for a share of the time only.
+be slow until it is reported, and how long it must be healthy until that is cleared. slowness.py
+compares this with the other two answers to whether an OSD is slow.
 """
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import (AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple)
 
 from ..cluster.types import OsdPlace
 from ..tables import figure, seconds_text
-from .chronic import MEMORY_SECONDS, ChronicOsds
+from .chronic import ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
 from .slow_parts import PART_RATIO, SlowOne, SlowParts, hosts_of, unnamed
+from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
+                       REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
 from .types import OsdReading, OsdVerdict, SlowHost, SlowPart
 
 
@@ -44,38 +46,6 @@ def _expected_text(finding: PeerFinding) -> str:
     if finding.fastest_ms:
         return '%s ms on the slowest of %s' % (figure(found.expected_ms), peers)
     return '%s +- %s ms on %s' % (figure(found.expected_ms), figure(found.spread_ms), peers)
-
-
-#: Seconds without evidence after which a flag is dropped.
-FORGET_SECONDS = 600.0
-#: How much longer an OSD that backfills or deep scrubs must be slow.
-BUSY_PATIENCE = 3.0
-#: An OSD is reported after this time if each of its means is SURE times that of its peers. This
-#: applies only while all PGs are active and clean: a stall of one operation, or of one PG that
-#: peers, is shorter, but PGs may peer one after another. It does not depend on the length of the
-#: window, because the length of stalls does not either.
-QUICK_SECONDS = 35.0
-#: Maximum time for which an alarm waits until the work of its OSD is read. On large clusters that
-#: is read every few minutes, and an OSD that has begun to deep scrub is slow.
-WORK_SECONDS = 600.0
-#: Time that a reading of replicated writes covers: when a reading is fast, they have been fast for
-#: that time. If they alone are slow for longer than two readings take to pass, other operations do
-#: not show when the OSD has recovered.
-REPLICATED_SECONDS = 30.0
-LATE_SECONDS = 3 * REPLICATED_SECONDS
-
-
-@dataclass(frozen=True)
-class SlowSettings:
-    #: Slowdown from which an OSD is slow.
-    ratio: float = 1.5
-    #: Slowdown below which it is healthy again.
-    clear_ratio: float = 1.25
-    #: Length of the window that is judged, whose median takes half of it to rise, and how long the
-    #: slowness must last then. A compaction of a minute is not reported.
-    seconds: float = 60.0
-    #: Time constant of the counts of chronically slow OSDs.
-    memory_seconds: float = MEMORY_SECONDS
 
 
 #: By channel, what is not known yet.

@@ -6,13 +6,11 @@ from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, Name
 from ..cluster.types import OsdPlace
 from ..tables import figure, osds_text
 from .peers import median
+from .slowness import CROWD_PART
 from .types import OsdVerdict, SlowHost, SlowPart
 
 #: Share of the OSDs of a host, in one root and class, from which the host is slow.
 HOST_PART = 2 / 3
-#: Maximum share of the OSDs of a class that are reported one by one. If more are slow, the cause is
-#: the load or the kind of device, and naming OSDs as the cause would mislead.
-CROWD_PART = 1 / 4
 #: Slowdown from which such a part of a class is reported, and below which it no longer is: OSDs of
 #: one class often differ by less, by drive or by what is cached for them.
 PART_RATIO = 3.0

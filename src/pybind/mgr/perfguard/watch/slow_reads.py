@@ -17,7 +17,8 @@ from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Named
 
 from ..cluster.crush import CrushRules
 from ..observation import Clients
-from .peers import weighted_median
+from .peers import MIN_PEERS, weighted_median
+from .slowness import ALARM_SECONDS, EXEMPT_SECONDS, LEAST_READS, RESUME_SECONDS, UNTOUCHED_SECONDS
 
 #: Minimum number of operations of one reading to judge latency.
 LEAST_OPS = 50
@@ -31,22 +32,6 @@ CHANCE = 0.001
 CHANCE_MAX = 1.0
 #: Maximum spread: a single stall must not hide later increases.
 SPREAD_MAX = 4.0
-#: Minimum number of OSDs to compare with.
-REFERENCE_OSDS = 3
-#: Seconds after the last reading over the limit until an OSD gets releases again.
-RESUME_SECONDS = 30.0
-#: Reads that are slow for this time after the last PG moved there are slow for another reason. An
-#: OSD gets no release for at most this time while readings are inconclusive.
-UNTOUCHED_SECONDS = 180.0
-#: Time in which the OSD then gets releases regardless of its latency, and in which the throttle
-#: takes no other latency of a pool for its new baseline.
-EXEMPT_SECONDS = 3600.0
-#: Minimum number of reads of an OSD in one reading. An OSD that hardly answers has few; of so few,
-#: only a latency of many times the limit is significant.
-LEAST_READS = 5
-#: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
-#: cleared after another minute (watch/pools.py).
-ALARM_SECONDS = 150.0
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
 MEDIAN_SPREAD = 1.25
 
@@ -182,7 +167,7 @@ def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
     found: Dict[str, bool] = {}
     for place, osds in places.items():
         parts = [steady[osd] for osd in osds if osd in steady]
-        if len(parts) >= REFERENCE_OSDS:
+        if len(parts) >= MIN_PEERS:
             found[place] = _is_over(_median(parts), osds, steady, every)
     return found
 
@@ -201,7 +186,7 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
     operations wait for peering PGs if there are too few others."""
     for reads in (steady, every):
         others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
-        if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
+        if len(others) >= MIN_PEERS and sum(ops for _, ops in others) >= LEAST_OPS:
             return max(1.0, weighted_median(others))
     return float('inf')
 

@@ -19,7 +19,8 @@ from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_f
 from .pools import PoolSettings, PoolWatch, add_ops
 from .series import (LARGEST, ChartRows, Charts, History, HistoryPoint, LatencyPercentiles,
                      newer)
-from .slow_osds import SlowOsds, SlowSettings
+from .slow_osds import SlowOsds
+from .slowness import SlowSettings
 from .stop_conditions import NOTHING, Touched
 from .types import Alarm, Flow, OsdReading, OsdSample
 

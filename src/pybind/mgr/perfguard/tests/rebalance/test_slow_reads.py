@@ -12,12 +12,12 @@ from perfguard.rebalance.latency import (CAUSED_HOSTS, comparable_osds, explains
                                          slow_read_stops, slowed_by_movement, without_slow)
 from perfguard.rebalance.moves import route_osds
 from perfguard.rebalance.releasing import stops_of
-from perfguard.rebalance.throttle import SLOW_SHARE
 from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.types import Phase
-from perfguard.watch.slow_reads import (ALARM_SECONDS, EXEMPT_SECONDS, RESUME_SECONDS,
-                                        UNTOUCHED_SECONDS, Places, SlowReads, judged_osds,
-                                        places_of, slow_osds, slow_reads_after, stopped_osds)
+from perfguard.watch.slow_reads import (Places, SlowReads, judged_osds, places_of, slow_osds,
+                                        slow_reads_after, stopped_osds)
+from perfguard.watch.slowness import (ALARM_SECONDS, CROWD_PART, EXEMPT_SECONDS, RESUME_SECONDS,
+                                      UNTOUCHED_SECONDS)
 
 from ..fakes.campaigns import changed
 from ..fakes.cluster import FakeCluster
@@ -364,7 +364,7 @@ def test_slow_osds_of_three_hosts_with_movement_count_in_their_pools() -> None:
     machine = releasing(FakeCluster(backfill_seconds=600.0))
     moving = moving_osds(machine)
     slow = of_three_hosts(machine, moving)
-    assert len(moving) <= SLOW_SHARE * 48
+    assert len(moving) <= CROWD_PART * 48
     setattr(machine, 'observe', slowed(machine, *slow, others=range(12, 48)))
     for _ in range(30):
         machine.turn()

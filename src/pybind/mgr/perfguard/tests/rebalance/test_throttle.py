@@ -17,7 +17,8 @@ from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, NEW_BAS
                                           caps, decide, limit, stopped)
 from perfguard.rebalance.types import Pace
 from perfguard.watch.peers import weighted_median
-from perfguard.watch.slow_reads import EXEMPT_SECONDS, LEAST_OPS
+from perfguard.watch.slow_reads import LEAST_OPS
+from perfguard.watch.slowness import EXEMPT_SECONDS
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import releasing

@@ -8,7 +8,8 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.chronic import KEPT, ChronicOsds, _Count
-from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.types import SCRUB, Flow, OsdReading, OsdSample
 
 HOUR, DAY = 3600.0, 86400.0

@@ -16,7 +16,8 @@ from perfguard.rebalance.risks import RISKS
 from perfguard.status import osds_json
 from perfguard.store import Store
 from perfguard.watch.report import laggy_json, pool_json
-from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds
+from perfguard.watch.slowness import SlowSettings
 from perfguard.watch.types import OsdReading
 
 from ..fakes.cluster import FakeCluster

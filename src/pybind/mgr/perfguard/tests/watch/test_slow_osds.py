@@ -9,7 +9,8 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace
 from perfguard.watch.peers import PeerComparison, PeerFinding
-from perfguard.watch.slow_osds import FORGET_SECONDS, SlowOsds, SlowSettings, describe
+from perfguard.watch.slow_osds import SlowOsds, describe
+from perfguard.watch.slowness import FORGET_SECONDS, SlowSettings
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdReading, OsdSample
 
 BEAT = 5.0
