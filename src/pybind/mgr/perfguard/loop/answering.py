@@ -12,9 +12,10 @@ from ..mitigation.types import Revert
 from ..observation import Observation
 from ..options import Options
 from ..probe.plan import RunOrder
+from ..rebalance.replacing import REPLACE
 from ..rebalance.requests import Request, check, refuse_bad_options, refuse_bad_settings
-from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, PendingOrder, Promised, losses,
-                        next_request, refuse)
+from ..requests import (CLOSING, PROMISE_SECONDS, SAFE, AnsweredOrder, PendingOrder, Promised,
+                        losses, next_request, refuse)
 from ..status import Published
 from ..why.controller import LoopState
 from .jobs import Jobs, LoopContext
@@ -110,10 +111,15 @@ class Answering:
         try:
             if order.job != 'why' and not self._jobs.may_write():
                 raise Refused(errno.EAGAIN, self._jobs.journal.failure)
+            begins = _begins(order)
+            if begins:
+                self._jobs.shutdown.refuse()
             with as_refusal(order.verb):
                 pending.answer = jobs[order.job](pending, observation, view, options)
             if pending.answer is None:
                 self._requests.keep(pending)
+            elif begins:
+                self._jobs.shutdown.reopen()
         except Refused as refused:
             pending.refused = refused.anew()
             # Previews are not logged: they change nothing, and users with read access can request
@@ -134,15 +140,8 @@ class Answering:
 
     def _probe(self, pending: PendingOrder, observation: Observation, view: View,
                options: Options) -> Optional[Document]:
-        order, shutdown = pending.order, self._jobs.shutdown
-        begins = isinstance(order, RunOrder) and not order.dry_run
-        if begins:
-            shutdown.refuse()
-        answer = self._jobs.probing.carry_out(pending, observation, view, options,
-                                              self._jobs.rebalance.active)
-        if begins and answer is not None:
-            shutdown.reopen()
-        return answer
+        return self._jobs.probing.carry_out(pending, observation, view, options,
+                                            self._jobs.rebalance.active)
 
     def _advise(self, pending: PendingOrder, observation: Observation, view: View,
                 _: Options) -> Document:
@@ -180,3 +179,11 @@ class Answering:
                 and not jobs.mitigating.held and jobs.may_write():
             jobs.shutdown.finish()
             self._note(Event('shutdown', SAFE))
+
+
+def _begins(order: AnsweredOrder) -> bool:
+    """Whether an order that has been carried out has begun something: a probe, or the replacement
+    of a failed device, which begins no campaign now, but whose successor will. Orders of campaigns
+    ask themselves, where the campaign begins: that of a saved plan does so without its command."""
+    return not getattr(order, 'dry_run', False) and (
+        isinstance(order, RunOrder) or order.verb == REPLACE)

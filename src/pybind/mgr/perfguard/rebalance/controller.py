@@ -226,25 +226,14 @@ class RebalanceController:
         if isinstance(waiting.order, PlanOrder):
             return self.plans.carry_out(waiting, observation)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
-            return self._carry_out_replace(waiting, observation)
+            return self.replacing.carry_out(
+                waiting.order, observation, self.campaign,
+                lambda order, keep: self._orders.change(waiting, observation, order, keep=keep))
         if waiting.order.verb == AWAIT:
             return self.awaiting.carry_out(waiting, observation, self._context.options())
         if waiting.order.verb == 'export':
             return exported(observation.osdmap)
         return self._orders.carry_out(waiting, observation, view)
-
-    def _carry_out_replace(self, waiting: WaitingOrder,
-                           observation: Observation) -> Optional[Document]:
-        begins = waiting.order.verb == REPLACE and not waiting.order.dry_run
-        if begins:
-            self._context.refuse_closing()
-        answer = self.replacing.carry_out(
-            waiting.order, observation, self.campaign,
-            lambda order, keep: self._orders.change(waiting, observation, order, keep=keep))
-        if begins and answer is not None:
-            # A failed device begins no campaign now, but its successor will.
-            self._context.reopen()
-        return answer
 
     def _unfold(self, order: Order, observation: Observation) -> Tuple[Order, Callable[[], None]]:
         if order.verb != REPLACE:
