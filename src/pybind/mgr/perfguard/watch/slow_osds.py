@@ -268,8 +268,8 @@ class SlowOsds:
         soon = {osd: state.score for osd, state in self._states.items()
                 if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
         waiting = unnamed(soon, known, places)
-        self._states = {osd: state._replace(of_part=osd in of_parts)
-                        for osd, state in self._states.items()}
+        for osd in of_parts ^ {osd for osd, state in self._states.items() if state.of_part}:
+            self._states[osd] = self._states[osd]._replace(of_part=osd in of_parts)
         return [osd for osd in slow if osd not in of_parts
                 and (self._was_named(osd) or osd not in waiting)]
 
