@@ -12,8 +12,7 @@ the OSDs of each host and failure domain are also judged together, by their medi
 OSDs do not make a host slow.
 """
 from math import log, sqrt
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence,
-                    Tuple)
+from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
 from ..cluster.crush import CrushRules
 from ..observation import Clients
@@ -163,21 +162,21 @@ def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
                    every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
     """Whether the reads of each host or failure domain with enough OSDs are over their limit while
     those of others are not."""
-    steady = {osd: each for osd, each in everything.items() if osd not in unsteady}
-    found: Dict[str, bool] = {}
+    steady = {osd: reads for osd, reads in everything.items() if osd not in unsteady}
+    is_over: Dict[str, bool] = {}
     for place, osds in places.items():
-        parts = [steady[osd] for osd in osds if osd in steady]
-        if len(parts) >= MIN_PEERS:
-            found[place] = _is_over(_median(parts), osds, steady, every)
-    return found
+        reads_there = [steady[osd] for osd in osds if osd in steady]
+        if len(reads_there) >= MIN_PEERS:
+            is_over[place] = _is_over(_median(reads_there), osds, steady, every)
+    return is_over
 
 
-def _median(parts: Sequence[_Reads]) -> _Reads:
+def _median(osds: Sequence[_Reads]) -> _Reads:
     """The median OSD by operations, with the certainty of all their reads."""
-    ops = sum(each.ops for each in parts)
-    return _Reads(weighted_median((each.ratio, each.ops) for each in parts),
-                  sum(each.ops * each.limit for each in parts) / ops, ops,
-                  MEDIAN_SPREAD * sqrt(sum(each.ops * each.spread ** 2 for each in parts) / ops))
+    ops = sum(reads.ops for reads in osds)
+    return _Reads(weighted_median((reads.ratio, reads.ops) for reads in osds),
+                  sum(reads.ops * reads.limit for reads in osds) / ops, ops,
+                  MEDIAN_SPREAD * sqrt(sum(reads.ops * reads.spread ** 2 for reads in osds) / ops))
 
 
 def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
@@ -185,15 +184,25 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
     """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
     operations wait for peering PGs if there are too few others."""
     for reads in (steady, every):
-        others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
+        others = [(their.ratio, their.ops) for osd, their in reads.items() if osd not in osds]
         if len(others) >= MIN_PEERS and sum(ops for _, ops in others) >= LEAST_OPS:
             return max(1.0, weighted_median(others))
     return float('inf')
 
 
+class _PoolReads(NamedTuple):
+    """The reads of one pool that one OSD served."""
+    sum_ns: int
+    ops: int
+    #: Latency of one read while nothing moves, and its limit.
+    baseline_ns: float
+    limit_ns: float
+    spread: float
+
+
 def _reads(clients: Clients) -> Dict[int, _Reads]:
     """The reads of OSDs that have a baseline."""
-    rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
+    pools_by_osd: Dict[int, List[_PoolReads]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
         if norm is None or pool is None or pool.erasure or pool.named \
@@ -201,18 +210,18 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
                 or not row.read.sane or not row.read.number:
             continue
         baseline_ns = 1e6 * pool.read_baseline_ms * norm
-        rows.setdefault(row.osd, []).append((
+        pools_by_osd.setdefault(row.osd, []).append(_PoolReads(
             row.read.sum_ns, row.read.number, baseline_ns,
             # The floor of the limit in ms is the same for a fast OSD.
             baseline_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
             pool.read_spread or TYPICAL_SPREAD))
-    return {osd: _reads_of_osd(parts) for osd, parts in rows.items()}
+    return {osd: _reads_of_osd(pools) for osd, pools in pools_by_osd.items()}
 
 
-def _reads_of_osd(parts: Sequence[Tuple[int, int, float, float, float]]) -> _Reads:
+def _reads_of_osd(pools: Sequence[_PoolReads]) -> _Reads:
     """The pools of one OSD, each read against its own pool."""
-    ops = sum(number for _, number, _, _, _ in parts)
-    baseline = sum(number * baseline_ns for _, number, baseline_ns, _, _ in parts)
-    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / baseline,
-                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / baseline, ops,
-                  sqrt(sum(number * spread ** 2 for _, number, _, _, spread in parts) / ops))
+    ops = sum(pool.ops for pool in pools)
+    baseline_ns = sum(pool.ops * pool.baseline_ns for pool in pools)
+    return _Reads(sum(pool.sum_ns for pool in pools) / baseline_ns,
+                  sum(pool.ops * pool.limit_ns for pool in pools) / baseline_ns, ops,
+                  sqrt(sum(pool.ops * pool.spread ** 2 for pool in pools) / ops))
