@@ -204,6 +204,16 @@ def seed_of(pgid: str) -> int:
     return int(pgid[pgid.index('.') + 1:], 16)
 
 
+def stable_mod(x: int, b: int, bmask: int) -> int:
+    """x modulo b, such that an increment of b splits a single value; `bmask`: see `mask_of`."""
+    return x & bmask if (x & bmask) < b else x & (bmask >> 1)
+
+
+def mask_of(pg_num: int) -> int:
+    """The smallest 2^n - 1 that is at least pg_num - 1."""
+    return (1 << (pg_num - 1).bit_length()) - 1
+
+
 def merging_seeds(pg_num: int, to: int) -> FrozenSet[int]:
     """Seeds of the PGs that are merged when a pool gets fewer PGs, and of those that they are
     merged into (pg_t::get_parent in osd_types.cc: without the highest bit)."""

@@ -14,7 +14,7 @@ from itertools import count as count_up
 from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
-from ..cluster.types import Json
+from ..cluster.types import Json, mask_of, stable_mod
 from ..tables import plural
 from .types import NAMESPACE, PROBE_PREFIX, BadJob, Job, JobStep, Stream, Target
 
@@ -52,16 +52,6 @@ def _mix(state: State, words: Tuple[int, ...]) -> State:
         b = ((b - c - a) ^ a << shift_left) & _MASK
         c = ((c - a - b) & _MASK) ^ b >> shift_last
     return a, b, c
-
-
-def stable_mod(x: int, b: int, bmask: int) -> int:
-    """x modulo b, such that an increment of b splits a single value; `bmask`: see `mask_of`."""
-    return x & bmask if (x & bmask) < b else x & (bmask >> 1)
-
-
-def mask_of(pg_num: int) -> int:
-    """The smallest 2^n - 1 that is at least pg_num - 1."""
-    return (1 << (pg_num - 1).bit_length()) - 1
 
 
 def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],

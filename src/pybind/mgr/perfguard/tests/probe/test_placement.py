@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from perfguard.probe.placement import led_by, mask_of, names_by_osd, pgs_of, stable_mod
+from perfguard.cluster.types import mask_of, stable_mod
+from perfguard.probe.placement import led_by, names_by_osd, pgs_of
 from perfguard.probe.types import NAMESPACE, BadJob
 from qa.lib.pgids import pgid_of, str_hash_rjenkins
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfguard.cluster.types import NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry
-from perfguard.probe.placement import mask_of, stable_mod
+from perfguard.cluster.types import (NO_OSD, Osd, OsdMap, OsdSet, Pool, UpmapEntry, mask_of,
+                                     stable_mod)
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Caps, Move, MoveIndex, choose,
                                        load_of, move_between, plan, release_move,
