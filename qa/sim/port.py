@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
-                    Set, Tuple)
+                    Set, Tuple, Union)
 
 import numpy as np
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
-from perfguard.cluster.ports import Future, FuturePg, Outlook
+from perfguard.cluster.ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook
 from perfguard.cluster.types import (OSD_ANSWER_SECONDS, NO_ENTRY, Balancing, ConfigEntry,
                                      Items, Ops, Osd, OsdCounters, OsdMap, OsdPlace, OsdSet,
                                      PgCounts, Placement, Pool, PoolSetting, PoolSpace, Question,
@@ -241,6 +241,12 @@ class SimCluster:
         rules = CrushRules.from_dump(model.tree.dump(now))
         self.seconds += time.process_time() - began
         return Future(pgs, rules, crush_map, others)
+
+    def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
+        return NoFuture('the model has its OSDs from the beginning')
+
+    def shrunk(self, osdmap: OsdMap, lost: AbstractSet[int]) -> Outlook:
+        return NoFuture('the model cannot tell where PGs of lost OSDs go')
 
     def _future(self, pgs: np.ndarray, raw: np.ndarray) -> Dict[str, FuturePg]:
         numbers = pgs.tolist()

@@ -201,6 +201,25 @@ class CrushRules:
                 return frozenset(weights_below(self._buckets, bucket.id))
         return None
 
+    def type_of(self, name: str) -> Optional[str]:
+        """Type of a bucket; None: no such bucket."""
+        return next((self._type_name(bucket) for bucket in self._buckets.values()
+                     if bucket.name == name and '~' not in name), None)
+
+    def parents(self, type_name: str) -> Mapping[str, Tuple[str, str]]:
+        """Name of each bucket of that type that is below another one -> type and name of the
+        latter."""
+        type_id = self._type_ids.get(type_name)
+        above = {bucket.name: self._buckets[self._parents[bucket.id]]
+                 for bucket in self._buckets.values()
+                 if bucket.type_id == type_id and '~' not in bucket.name
+                 and bucket.id in self._parents}
+        return {name: (self._type_name(parent), parent.name) for name, parent in above.items()}
+
+    def _type_name(self, bucket: Bucket) -> str:
+        return next((name for name, number in self._type_ids.items()
+                     if number == bucket.type_id), '')
+
     def osds_by(self, type_name: str) -> Mapping[str, FrozenSet[int]]:
         """Name of each bucket of that type -> the OSDs below it."""
         type_id = self._type_ids.get(type_name)
@@ -264,6 +283,13 @@ class CrushRules:
         the same map a new version when an OSD starts and names its device class."""
         return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
                                       self._rest, self._hashing]).encode())
+
+    def weightless(self, osds: AbstractSet[int]) -> 'CrushRules':
+        """The map in which these OSDs have weight 0."""
+        return replace(self, _buckets={
+            number: replace(bucket, items=tuple(
+                (item, 0 if item in osds else weight) for item, weight in bucket.items))
+            for number, bucket in self._buckets.items()})
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.

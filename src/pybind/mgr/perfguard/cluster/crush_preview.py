@@ -13,13 +13,15 @@ import tempfile
 import time
 from itertools import zip_longest
 from pathlib import Path
-from typing import AbstractSet, Callable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import (AbstractSet, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple,
+                    TypeVar, Union)
 
 from .crush import CrushRules
-from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_up,
-                           with_pg_nums)
-from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from .types import (NO_OSD, OsdMap, PoolSetting, PoolPgs, PoolRule, merging_seeds, pool_of, seed_of)
+from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_out,
+                           with_osds_up, with_pg_nums)
+from .ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook, ToolFailed
+from .types import (NO_OSD, OsdMap, OsdSet, Pool, PoolPgs, PoolRule, PoolSetting,
+                    mask_of, merging_seeds, pool_of, seed_of, stable_mod)
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
@@ -62,19 +64,159 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
     The tools work on copies in a temporary directory, in which OSDs that are down and in are up:
     they keep their place, and their data.
     """
-    def all_up(epoch: int) -> bytes:
-        absent = osdmap.absent
-        return with_osds_up(source(epoch), absent) if absent else source(epoch)
+    source = _with_absent(osdmap, source)
 
+    def work(tools: '_Tools') -> Outlook:
+        if isinstance(rule, PoolPgs):
+            return _outlook_of_pgs(tools, osdmap, source, rule)
+        return _outlook(tools, osdmap, source, weights, crush_map, whole, rule)
+
+    return _foreseen(work, stopping)
+
+
+def shrunk(osdmap: OsdMap, source: MapSource, lost: AbstractSet[int],
+           stopping: Stopping) -> Outlook:
+    """The mapping of all PGs while some OSDs are out. OSDs that are down and in are up, as above.
+    """
+    def work(tools: '_Tools') -> Future:
+        present = _with_absent(osdmap, source)(osdmap.epoch)
+        now = _mapping(tools, osdmap, 'now', present)
+        later = _mapping(tools, osdmap, 'later', with_osds_out(present, lost))
+        changed = dict(_changed(osdmap, now, later))
+        return Future(changed, _rules(tools, tools.path('crush')),
+                      others=dict(_others(changed, later, None)))
+
+    return _foreseen(work, stopping)
+
+
+def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
+          stopping: Stopping) -> Union[Grown, NoFuture]:
+    """The mapping of all PGs with hosts that are not there.
+
+    Their OSDs are not in the OSDMap, for which osdmaptool has no option. So crushtool adds them to
+    CRUSH, one in each run, and places the PGs.
+    """
+    def work(tools: '_Tools') -> Grown:
+        now = _mapping(tools, osdmap, 'now', _with_absent(osdmap, source)(osdmap.epoch))
+        present = tools.path('crush')
+        enlarged = _with_hosts(tools, present, new)
+        rules = _rules(tools, enlarged)
+        pgs: Dict[str, FuturePg] = {}
+        others: Dict[str, FuturePg] = {}
+        places = {pool.id: _Places(tools, osdmap, pool, present, enlarged)
+                  for pool in osdmap.pools.values()}
+        for line in _lines(now):
+            pgid = line.split(None, 1)[0]
+            pg = _parsed(line, pgid)
+            raw = places[pool_of(pgid)].later(pgid, pg.raw)
+            changed = osdmap.entry(pgid) or raw != pg.raw
+            (pgs if changed else others)[pgid] = pg._replace(raw=raw, up=(), present=pg.raw)
+        return Grown(Future(pgs, rules, others=others), rules.weightless(frozenset(new.osds)))
+
+    return _foreseen(work, stopping)
+
+
+Foreseen = TypeVar('Foreseen')
+
+
+def _foreseen(work: Callable[['_Tools'], Foreseen],
+              stopping: Stopping) -> Union[Foreseen, NoFuture]:
     try:
         with _tools(stopping) as tools:
-            if isinstance(rule, PoolPgs):
-                return _outlook_of_pgs(tools, osdmap, all_up, rule)
-            return _outlook(tools, osdmap, all_up, weights, crush_map, whole, rule)
+            return work(tools)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:
         return NoFuture('cannot read the output of the tools: %r' % error)
+
+
+def _with_absent(osdmap: OsdMap, source: MapSource) -> MapSource:
+    """The source of maps in which OSDs that are down and in are up."""
+    absent = osdmap.absent
+    return (lambda epoch: with_osds_up(source(epoch), absent)) if absent else source
+
+
+def _mapping(tools: '_Tools', osdmap: OsdMap, name: str, encoded: bytes) -> Path:
+    """The PGs of an encoded map, whose CRUSH map is the file "crush" then."""
+    path = tools.path(name)
+    path.write_bytes(encoded)
+    limit = DUMP_BYTES + PG_OUTPUT_BYTES * osdmap.pg_count
+    return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(tools.path('crush')),
+                     '--test-map-pgs-dump-all', limit=limit)
+
+
+def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
+    """The CRUSH map with these hosts, and their OSDs in the trees of their device class."""
+    path = present
+    for host in new.hosts:
+        for osd in host.osds:
+            enlarged = tools.path('crush.%d' % osd)
+            tools.run(CRUSHTOOL, '-i', str(path), '--add-item', str(osd), repr(new.weight),
+                      'osd.%d' % osd, '--loc', 'host', host.name, '--loc', *host.parent,
+                      '-o', str(enlarged))
+            if path != present:
+                path.unlink()
+            path = enlarged
+    if new.device_class:
+        classes, enlarged = tools.path('crush.classes'), tools.path('crush.trees')
+        # One run rebuilds the trees of device classes before it sets the classes.
+        tools.run(CRUSHTOOL, '-i', str(path), *(
+            word for host in new.hosts
+            for word in ('--set-subtree-class', host.name, new.device_class)),
+            '--rebuild-class-roots', '-o', str(classes))
+        tools.run(CRUSHTOOL, '-i', str(classes), '--rebuild-class-roots', '-o', str(enlarged))
+        path = enlarged
+    return path
+
+
+#: PGs of each pool whose present places crushtool has to find before its others are believed.
+SAMPLE = 64
+_PLACED = re.compile(r'CRUSH rule \d+ x (\d+) \[([^\]]*)\]$')
+
+
+class _Places:
+    """Where CRUSH places the PGs of a pool with an enlarged map, by crushtool.
+
+    crushtool hashes the seeds of PGs as OSDMaps do for pools with hashpspool, and does not know the
+    weight sets of single pools.
+    """
+
+    def __init__(self, tools: '_Tools', osdmap: OsdMap, pool: Pool, present: Path,
+                 enlarged: Path) -> None:
+        self._tools, self._osdmap, self._pool = tools, osdmap, pool
+        self._pgp_num = pool.pgp_num or pool.pg_num
+        self._now = self._placed(present, min(SAMPLE, self._pgp_num))
+        self._later = self._placed(enlarged, self._pgp_num)
+
+    def later(self, pgid: str, raw: OsdSet) -> OsdSet:
+        """`raw`: where the OSDMap places the PG now. Raises ToolFailed if crushtool does not."""
+        seed = stable_mod(seed_of(pgid), self._pgp_num, mask_of(self._pgp_num))
+        if self._now.get(seed, raw) != raw:
+            raise ToolFailed('crushtool places PGs of pool %s elsewhere than the OSDMap (a pool '
+                             'without hashpspool, or with a weight set of its own)'
+                             % self._pool.name)
+        return self._later[seed]
+
+    def _placed(self, crush: Path, pgs: int) -> Dict[int, OsdSet]:
+        pool = self._pool
+        lines = self._tools.run(
+            CRUSHTOOL, '-i', str(crush), '--test', '--rule', str(pool.crush_rule), '--num-rep',
+            str(pool.size), '--pool-id', str(pool.id), '--min-x', '0', '--max-x', str(pgs - 1),
+            *self._reweights(), '--show-mappings', limit=DUMP_BYTES + PG_OUTPUT_BYTES * pgs)
+        places: Dict[int, OsdSet] = {}
+        with lines.open(errors='replace') as text:
+            for line in text:
+                match = _PLACED.match(line.strip())
+                if match is not None:
+                    places[int(match.group(1))] = tuple(
+                        int(osd) for osd in match.group(2).split(',') if osd)
+        return places
+
+    def _reweights(self) -> Iterator[str]:
+        """Of OSDs that are out, or have another reweight than 1."""
+        for osd in self._osdmap.osds.values():
+            if osd.reweight != 1.0:
+                yield from ('--weight', str(osd.id), '%.6f' % osd.reweight)
 
 
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,

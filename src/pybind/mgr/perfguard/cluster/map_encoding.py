@@ -4,8 +4,9 @@
 Ceph's tools read the changed copies; nothing of this is sent to the mons. The tools of Pacific,
 Reef and Tentacle list no option that replaces it:
 
-- OSDs that are up: ``osdmaptool --mark-up`` takes one OSD in each run (tried on Pacific), and saves
-  it only with a change of a CRUSH weight. ``--mark-up-in`` marks OSDs in that are out.
+- OSDs that are up, or out: ``osdmaptool --mark-up`` and ``--mark-out`` take one OSD in each run
+  (tried on Pacific), and save it only with a change of a CRUSH weight. ``--mark-up-in`` marks OSDs
+  in that are out.
 - pg_num and pgp_num of a pool: osdmaptool has no option.
 - Another rule for a pool: osdmaptool has no option. ``crushtool --test --pool-id`` reads no OSDMap:
   neither upmaps, nor up sets and acting sets. Exchanging the rules in crushtool's text rounds
@@ -29,11 +30,12 @@ _POOLS_AT = _EPOCH_AT + 4 + 8 + 8
 _POOL = struct.Struct('<qBBI')
 #: The version of the part of clients, since when states of OSDs have 32 bits; a pool's id, and the
 #: length of its name; pool_max, flags and max_osd, and the number of states; a state, and its bit
-#: CEPH_OSD_UP.
+#: CEPH_OSD_UP; a reweight (osd_weight, in units of 1/65536), of which there are as many.
 _VERSION_AT, _WIDE_STATES = 6, 5
 _NAME = struct.Struct('<qI')
 _BEFORE_STATES = struct.Struct('<iIiI')
 _STATE = struct.Struct('<I')
+_REWEIGHT = struct.Struct('<I')
 _UP = 2
 #: pg_pool_t: type, size, crush_rule and object_hash come before pg_num and pgp_num.
 _NUMBERS_AFTER = 4
@@ -58,23 +60,47 @@ def with_osds_up(osdmap: bytes, osds: Iterable[int]) -> bytes:
     """The map in which these OSDs are up. Raises ValueError."""
     changed = bytearray(osdmap)
     try:
-        if osdmap[_VERSION_AT] < _WIDE_STATES:
-            raise ValueError('an OSDMap from before Luminous')
-        at = _names_at(osdmap)
-        count, = struct.unpack_from('<I', osdmap, at)
-        at += 4
-        for _ in range(count):
-            at += _NAME.size + _NAME.unpack_from(osdmap, at)[1]
-        number = _BEFORE_STATES.unpack_from(osdmap, at)[-1]
-        at += _BEFORE_STATES.size
-        for osd in osds:
-            if osd >= number:
-                raise ValueError('osd.%d is not in the OSDMap' % osd)
-            state, = _STATE.unpack_from(osdmap, at + osd * _STATE.size)
-            _STATE.pack_into(changed, at + osd * _STATE.size, state | _UP)
+        states, number = _states_at(osdmap)
+        for osd in _known(osds, number):
+            state, = _STATE.unpack_from(osdmap, states + osd * _STATE.size)
+            _STATE.pack_into(changed, states + osd * _STATE.size, state | _UP)
         return _with_checksum(changed)
     except (IndexError, struct.error) as error:
         raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def with_osds_out(osdmap: bytes, osds: Iterable[int]) -> bytes:
+    """The map in which these OSDs are out. Raises ValueError."""
+    changed = bytearray(osdmap)
+    try:
+        states, number = _states_at(osdmap)
+        at = states + number * _STATE.size
+        if struct.unpack_from('<I', osdmap, at) != (number,):
+            raise ValueError('no reweights of %d OSDs in the OSDMap' % number)
+        for osd in _known(osds, number):
+            _REWEIGHT.pack_into(changed, at + 4 + osd * _REWEIGHT.size, 0)
+        return _with_checksum(changed)
+    except (IndexError, struct.error) as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
+
+
+def _states_at(osdmap: bytes) -> Tuple[int, int]:
+    """Where the states of the OSDs begin, and their number. Their reweights follow."""
+    if osdmap[_VERSION_AT] < _WIDE_STATES:
+        raise ValueError('an OSDMap from before Luminous')
+    at = _names_at(osdmap)
+    count, = struct.unpack_from('<I', osdmap, at)
+    at += 4
+    for _ in range(count):
+        at += _NAME.size + _NAME.unpack_from(osdmap, at)[1]
+    return at + _BEFORE_STATES.size, _BEFORE_STATES.unpack_from(osdmap, at)[-1]
+
+
+def _known(osds: Iterable[int], number: int) -> Iterator[int]:
+    for osd in osds:
+        if osd >= number:
+            raise ValueError('osd.%d is not in the OSDMap' % osd)
+        yield osd
 
 
 def _with_checksum(changed: bytearray) -> bytes:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple)
+                    Sequence, Set, Tuple, Union)
 
 from mgr_module import CommandResult, MgrModule
 
@@ -18,7 +18,7 @@ from .dumps import (KnownItems, PgSummary, config_entries, count_states, health_
 from .flag_orders import FlagOrders
 from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorReader
 from .osd_commands import OsdCommands, OsdQuestions
-from .ports import Outlook, View
+from .ports import Grown, NewHosts, NoFuture, Outlook, View
 from .sensors import Sensors
 from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
                     OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals,
@@ -353,6 +353,12 @@ class MgrCluster:
                 rule: Optional[PoolSetting] = None) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
                                      self._stopping, whole, rule)
+
+    def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
+        return crush_preview.grown(osdmap, self._osdmap_bytes, new, self._stopping)
+
+    def shrunk(self, osdmap: OsdMap, lost: AbstractSet[int]) -> Outlook:
+        return crush_preview.shrunk(osdmap, self._osdmap_bytes, lost, self._stopping)
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The compiled CRUSH map of the mons and its version; raises OSError."""

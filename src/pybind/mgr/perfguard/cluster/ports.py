@@ -58,6 +58,33 @@ class NoFuture:
 Outlook = Union[Future, NoFuture]
 
 
+class NewHost(NamedTuple):
+    """A host that is not there."""
+    name: str
+    #: Type and name of the bucket that it is added to.
+    parent: Tuple[str, str]
+    osds: Tuple[int, ...]
+
+
+class NewHosts(NamedTuple):
+    hosts: Tuple[NewHost, ...]
+    #: CRUSH weight of each OSD.
+    weight: float
+    #: '': none.
+    device_class: str
+
+    @property
+    def osds(self) -> Tuple[int, ...]:
+        return tuple(osd for host in self.hosts for osd in host.osds)
+
+
+class Grown(NamedTuple):
+    """The mapping of all PGs with hosts that are not there."""
+    future: Future
+    #: CRUSH with these hosts, before their OSDs get a weight.
+    crush: CrushRules
+
+
 class View(Protocol):
     @property
     def osdmap(self) -> OsdMap: ...
@@ -139,6 +166,12 @@ class Reader(Protocol):
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
                 rule: Optional[PoolSetting] = None) -> Outlook: ...
+
+    def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]: ...
+
+    def shrunk(self, osdmap: OsdMap, lost: AbstractSet[int]) -> Outlook:
+        """The mapping of all PGs while some OSDs are out."""
+        ...
 
     def crush_map(self) -> Tuple[bytes, int]: ...
 

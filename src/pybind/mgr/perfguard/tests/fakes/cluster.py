@@ -7,12 +7,13 @@ the tests let an mgr crash between any two steps.
 import json
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple)
+                    Optional, Sequence, Set, Tuple, Union)
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.orchestrator import Orchestrating
-from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
+from perfguard.cluster.ports import (Future, FuturePg, Grown, NewHosts, NoFuture, Outlook,
+                                     ToolFailed)
 from perfguard.cluster.types import (OSD_ANSWER_SECONDS, Balancing, ConfigEntry, Osd,
                                      OsdMap, OsdSet, PgCounts, Placement, Pool, PoolSetting,
                                      PoolSpace, Question, Readings, Reply, Signals, Space,
@@ -737,10 +738,30 @@ class FakeCluster:
         kept = self.toys if crush_map is None else {}
         toys = {**kept, **{osd: self.toys[osd]._replace(crush_weight=weight)
                            for osd, weight in weights.items()}}
-        pgs = {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)),
-                              present=tuple(self.raw_under(pgid, self.toys)))
-               for pgid, pg in self.pg.items()}
-        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
+        return Future(self._with(toys), CrushRules.from_dump(
+            ToyMon(toys, 3, ()).crush_dump()), crush_map)
+
+    def grown(self, osdmap: OsdMap, new: NewHosts) -> Union[Grown, NoFuture]:
+        """Hosts get the number of their first OSD, as in `_new_osds`."""
+        if self.no_tools:
+            return NoFuture(self.no_tools)
+        added = {osd: ToyOsd(host.osds[0], new.weight) for host in new.hosts for osd in host.osds}
+        crushes = [CrushRules.from_dump(ToyMon({**self.toys, **{
+            osd: toy._replace(crush_weight=weight) for osd, toy in added.items()}}, 3, ()
+        ).crush_dump()) for weight in (0.0, new.weight)]
+        return Grown(Future(self._with({**self.toys, **added}), crushes[1]), crushes[0])
+
+    def shrunk(self, osdmap: OsdMap, lost: AbstractSet[int]) -> Outlook:
+        if self.no_tools:
+            return NoFuture(self.no_tools)
+        toys = {osd: toy._replace(reweight=0.0) if osd in lost else toy
+                for osd, toy in self.toys.items()}
+        return Future(self._with(toys), CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()))
+
+    def _with(self, toys: Mapping[int, ToyOsd]) -> Dict[str, FuturePg]:
+        return {pgid: FuturePg(self._whole(pgid, pg), tuple(self.raw_under(pgid, toys)),
+                               present=tuple(self.raw_under(pgid, self.toys)))
+                for pgid, pg in self.pg.items()}
 
     def _whole(self, pgid: str, pg: FakePg) -> OsdSet:
         """Its OSDs, with those that are down and in."""
