@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
-from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes, pool_of
 from ..errors import Code, Refused
@@ -28,6 +27,7 @@ from ..upmap.evening import Evened, EvenPool, EvenGround, even_out
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import out_osds
 from ..upmap.shares import backfill_bytes, weights_of
+from .capacity import Stand, max_avail
 from .change import Change, FirstMoves
 from .moves import Move, move_between, release_move
 from .orders import Order
@@ -422,23 +422,9 @@ def _undone(change: BalanceChange, pools: Sequence[Pool], seen: Observation) -> 
 def _of_pool(pool: Pool, found: Evened, seen: Observation,
              space: Mapping[int, Space]) -> PoolBalance:
     before, after = found.deviations[pool.id]
-    now = max_avail(pool, seen.crush, space, seen.osdmap.full_ratio)
-    later = max_avail(pool, seen.crush, {
+    now = max_avail(pool, Stand(seen.crush, space), seen.osdmap.full_ratio)
+    later = max_avail(pool, Stand(seen.crush, {
         osd: row._replace(used_bytes=row.used_bytes + found.gained.get(osd, 0))
-        for osd, row in space.items()}, seen.osdmap.full_ratio)
+        for osd, row in space.items()}), seen.osdmap.full_ratio)
     return PoolBalance(pool.name, before, after, now and now[0], later and later[0],
                        now and now[1], later and later[1])
-
-
-def max_avail(pool: Pool, crush: CrushRules, space: Mapping[int, Space],
-              full_ratio: float) -> Optional[Tuple[int, int]]:
-    """Bytes that clients can store in the pool until an OSD is full, and that OSD, as
-    PGMap::get_rule_avail computes it: each OSD gets data by its CRUSH weight. None: not known."""
-    weights = {osd: crush.weight_of(pool.crush_rule, osd) for osd in space}
-    whole = sum(weights.values())
-    rows = [((full_ratio * row.total_bytes - row.used_bytes) * whole / weights[osd], osd)
-            for osd, row in space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
-    if not rows:
-        return None
-    room, osd = min(rows)
-    return max(0, int(room * pool.data_shards / pool.size)), osd

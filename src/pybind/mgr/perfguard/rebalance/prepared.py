@@ -19,6 +19,7 @@ from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Touched
 from . import copying
 from .campaign import Campaign, Origin
+from .capacity import CapacityChange, Stand, compared
 from .change import Details
 from .changes import AnyChange
 from .epochs import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, pin_limit, too_many
@@ -39,6 +40,8 @@ from .weights import WeightChange
 #: With fewer rates of earlier campaigns than FEW, the time is uncertain by FEW_FACTOR; without any,
 #: by ASSUMED_FACTOR.
 FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
+#: Where the speed of an estimate comes from.
+EARLIER_CAMPAIGNS, ASSUMED = 'earlier campaigns', 'assumed'
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class OsdEffect:
 class Effects:
     osds: Tuple[OsdEffect, ...]
     eta: Eta
-    #: Where the speed comes from: "earlier campaigns" or "assumed".
+    #: EARLIER_CAMPAIGNS or ASSUMED.
     eta_basis: str
     #: Borrowed settings and their values during the campaign.
     borrowed: Tuple[Tuple[str, str], ...]
@@ -66,6 +69,8 @@ class Effects:
     pg_limit: int = 0
     #: Of the bytes that move: those that clones of snapshots share now.
     clone_bytes: int = 0
+    #: OSD -> its space, once all PGs have moved.
+    space: Mapping[int, Space] = field(default_factory=dict)
 
     @property
     def crowded(self) -> Tuple[OsdEffect, ...]:
@@ -119,10 +124,11 @@ def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
     eta, basis = _eta(forecast, rates)
     clocked = Eta(*(by_the_clock(seconds, options, seen.wall) for seconds in eta))
     shared = facts.shared
-    return Effects(tuple(_osd_effects(forecast, facts.space, made,
-                                      _further_space(moves, shared, seen.signals))),
+    after = _spaces_after(forecast, facts.space, made, _further_space(moves, shared, seen.signals))
+    return Effects(tuple(_osd_effects(forecast, facts.space, made, after)),
                    clocked, basis, tuple(_borrowed(seen, options)), pg_limit,
-                   round(sum(move.bytes * _shared(move, shared) for move in moves)))
+                   round(sum(move.bytes * _shared(move, shared) for move in moves)),
+                   {**facts.space, **after})
 
 
 def _shared(move: Move, shared: Mapping[int, float]) -> float:
@@ -147,19 +153,30 @@ def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
     return found
 
 
-def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
-                 further: Mapping[int, float]) -> List[OsdEffect]:
-    found, loads = [], {load.osd: load for load in forecast.osds}
+def _spaces_after(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
+                  further: Mapping[int, float]) -> Dict[int, Space]:
+    """The space of the OSDs that gain or lose PGs, once all of these have moved."""
+    after, loads = {}, {load.osd: load for load in forecast.osds}
     for osd in sorted(loads.keys() | made.keys()):
         load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
-        row, more = space.get(osd, Space(0, 0)), made.get(osd, 0)
-        before = row.pgs or 0
+        row = space.get(osd, Space(0, 0))
         used = row.used_bytes + load.bytes_in - load.bytes_out + round(further.get(osd, 0.0))
-        found.append(OsdEffect(
-            osd, before, before + more + load.pgs_in - load.pgs_out,
-            before + max(0, more) + load.pgs_in,
-            _share(row.used_bytes, row.total_bytes), _share(max(0, used), row.total_bytes)))
-    return found
+        after[osd] = Space(row.total_bytes, max(0, used),
+                           (row.pgs or 0) + made.get(osd, 0) + load.pgs_in - load.pgs_out)
+    return after
+
+
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
+                 after: Mapping[int, Space]) -> List[OsdEffect]:
+    effects, arriving = [], {load.osd: load.pgs_in for load in forecast.osds}
+    for osd, later in after.items():
+        row = space.get(osd, Space(0, 0))
+        before = row.pgs or 0
+        effects.append(OsdEffect(
+            osd, before, later.pgs or 0,
+            before + max(0, made.get(osd, 0)) + arriving.get(osd, 0),
+            _share(row.used_bytes, row.total_bytes), _share(later.used_bytes, later.total_bytes)))
+    return effects
 
 
 def _share(used: int, total: int) -> Optional[float]:
@@ -167,13 +184,18 @@ def _share(used: int, total: int) -> Optional[float]:
 
 
 def _eta(forecast: MovePlan, rates: Sequence[float]) -> Tuple[Eta, str]:
-    """From the rates of earlier campaigns, the slowest to the fastest of them."""
     if not rates:
         seconds = forecast.estimated_seconds
-        return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), 'assumed'
+        return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), ASSUMED
+    return eta_of(forecast.bytes, rates), EARLIER_CAMPAIGNS
+
+
+def eta_of(size: int, rates: Sequence[float]) -> Eta:
+    """The time for so many bytes at the rates of earlier campaigns, the slowest to the fastest of
+    them."""
     margin = FEW_FACTOR if len(rates) < FEW else 1.0
-    times = sorted(forecast.bytes / rate for rate in rates)
-    return Eta(times[len(times) // 2], times[0] / margin, times[-1] * margin), 'earlier campaigns'
+    times = sorted(size / rate for rate in rates)
+    return Eta(times[len(times) // 2], times[0] / margin, times[-1] * margin)
 
 
 def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
@@ -234,6 +256,8 @@ class Prepared:
     pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: Effects on OSDs; None: unknown.
     effects: Optional[Effects] = None
+    #: Of a change of CRUSH weights; None: unknown.
+    capacity: Optional[CapacityChange] = None
     #: The order; None: a rollback.
     order: Optional[Order] = None
     #: Those that were found while the change was computed.
@@ -257,8 +281,20 @@ class Prepared:
 
     def with_effects(self, facts: OrderFacts, seen: Observation, options: Options,
                      rates: Sequence[float], pg_limit: int) -> 'Prepared':
-        return replace(self, effects=effects(
-            self.moves, facts, seen, options, rates, pg_limit, self.pgs_made))
+        found = effects(self.moves, facts, seen, options, rates, pg_limit, self.pgs_made)
+        capacity = None
+        if isinstance(self.change, WeightChange) and self.outlook is not None:
+            capacity = compared(seen.osdmap, Stand(facts.crush, facts.space),
+                                Stand(self.outlook.crush, found.space))
+        return replace(self, effects=found, capacity=capacity)
+
+    @property
+    def measured_eta(self) -> Document:
+        """The estimate as in `as_json`, without one that is only assumed."""
+        if self.effects is None or self.effects.eta_basis != ASSUMED:
+            return {}
+        return {**dict.fromkeys(('eta_seconds', 'eta_low_seconds', 'eta_high_seconds')),
+                'eta_basis': ''}
 
     @property
     def moves_first(self) -> bool:
@@ -419,6 +455,7 @@ class Prepared:
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),
+            'capacity': self.capacity and self.capacity.as_json(),
             **(self.effects.as_json() if self.effects is not None else {}),
             'unpinnable': [self.planned.unpinnable[pgid].as_json(pgid)
                            for pgid in sorted(self.planned.unpinnable)[:NAMED_PGS]],

@@ -201,6 +201,46 @@ def _effects(data: Json) -> List[Tuple[str, str]]:
             ('borrowed settings', ', '.join('%(what)s: %(put)s' % row for row in data['borrowed']))]
 
 
+#: Pools of which a text shows MAX AVAIL.
+SHOWN_POOLS = 20
+
+
+def capacity(data: Json) -> List[str]:
+    """The space and the PGs of the OSDs of each class, and the room of pools, before and after."""
+    found = data.get('capacity')
+    if found is None:
+        return []
+    classes = [(row['class'] or '-', *map(_before_and_after, (
+        [stand['osds'] for stand in stands],
+        [_percent(stand['fill']) for stand in stands],
+        [_percent(stand['fullest_fill']) for stand in stands],
+        ['-' if stand['pgs_mean'] is None else '%(pgs_min)d/%(pgs_mean).1f/%(pgs_max)d' % stand
+         for stand in stands])))
+        for row in found['classes'] for stands in [(row['before'], row['after'])]]
+    pools = [(row['pool'], *map(_before_and_after, (
+        ['-' if row[key] is None else bytes_text(row[key])
+         for key in ('max_avail_before', 'max_avail_after')],
+        ['-' if row[key] is None else 'osd.%d' % row[key]
+         for key in ('limited_by_before', 'limited_by_after')])))
+        for row in found['pools'][:SHOWN_POOLS]]
+    columns = ('class', 'OSDs', 'fill', 'fullest OSD', 'PGs per OSD (min/mean/max)')
+    lines = ['', table(columns, classes, left=columns), '',
+             table(('pool', 'MAX AVAIL', 'limited by'), pools,
+                   left=('pool', 'MAX AVAIL', 'limited by'))]
+    if len(found['pools']) > SHOWN_POOLS:
+        lines.append('... and %s more' % plural(len(found['pools']) - SHOWN_POOLS, 'pool'))
+    return lines
+
+
+def _before_and_after(texts_: Sequence[object]) -> str:
+    before, after = map(str, texts_)
+    return before if before == after else '%s -> %s' % (before, after)
+
+
+def _percent(share: Optional[float]) -> str:
+    return '-' if share is None else '%.1f %%' % (100 * share)
+
+
 def drains(data: Json) -> str:
     """Drained OSDs and replacements, with the next step of each."""
     if not data['drains']:
@@ -356,7 +396,10 @@ def order(data: Json) -> str:
     rows += _effects(data)
     if data.get('pins_removed'):
         rows.append(('pins to remove', data['pins_removed']))
-    lines += [pairs(rows), *remarks]
+    lines.append(pairs(rows))
+    if data['dry_run'] and data.get('capacity'):
+        lines += [*capacity(data), '']
+    lines += remarks
     if data['unpinnable']:
         lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
                   table(('PG', 'why it cannot be pinned'),

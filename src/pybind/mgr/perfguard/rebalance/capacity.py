@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How full the OSDs of each device class are, how many PGs they hold, and what pools can still
+store: before a change and after it. Pure.
+
+Nothing is limited by the sum of the space of a class, but by its fullest OSD, so both are shown.
+"""
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..cluster.crush import CrushRules
+from ..cluster.types import Document, OsdMap, Pool, Space
+from .orders import DRAINED_WEIGHT
+
+
+class Stand(NamedTuple):
+    """The OSDs at one moment."""
+    crush: CrushRules
+    #: An OSD that is lost or out has 0 bytes, as in Ceph's own reports.
+    space: Mapping[int, Space]
+
+
+class RuleRoom(NamedTuple):
+    #: Bytes of all copies or shards that fit until the OSD is full.
+    raw_bytes: float
+    #: The OSD that is full first.
+    osd: int
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The OSDs of one device class that have a CRUSH weight and have reported their size."""
+    osds: int
+    total_bytes: int
+    used_bytes: int
+    #: Used share of all of them, 0 to 1, and of the fullest one; None: there is none.
+    fill: Optional[float]
+    fullest: Optional[int]
+    fullest_fill: Optional[float]
+    #: PGs of an OSD; None: not known.
+    pgs_min: Optional[int]
+    pgs_mean: Optional[float]
+    pgs_max: Optional[int]
+
+
+@dataclass(frozen=True)
+class PoolAvail:
+    pool: str
+    #: As Ceph computes MAX AVAIL, and the OSD that limits it; None: OSDs have not reported.
+    max_avail_before: Optional[int]
+    max_avail_after: Optional[int]
+    limited_by_before: Optional[int]
+    limited_by_after: Optional[int]
+
+
+@dataclass(frozen=True)
+class CapacityChange:
+    #: Device class ('' for OSDs without one) -> before and after.
+    classes: Mapping[str, Tuple[Fill, Fill]]
+    pools: Tuple[PoolAvail, ...]
+
+    def as_json(self) -> Document:
+        return {'classes': [{'class': name, 'before': dict(vars(before)),
+                             'after': dict(vars(after))}
+                            for name, (before, after) in self.classes.items()],
+                'pools': [dict(vars(row)) for row in self.pools]}
+
+
+def compared(osdmap: OsdMap, before: Stand, after: Stand) -> CapacityChange:
+    """`osdmap`: the pools and the full ratio, which are the same before and after."""
+    fills = [_fills(stand) for stand in (before, after)]
+    nothing = _fill({})
+    rooms: Dict[int, List[Optional[RuleRoom]]] = {
+        rule: [rule_room(rule, stand, osdmap.full_ratio) for stand in (before, after)]
+        for rule in {pool.crush_rule for pool in osdmap.pools.values()}}
+    return CapacityChange(
+        {name: (fills[0].get(name, nothing), fills[1].get(name, nothing))
+         for name in sorted(fills[0].keys() | fills[1].keys())},
+        tuple(_avail(pool, *rooms[pool.crush_rule]) for _, pool in sorted(osdmap.pools.items())))
+
+
+def _fills(stand: Stand) -> Dict[str, Fill]:
+    rows: Dict[str, Dict[int, Space]] = {}
+    for osd, weight in stand.crush.weights().items():
+        row = stand.space.get(osd)
+        if weight > DRAINED_WEIGHT and row is not None and row.total_bytes > 0:
+            rows.setdefault(stand.crush.class_of(osd), {})[osd] = row
+    return {name: _fill(spaces) for name, spaces in rows.items()}
+
+
+def _fill(spaces: Mapping[int, Space]) -> Fill:
+    total = sum(row.total_bytes for row in spaces.values())
+    used = sum(row.used_bytes for row in spaces.values())
+    pgs = [row.pgs for row in spaces.values() if row.pgs is not None]
+    fullest = max(spaces, key=lambda osd: (_share(spaces[osd]), -osd), default=None)
+    return Fill(len(spaces), total, used, round(used / total, 4) if total else None, fullest,
+                None if fullest is None else round(_share(spaces[fullest]), 4),
+                min(pgs, default=None), round(sum(pgs) / len(pgs), 1) if pgs else None,
+                max(pgs, default=None))
+
+
+def _share(row: Space) -> float:
+    return row.used_bytes / row.total_bytes
+
+
+def _avail(pool: Pool, before: Optional[RuleRoom], after: Optional[RuleRoom]) -> PoolAvail:
+    return PoolAvail(pool.name, before and _stored(pool, before), after and _stored(pool, after),
+                     before and before.osd, after and after.osd)
+
+
+def _stored(pool: Pool, room: RuleRoom) -> int:
+    return max(0, int(room.raw_bytes * pool.data_shards / pool.size))
+
+
+def max_avail(pool: Pool, stand: Stand, full_ratio: float) -> Optional[Tuple[int, int]]:
+    """Bytes that clients can store in the pool until an OSD is full, and that OSD. None: not
+    known."""
+    room = rule_room(pool.crush_rule, stand, full_ratio)
+    return room and (_stored(pool, room), room.osd)
+
+
+def rule_room(rule: int, stand: Stand, full_ratio: float) -> Optional[RuleRoom]:
+    """As PGMap::get_rule_avail computes it: each OSD gets data by its CRUSH weight, and OSDs that
+    are out keep their share. None: not known."""
+    weights = {osd: stand.crush.weight_of(rule, osd) for osd in stand.space}
+    whole = sum(weights.values())
+    rows = [RuleRoom((full_ratio * row.total_bytes - row.used_bytes) * whole / weights[osd], osd)
+            for osd, row in stand.space.items() if row.total_bytes > 0 and weights[osd] > 0.0]
+    return min(rows, default=None)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Fill, PGs per OSD and MAX AVAIL, before a change and after it."""
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Dict
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import OsdMap, Pool, Space
+from perfguard.rebalance import tables
+from perfguard.rebalance.capacity import Stand, compared, max_avail
+from perfguard.tests.fakes.driver import OPTIONS, Driver
+from perfguard.tests.fakes.mon_model import ToyMon, ToyOsd
+from perfguard.tests.fakes.straw_cluster import StrawCluster
+
+REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
+
+
+@pytest.mark.parametrize('verb, names', [('drain', ('h3',)), ('expand', ())])
+def test_previews_of_weights_show_how_osds_end(verb: str, names: Any) -> None:
+    cluster = StrawCluster(hosts=6, pgs=64)
+    if verb == 'expand':
+        cluster.add_osds(2, 0.0)
+    driver = Driver(cluster, replace(OPTIONS, target='balanced', max_extra_movement=100.0))
+    driver.run(3)
+    preview = driver.order(verb, *names, dry_run=True)
+    shown = tables.order(preview)
+    (row,) = preview['capacity']['classes']
+    before = Counter(osd for pg in cluster.pg.values() for osd in pg.data)
+    driver.order(verb, *names)
+    driver.run_to('DONE')
+    after = Counter(osd for pg in cluster.pg.values() for osd in pg.data)
+    for counts, fill in ((before, row['before']), (after, row['after'])):
+        kept = [count for osd, count in counts.items() if count]
+        assert [fill['pgs_min'], fill['pgs_max']] == [min(kept), max(kept)]
+        assert fill['osds'] == len(kept)
+        assert fill['pgs_mean'] == pytest.approx(sum(kept) / len(kept), abs=0.06)
+    assert '%(osds)d -> ' % row['before'] in shown and 'MAX AVAIL' in shown
+
+
+def crush_of(weights: Dict[int, float]) -> CrushRules:
+    return CrushRules.from_dump(ToyMon({osd: ToyOsd(osd, weight)
+                                        for osd, weight in weights.items()}, 3, ()).crush_dump())
+
+
+def test_max_avail_is_what_fills_the_first_osd() -> None:
+    """Data is added by weight until an OSD is full: found by trying."""
+    stand = Stand(crush_of({0: 1.0, 1: 2.0, 2: 1.0}), {
+        0: Space(1000, 500), 1: Space(2000, 400), 2: Space(0, 0)})
+    room = max_avail(replace(REP, size=2), stand, 0.95)
+    assert room is not None and room[1] == 0
+
+    def full(stored: int) -> bool:
+        raw = 2 * stored
+        return any(row.used_bytes + raw * weight / 4.0 > 0.95 * row.total_bytes
+                   for row, weight in ((stand.space[0], 1.0), (stand.space[1], 2.0)))
+
+    assert next(stored for stored in range(2000) if full(stored)) == room[0] + 1
+    assert max_avail(REP, stand._replace(space={}), 0.95) is None
+    over = stand._replace(space={**stand.space, 0: Space(1000, 990)})
+    assert max_avail(REP, over, 0.95) == (0, 0)
+
+
+def test_osds_without_weight_or_size_do_not_count() -> None:
+    """Drained OSDs before a change of weights are new ones after it."""
+    osdmap = OsdMap(1, frozenset(), {1: REP}, {}, {}, {}, {})
+    space = {0: Space(1000, 500, 9), 1: Space(1000, 100, 3), 2: Space(0, 0, None)}
+    found = compared(osdmap, Stand(crush_of({0: 1.0, 1: 0.0001, 2: 1.0}), space),
+                     Stand(crush_of({0: 1.0, 1: 1.0, 2: 1.0}), space))
+    before, after = found.classes['']
+    assert (before.osds, before.fill, before.fullest, before.pgs_mean) == (1, 0.5, 0, 9.0)
+    assert (after.osds, after.fill, after.fullest, after.fullest_fill) == (2, 0.3, 0, 0.5)
+    assert (after.pgs_min, after.pgs_mean, after.pgs_max) == (3, 6.0, 9)
+
+
+def test_nothing_is_known_of_osds_that_have_not_reported() -> None:
+    osdmap = OsdMap(1, frozenset(), {1: REP}, {}, {}, {}, {})
+    stand = Stand(crush_of({0: 1.0}), {})
+    found = compared(osdmap, stand, Stand(crush_of({0: 1.0}), {0: Space(1000, 0, None)}))
+    before, after = found.classes['']
+    assert before.osds == 0 and before.fill is before.fullest is before.pgs_mean is None
+    assert after.osds == 1 and after.fill == 0.0 and after.pgs_max is None
+    text = '\n'.join(tables.capacity({'capacity': found.as_json()}))
+    assert '0 -> 1' in text and '- -> 0.0 %' in text
