@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..cluster.types import Json
 from ..errors import Refused
 from ..rebalance import tables
-from ..rebalance.orders import AWAIT, Order, expansion, words
+from ..rebalance.orders import AWAIT, LOSE, Order, expansion, words
 from ..rebalance.replacing import CANCEL, REPLACE
 from ..rebalance.report import plan_json
 from ..rebalance.risks import accepted
@@ -30,13 +30,21 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              accept: Optional[Sequence[str]] = None, dry_run: bool = False,
              await_: bool = False, within: Optional[str] = None, by: Optional[str] = None,
              deviation: Optional[str] = None, max_movement: Optional[str] = None,
-             drain: Optional[Sequence[str]] = None) -> Order:
+             drain: Optional[Sequence[str]] = None, what_if: Optional[str] = None,
+             under: Optional[Sequence[str]] = None, class_: Optional[str] = None) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
+    if change == LOSE and dry_run:
+        _refuse_ignored(LOSE, {name: value not in (None, False) for name, value in (
+            ('--weight', weight), ('--prior-version', prior_version), ('--await', await_),
+            ('--within', within), ('-i', inbuf or None), ('--by', by), ('--deviation', deviation),
+            ('--max-movement', max_movement), ('--drain', drain), ('--what-if', what_if),
+            ('--under', under), ('--class', class_))})
+        return Order(LOSE, _names(LOSE, what), dry_run=True)
     if change not in CHANGE_TEXTS:
         raise Refused(errno.EINVAL, 'unknown change %.40r: must be one of %s'
-                      % (change, ', '.join(CHANGE_TEXTS)))
+                      % (change, ', '.join([*CHANGE_TEXTS, *([LOSE] if dry_run else [])])))
     _refuse_ignored(change, {
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'crushmap',
@@ -46,6 +54,12 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         '-i': bool(inbuf) and change not in _OF_FILES,
         **{'--' + name: value is not None and change != 'balance' for name, value in (
             ('by', by), ('deviation', deviation), ('max-movement', max_movement))},
+        '--what-if': what_if is not None and change != 'expand',
+        '--await with --what-if': await_ and what_if is not None,
+        '--drain with --what-if': bool(drain) and what_if is not None,
+        **{name: value is not None and what_if is None for name, value in (
+            ('--under', under), ('--class', class_))},
+        ' '.join(what) + ' with --what-if': bool(what) and what_if is not None,
         ' '.join(what): bool(what) and change in (*_OF_FILES, *_OF_NOTHING)})
     if change == 'crushmap':
         return Order(change, crush_map=_file(inbuf, 'no CRUSH map: give one'),
@@ -53,6 +67,9 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     if change == 'import':
         return Order(change, mappings=_file(inbuf, 'no mappings: give a file'), accept=codes,
                      dry_run=dry_run)
+    if what_if is not None:
+        return Order(change, weight=weight, dry_run=True, what_if=what_if,
+                     under=words(*(under or ())), device_class=class_)
     if await_:
         return _awaited(what, weight, within, codes, dry_run, drain or ())
     if change == 'expand':
@@ -180,15 +197,19 @@ class ChangeCommands(Handlers):
                 by: Optional[str] = None, deviation: Optional[str] = None,
                 max_movement: Optional[str] = None, inbuf: Optional[str] = None,
                 await_: bool = False, within: Optional[str] = None,
-                drain: Optional[List[str]] = None,
+                drain: Optional[List[str]] = None, what_if: Optional[str] = None,
+                under: Optional[List[str]] = None, class_: Optional[str] = None,
                 format: Optional[str] = None) -> CommandResult:
-        """Show what a change would do, or without one, what a changed CRUSH map will move"""
+        """Show what a change or a loss would do, or what a changed CRUSH map will move"""
         if change is None:
             return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
                          await_=await_, within=within, by=by, deviation=deviation,
-                         max_movement=max_movement, drain=drain)
-        return show(self._order(order), format, CHANGE_TEXTS[spelled(change)])
+                         max_movement=max_movement, drain=drain, what_if=what_if, under=under,
+                         class_=class_)
+        text = tables.loss if order.verb == LOSE else \
+            CHANGE_TEXTS[spelled(change)] if what_if is None else tables.growth
+        return show(self._order(order), format, text)
 
     def _change(self, change: str, what: Sequence[str] = (), **arguments: Any) -> Json:
         return self._order(order_of(change, what, **arguments))

@@ -18,7 +18,7 @@ from .campaigns import CampaignContext, Campaigns
 from .changes import AnyChange
 from .crush_orders import CrushOrders
 from .epochs import too_many
-from .orders import Order
+from .orders import LOSE, Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
@@ -67,6 +67,9 @@ class CampaignOrders:
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
         """None while a job of the order is running; raises Refused."""
+        if waiting.order.verb == LOSE or waiting.order.what_if is not None:
+            return self._prepared(waiting, observation, lambda: self._crush_orders.supposing(
+                waiting.order, observation, self._options(), self._campaigns.history.rates()))
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, observation, view)
         elif waiting.order.verb == 'import':

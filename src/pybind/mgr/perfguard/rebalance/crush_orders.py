@@ -14,7 +14,7 @@ from typing import (Callable, Collection, Dict, FrozenSet, Iterable, Mapping, Na
                     Sequence, Set, Tuple)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
-from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
+from ..cluster.types import NO_OSD, Document, OsdMap, PoolRule, Space
 from ..codec import encode
 from ..errors import Refused
 from ..observation import Observation
@@ -25,9 +25,11 @@ from .balancing import balance_ordered
 from .campaign import Campaign, Rollback
 from .change import Change
 from .changes import AnyChange
+from .growth import growth
 from .join_plan import Join, bases_of, plan_join
 from .least_moves import least_moves
-from .orders import (DRAINED_WEIGHT, Order, OrderFacts, check_map, map_back, waiting,
+from .loss import loss_of, lost_osds
+from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, map_back, waiting,
                      weights_back)
 from .pg_num import NewPgNum, at_the_end, of_autoscaler, pg_num_ordered, pgs_made, step_to
 from .pool_change import first_moves, overfull, refuse_incomplete
@@ -117,6 +119,36 @@ class CrushOrders:
                 order, inventory, observation, options, rates, limit)
 
         return work
+
+    def supposing(self, order: Order, observation: Observation, options: Options,
+                  rates: Sequence[float]) -> Callable[[], Document]:
+        """A function for the tool thread: what a cluster is like that has more hosts, or has lost
+        some. It raises Refused; `rates`: as of `preparing`."""
+        facts = replace(self.facts(observation), shared=self._cluster.pool_shared())
+        limit = self._cluster.pgs_per_osd_limit()
+
+        def lose() -> Document:
+            lost = lost_osds(order, facts)
+            outlook = self._cluster.shrunk(observation.osdmap, lost)
+            if isinstance(outlook, NoFuture):
+                raise _no_supposition(outlook.reason)
+            return loss_of(order, lost, outlook, observation, facts, rates).as_json()
+
+        def grow() -> Document:
+            supposed = growth(order, facts)
+            grown = self._cluster.grown(observation.osdmap, supposed.new)
+            if isinstance(grown, NoFuture):
+                raise _no_supposition(grown.reason)
+            future, then = grown.future, supposed.observed(observation, grown)
+            there, expand = supposed.facts(facts, then), supposed.order(order)
+            prepared = weighed(
+                expand, there, then, lambda change: future,
+                self._cluster.config_entries() if observation.crush.weight_sets else None)
+            prepared = prepared.assessed(expand, there, then, options, rates, limit)
+            return {**prepared.answer(expand, None, then, options), **prepared.measured_eta,
+                    'what_if': supposed.as_json()}
+
+        return lose if order.verb == LOSE else grow
 
     def _prepare(self, order: Order, observation: Observation, inventory: OrderFacts) -> Prepared:
         return weighed(order, inventory, observation, lambda change: self._cluster.outlook(
@@ -438,6 +470,10 @@ class CrushOrders:
         else:
             self._store.remove(ADDED)
         self._added = records
+
+
+def _no_supposition(reason: str) -> Refused:
+    return Refused(errno.EIO, 'cannot compute where PGs would be: %s (try again)' % reason)
 
 
 def _no_rollback(reason: str) -> Refused:

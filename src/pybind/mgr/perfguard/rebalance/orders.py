@@ -31,12 +31,14 @@ MAX_WEIGHT_RATIO = 1.5
 UNREPORTED = 'has not reported yet whether it holds PGs'
 #: The verb of an expansion of OSDs that are still to boot; see awaiting.py.
 AWAIT = 'expand --await'
+#: The verb of the preview of a loss; see loss.py.
+LOSE = 'lose'
 
 
 @dataclass(frozen=True)
 class Order:
     #: expand, drain, undrain, crushmap, rule, pg_num, balance, rollback, adopt, import, export,
-    #: AWAIT, or a verb of replacing.py.
+    #: AWAIT, LOSE, or a verb of replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool, and a
     #: number or what the autoscaler recommends; of balance: pools, device classes, CRUSH roots.
@@ -56,6 +58,11 @@ class Order:
     by: Optional[str] = None
     deviation: Optional[str] = None
     max_movement: Optional[str] = None
+    #: Preview of expand: hosts that are not there, as growth.py reads them; the buckets that they
+    #: are added to, and their device class.
+    what_if: Optional[str] = None
+    under: Tuple[str, ...] = ()
+    device_class: Optional[str] = None
     #: Codes of accepted risks.
     accept: Tuple[str, ...] = ()
     dry_run: bool = False
@@ -73,7 +80,9 @@ class Order:
         options = [word for name, value in (
             ('--weight', self.weight), ('--prior-version', self.prior_version), ('--by', self.by),
             ('--within', '%gs' % self.within if self.within else None),
-            ('--deviation', self.deviation), ('--max-movement', self.max_movement))
+            ('--deviation', self.deviation), ('--max-movement', self.max_movement),
+            ('--what-if', self.what_if), ('--under', ','.join(self.under) or None),
+            ('--class', self.device_class))
             if value is not None for word in (name, str(value))]
         file = self.crush_map is not None or self.mappings is not None
         drain = ('--drain', *self.drain) if self.drain else ()

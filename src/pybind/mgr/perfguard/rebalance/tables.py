@@ -408,6 +408,53 @@ def order(data: Json) -> str:
     return '\n'.join([*lines, *_peering_and_copying(data)])
 
 
+def growth(data: Json) -> str:
+    """The expansion by hosts that are not there."""
+    new = data['what_if']
+    moved = data['balanced'] or data
+    rows = [('new OSDs', '%d of %s in %s below %s%s, CRUSH weight %.5g' % (
+        new['osds'], bytes_text(new['size_bytes']), plural(new['hosts'], 'host'),
+        ', '.join(new['under']), ', class ' + new['device_class'] if new['device_class'] else '',
+        new['weight'])),
+            ('to copy', '%s, %s' % (plural(moved['shards'], 'shard'),
+                                    bytes_text(moved['bytes']))),
+            ('time to fill them', measured_text(data))]
+    return '\n'.join([pairs(rows), *capacity(data), '', *_remarks(data)]).rstrip('\n')
+
+
+def loss(data: Json) -> str:
+    """The loss of OSDs."""
+    rows = [('lost', '%s of %s, %s used' % (
+        plural(len(data['osds']), 'OSD'), bytes_text(data['total_bytes']),
+        bytes_text(data['used_bytes']))),
+            ('to recover', '%s, %s; %s more move' % (
+                plural(data['shards'], 'shard'), bytes_text(data['bytes']),
+                bytes_text(data['moved_bytes']))),
+            ('time to full redundancy', measured_text(data))]
+    lines = [pairs(rows), *capacity(data), '']
+    if data['pools']:
+        columns = ('pool', 'PGs degraded', 'below min_size', 'unreadable', 'not placed again')
+        lines += [table(columns, [
+            (row['pool'], *(row[key] for key in (
+                'degraded_pgs', 'inactive_pgs', 'unreadable_pgs', 'unplaced_pgs')))
+            for row in data['pools'][:SHOWN_POOLS]], left=('pool',)), '']
+    lines += ['%s would be above %s, such as osd.%d' % (
+        plural(len(data[key]), 'OSD'), what, data[key][0])
+              for key, what in (('full_osds', 'full'), ('nearfull_osds', 'nearfull'))
+              if data[key]][:1]
+    return '\n'.join([*lines, *_remarks(data)]).rstrip('\n')
+
+
+def measured_text(data: Json) -> str:
+    """A time that is not shown without a measured speed."""
+    return 'not known: no campaign of this cluster has moved data yet' \
+        if data['eta_seconds'] is None else '%s (speed: %s)' % (eta_text(data), data['eta_basis'])
+
+
+def _remarks(data: Json) -> List[str]:
+    return [*data['warnings'], *_refusals(data)]
+
+
 # ---- Following a campaign: `campaign watch`
 #
 # A command of an mgr module cannot stream, and one that waits keeps other commands waiting (in

@@ -254,6 +254,15 @@ def test_an_empty_variable_of_a_shell_is_refused(
     ('preview', {'change': 'adopt', 'what': ['osd.1']}, 'osd.1'),
     ('preview', {'change': 'drain', 'what': ['osd.1'], 'by': 'bytes'}, '--by'),
     ('plan save', {'change': 'rule', 'what': ['p', 'r'], 'max_movement': '1%'}, '--max-movement'),
+    ('preview', {'change': 'drain', 'what': ['osd.1'], 'what_if': '1x1x1T'}, '--what-if'),
+    ('preview', {'change': 'expand', 'what': ['osd.1'], 'what_if': '1x1x1T'}, 'osd.1 with'),
+    ('preview', {'change': 'expand', 'what_if': '1x1x1T', 'await': True}, '--await with'),
+    ('preview', {'change': 'expand', 'under': ['r1']}, '--under'),
+    ('preview', {'change': 'expand', 'class': 'ssd'}, '--class'),
+    ('preview', {'change': 'lose', 'what': ['osd.1'], 'weight': '1'}, '--weight'),
+    ('preview', {'change': 'lose', 'what': ['osd.1'], 'under': ['r1']}, '--under'),
+    ('preview', {'change': 'lose'}, 'lose requires OSDs'),
+    ('plan save', {'change': 'lose', 'what': ['osd.1']}, "cannot plan 'lose'"),
     ('preview', {'change': 'pg_num'}, 'requires a pool'), ('preview', {'change': 'import'}, '-i'),
     ('preview', {'change': 'destroy'}, 'expand, drain')])
 def test_no_argument_is_ignored_or_assumed(
@@ -350,6 +359,24 @@ def test_a_preview_has_the_arguments_of_its_command(shell: Shell) -> None:
     assert list(probe) == [name for name in run if name not in SWITCHES]
     for names in changes:
         assert names.keys() <= {*preview, *SWITCHES, 'pool', 'rule', 'pg_num'}
+
+
+def test_previews_of_what_is_not_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For readers, in few lines; errors are one line."""
+    monkeypatch.setattr(shell.driver.loop, 'ask', lambda order, again=False: shell.driver.give(
+        order))
+    given: Dict[str, Any] = {'change': 'expand', 'what_if': '2x3x1TiB', 'under': ['default']}
+    retval, out, error = shell('preview', **given)
+    assert (retval, error) == (0, '') and len(out.splitlines()) < 12
+    assert '6 of 1.0 TiB in 2 hosts below default' in out and 'MAX AVAIL' in out
+    assert shell.json('preview', **given)['what_if']['osds'] == 6
+    retval, out, error = shell('preview', change='lose', what=['h1', 'h3'])
+    assert (retval, error) == (0, '') and len(out.splitlines()) < 20
+    assert '2 OSDs of 2.0 TiB' in out and 'below min_size' in out
+    assert shell.json('preview', change='lose', what=['h1,h3'])['osds'] == [1, 3]
+    assert not shell.driver.cluster.sent
+    retval, out, error = shell('preview', **{**given, 'what_if': '2x3'})
+    assert (retval, out) == (-errno.EINVAL, '') and 'such as 4x12x16T' in error
 
 
 def test_there_are_at_most_55_commands(shell: Shell) -> None:

@@ -142,6 +142,14 @@ _AWAIT = (
           parameter='await'),
     Field('within', TEXT, 'With awaited: how long to wait, such as 12h; default: a day'))
 
+#: Of the preview of expand.
+_WHAT_IF = (
+    Field('what_if', STRING, 'expand: hosts that are not there: <hosts>x<OSDs of each>x<size>, '
+          'such as 4x12x16T'),
+    Field('under', WORDS_KIND, 'With what_if: the CRUSH buckets that they are added to'),
+    Field('device_class', STRING, 'With what_if: the device class of their OSDs',
+          parameter='class'))
+
 _TARGET = (
     Field('profile', STRING, 'latency, iops, throughput, quick or curve'),
     Field('pool', STRING, 'Pool to measure; default: a pool that the probe creates'),
@@ -273,7 +281,8 @@ ROUTES: Tuple[Route, ...] = (
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview', 'preview', 'Show what a change would do, or what a changed CRUSH map moves',
           Field('change', STRING, 'expand, drain, undrain, replace, rule, pg_num, balance, '
-                'crushmap, adopt, import or rollback'), *_CHANGE, *_AWAIT, permission=MAY_READ),
+                'crushmap, adopt, import, rollback or lose'), *_CHANGE, *_AWAIT, *_WHAT_IF,
+          permission=MAY_READ),
 
     _get('/plan', 'plan_ls', 'List saved plans, and what has changed since'),
     _post('/plan', 'plan_save', 'Save the preview of a change for approval', _PLAN,

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The loss of OSDs, hosts or racks: what is degraded at once, and what the cluster is like once it
+has recovered without them. Pure.
+
+Ceph marks lost OSDs out, and CRUSH then places their PGs elsewhere; their CRUSH weight remains.
+Other shards move as well: CRUSH retries from another place, and the mons remove upmaps that no
+longer fit.
+"""
+import errno
+from collections import Counter
+from dataclasses import dataclass
+from typing import (AbstractSet, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
+
+from ..cluster.crush import CrushRules
+from ..cluster.ports import Future, FuturePg
+from ..cluster.types import (NO_OSD, NOOUT, Document, OsdMap, OsdSet, Pool, Space, pg_shard_bytes,
+                             pool_of)
+from ..errors import Refused
+from ..observation import Observation
+from ..tables import osds_text
+from ..upmap.pins import after_commit
+from ..upmap.semantics import apply_entry, out_osds
+from .capacity import CapacityChange, Stand, compared
+from .orders import Order, OrderFacts, named_osds
+from .pool_change import all_pgs
+from .prepared import EARLIER_CAMPAIGNS, eta_of
+from .progress import Eta
+
+#: Types of buckets that the mons mark out as a whole by default (mon_osd_down_out_subtree_limit is
+#: rack).
+_MARKED_OUT = ('osd', 'host')
+#: The default of mon_osd_min_in_ratio.
+MIN_IN_RATIO = 0.75
+
+
+class PgLoss(NamedTuple):
+    """What a loss means for one PG."""
+    #: Its shards, or copies, that are lost, and that remain and are up.
+    lost: int
+    left: int
+    #: OSDs that get a shard, with one for each lost shard first, and that give one up.
+    targets: OsdSet
+    freed: OsdSet
+    #: CRUSH finds an OSD for each shard.
+    placed: bool
+    #: The set it ends with.
+    final: OsdSet
+
+
+@dataclass
+class PoolLoss:
+    """Number of PGs of a pool."""
+    pool: str
+    min_size: int
+    #: That lack a shard; that have fewer than min_size, so clients wait for recovery; that have too
+    #: few to be read at all; and that CRUSH finds too few OSDs for.
+    degraded_pgs: int = 0
+    inactive_pgs: int = 0
+    unreadable_pgs: int = 0
+    unplaced_pgs: int = 0
+
+
+@dataclass(frozen=True)
+class OsdLoss:
+    osds: Tuple[int, ...]
+    names: Tuple[str, ...]
+    #: Space of the lost OSDs.
+    space: Space
+    #: Shards that recovery makes again, their bytes, and bytes of other shards that move besides.
+    shards: int
+    bytes: int
+    moved_bytes: int
+    #: Hours to full redundancy; None: no campaign was measured.
+    eta: Optional[Eta]
+    pools: Tuple[PoolLoss, ...]
+    capacity: CapacityChange
+    #: OSDs that end above nearfull, and above full.
+    nearfull: Tuple[int, ...]
+    full: Tuple[int, ...]
+    warnings: Tuple[str, ...]
+
+    def as_json(self) -> Document:
+        eta = self.eta or (None, None, None)
+        return {'verb': 'lose', 'dry_run': True, 'campaign': None, 'names': list(self.names),
+                'osds': list(self.osds), 'total_bytes': self.space.total_bytes,
+                'used_bytes': self.space.used_bytes, 'shards': self.shards, 'bytes': self.bytes,
+                'moved_bytes': self.moved_bytes,
+                **dict(zip(('eta_seconds', 'eta_low_seconds', 'eta_high_seconds'), eta)),
+                'eta_basis': '' if self.eta is None else EARLIER_CAMPAIGNS,
+                'pools': [dict(vars(row)) for row in self.pools],
+                'capacity': self.capacity.as_json(),
+                'nearfull_osds': list(self.nearfull), 'full_osds': list(self.full),
+                'warnings': list(self.warnings)}
+
+
+def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
+    """The OSDs of an order, of which at least one is in. Raises Refused."""
+    osds = frozenset(named_osds(order.names, facts, hosts=True))
+    rows = facts.osdmap.osds
+    present = {osd for osd in osds if osd in rows and rows[osd].reweight > 0.0}
+    if not present:
+        raise Refused(errno.ENOENT, 'no OSD of %s is in' % ', '.join(order.names))
+    if all(osd in osds or row.reweight == 0.0 for osd, row in rows.items()):
+        raise Refused(errno.EINVAL, 'no OSD would be left')
+    return frozenset(present)
+
+
+def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: Observation,
+            facts: OrderFacts, rates: Sequence[float]) -> OsdLoss:
+    """`future`: all PGs, placed without the lost OSDs; `rates`: bytes per second of earlier
+    campaigns."""
+    osdmap, signals = observation.osdmap, observation.signals
+    out = out_osds(osdmap.osds) | lost
+    gained: 'Counter[int]' = Counter()
+    pgs_before: 'Counter[int]' = Counter()
+    pgs_after: 'Counter[int]' = Counter()
+    pools: Dict[int, PoolLoss] = {}
+    shards = recovered = moved = 0
+    for pgid, pg in all_pgs(future):
+        pool = osdmap.pools[pool_of(pgid)]
+        found = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
+        pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
+        pgs_after.update(osd for osd in found.final if osd != NO_OSD)
+        stored = pg_shard_bytes(pool, signals.pool_bytes.get(pool.id, 0), pgid)
+        space = pg_shard_bytes(pool, signals.space_of(pool.id), pgid)
+        gained.update(dict.fromkeys(found.targets, space))
+        gained.subtract(dict.fromkeys(found.freed, space))
+        again = min(found.lost, len(found.targets))
+        shards, recovered = shards + again, recovered + again * stored
+        moved += (len(found.targets) - again) * stored
+        if found.lost or not found.placed:
+            _count(found, pool, pools.setdefault(
+                pool.id, PoolLoss(pool.name, pool.min_size)))
+    before = {osd: row._replace(pgs=pgs_before[osd]) for osd, row in facts.space.items()}
+    after = {osd: Space(0, 0, 0) if osd in lost else Space(
+        row.total_bytes, max(0, row.used_bytes + gained[osd]), pgs_after[osd])
+        for osd, row in before.items()}
+    capacity = compared(osdmap, Stand(observation.crush, before), Stand(observation.crush, after))
+    affected = tuple(row for _, row in sorted(pools.items()))
+    return OsdLoss(
+        tuple(sorted(lost)), order.names, Space(*(
+            sum(getattr(before[osd], key) for osd in lost if osd in before)
+            for key in ('total_bytes', 'used_bytes'))),
+        shards, recovered, moved, eta_of(recovered, rates) if rates else None, affected, capacity,
+        _above(osdmap.nearfull_ratio, after), _above(osdmap.full_ratio, after),
+        tuple(_warnings(order, lost, observation)))
+
+
+def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: FrozenSet[int],
+            crush: CrushRules, osdmap: OsdMap) -> PgLoss:
+    """`pg.acting`: its OSDs, with those that are down and in; `out`: the lost OSDs, and those that
+    are out already."""
+    entry, before = osdmap.entry(pgid), None
+    while entry and entry != before:
+        # Without a pair, the set may be illegal: then the mons remove the rest an epoch later.
+        before = entry
+        entry = after_commit(pg.raw, entry, pool, osdmap.osds, crush, pgid, out)
+    final = apply_entry(pg.raw, entry, out)
+    present = set(pg.acting) - {NO_OSD}
+    kept = present - lost
+    if pool.erasure:
+        here = pg.acting + (NO_OSD,) * (len(final) - len(pg.acting))
+        targets = tuple(new for old, new in zip(here, final) if new not in (old, NO_OSD))
+        freed = tuple(old for number, old in enumerate(pg.acting)
+                      if old in kept and final[number:number + 1] != (old,))
+    else:
+        targets = tuple(osd for osd in final if osd not in present)
+        freed = tuple(osd for osd in kept if osd not in final)
+    serving = sum(1 for osd in kept if osd in osdmap.osds and osdmap.osds[osd].up)
+    if not pool.is_complete(final):
+        freed = ()  # a shard is removed once the PG is clean elsewhere
+    return PgLoss(len(present & lost), serving, targets, freed, pool.is_complete(final), final)
+
+
+def _count(found: PgLoss, pool: Pool, row: PoolLoss) -> None:
+    row.degraded_pgs += found.lost > 0
+    row.inactive_pgs += found.lost > 0 and found.left < pool.min_size
+    row.unreadable_pgs += found.lost > 0 and found.left < pool.data_shards
+    row.unplaced_pgs += not found.placed
+
+
+def _above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
+    """OSDs fuller than that, fullest first."""
+    fills = {osd: row.used_bytes / row.total_bytes for osd, row in space.items()
+             if row.total_bytes > 0}
+    return tuple(sorted((osd for osd, fill in fills.items() if fill > ratio),
+                        key=lambda osd: (-fills[osd], osd)))
+
+
+def _warnings(order: Order, lost: AbstractSet[int], observation: Observation) -> List[str]:
+    warnings = []
+    kinds = {observation.crush.type_of(name) or 'osd' for name in order.names}
+    if not kinds <= set(_MARKED_OUT):
+        warnings.append('by default the mons do not mark out a whole %s '
+                        '(mon_osd_down_out_subtree_limit): recovery begins with "ceph osd out"'
+                        % sorted(kinds - set(_MARKED_OUT))[0])
+    left = sum(1 for osd, row in observation.osdmap.osds.items()
+               if row.reweight > 0.0 and osd not in lost)
+    if left < MIN_IN_RATIO * len(observation.osdmap.osds):
+        warnings.append('by default the mons mark no further OSD out once fewer than %d %% are in '
+                        '(mon_osd_min_in_ratio)' % (100 * MIN_IN_RATIO))
+    if NOOUT in observation.osdmap.flags:
+        warnings.append('noout is set: recovery begins once it is unset')
+    down = [osd for osd in observation.osdmap.absent if osd not in lost]
+    if down:
+        warnings.append('%s down: its PGs count as if it returned with its data' % (
+            '%s is' % osds_text(down) if len(down) == 1 else '%s are' % osds_text(down)))
+    return warnings
