@@ -185,6 +185,24 @@ def test_the_other_shards_of_a_pg_that_leaves_an_osd_stay_in_place(
     driver.run_to('DONE')
 
 
+@pytest.mark.parametrize('lag', [0, 1])
+def test_nothing_of_the_other_shards_is_copied_before_they_are_pinned(lag: int) -> None:
+    """norebalance is set for the two turns until the pins are in force."""
+    driver = pinned_by_a_vector()
+    cluster, pg = driver.cluster, driver.cluster.pg[SWAPPED]
+    before, leaving = pg.data, pg.data[1]
+    cluster.lag = lag
+    mark_out(cluster, leaving)
+    remapped = 0
+    while left_on(cluster, leaving):
+        driver.turn()
+        if pg.temp is not None and (pg.up[0], pg.up[2]) != (before[0], before[2]):
+            remapped += 1
+            assert pg.copied_seconds == 0.0
+        assert remapped <= 2
+    assert remapped and (pg.data[0], pg.data[2]) == (before[0], before[2])
+
+
 def test_a_pin_of_the_other_shards_that_the_mons_refuse_does_not_keep_norebalance() -> None:
     driver = pinned_by_a_vector()
     cluster = driver.cluster
