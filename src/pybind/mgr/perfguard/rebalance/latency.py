@@ -82,7 +82,7 @@ def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[in
 
 
 def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
-                   path: Path = Path(), most: float = 1.0) -> List[PoolLatency]:
+                   path: Path = Path(), most_baselines: float = 1.0) -> List[PoolLatency]:
     """The latency of all kinds of operation of all pools; `unsteady`: OSDs whose operations wait
     for peering PGs.
 
@@ -90,15 +90,15 @@ def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float
     operation that waits a second would outweigh a thousand others. If PGs of all OSDs are
     peering, all count, and the limit is raised by the effect of the stall budget on the mean,
     `stall_ms`. Pools without operations near the path of what moves, and whose CRUSH rules do not
-    lead there, do not count. The limit is also raised by the effect of the load, up to `most`
-    baselines.
+    lead there, do not count. The limit is also raised by the effect of the load, up to
+    `most_baselines`.
     """
     steady, everything = _sums(clients, unsteady, path)
     loads = load_factors(clients, path.near | unsteady)
-    found = _against_targets(clients, steady, 0.0, loads, most)
-    if judged(found):
-        return found
-    return _against_targets(clients, everything, stall_ms, loads, most)
+    rows = _against_targets(clients, steady, 0.0, loads, most_baselines)
+    if judged(rows):
+        return rows
+    return _against_targets(clients, everything, stall_ms, loads, most_baselines)
 
 
 def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
@@ -118,44 +118,44 @@ def minute_latencies(clients: Clients, path: Path) -> List[PoolLatency]:
             if target is not None and minute.ops]
 
 
-def judged(seen: Sequence[PoolLatency]) -> List[PoolLatency]:
+def judged(rows: Sequence[PoolLatency]) -> List[PoolLatency]:
     """Rows with enough operations to be judged, small pools also together, with the share of the
     limit that chance explains. [] if there are too few operations."""
-    found = [each for each in seen if each.ops >= LEAST_OPS]
+    judged_rows = [row for row in rows if row.ops >= LEAST_OPS]
     for kind in ('reads', 'writes'):
-        small = [each for each in seen if each.kind == kind and each.ops < SMALL_OPS]
-        if len(small) > 1 and sum(each.ops for each in small) >= LEAST_OPS:
-            found.append(_together(small))
-    return [each._replace(chance=0.0 if each.named else _chance(each, len(found)))
-            for each in found]
+        small = [row for row in rows if row.kind == kind and row.ops < SMALL_OPS]
+        if len(small) > 1 and sum(row.ops for row in small) >= LEAST_OPS:
+            judged_rows.append(_together(small))
+    return [row._replace(chance=0.0 if row.named else _chance(row, len(judged_rows)))
+            for row in judged_rows]
 
 
-def strain(seen: Sequence[PoolLatency]) -> float:
+def strain(rows: Sequence[PoolLatency]) -> float:
     """The highest ratio to the limit among rows with so many operations, or all of them, that
     chance is negligible."""
-    small = [each for each in seen if each.pool and each.ops < SMALL_OPS]
-    joined = {each.kind for each in seen if not each.pool}
-    return max((each.ms / each.target_ms for each in seen
-                if each not in small or each.kind not in joined), default=0.0)
+    small = [row for row in rows if row.pool and row.ops < SMALL_OPS]
+    joined = {row.kind for row in rows if not row.pool}
+    return max((row.ms / row.target_ms for row in rows
+                if row not in small or row.kind not in joined), default=0.0)
 
 
 def _together(parts: Sequence[PoolLatency]) -> PoolLatency:
     """The mean of all operations of one kind, each relative to its own limit."""
-    ops = sum(each.ops for each in parts)
+    ops = sum(row.ops for row in parts)
 
     def mean(values: Iterable[float]) -> float:
-        return sum(each.ops * value for each, value in zip(parts, values)) / ops
+        return sum(row.ops * value for row, value in zip(parts, values)) / ops
 
-    return PoolLatency('', parts[0].kind, mean(each.ms for each in parts),
-                       mean(each.target_ms for each in parts), ops,
-                       sqrt(mean(each.spread ** 2 for each in parts)))
+    return PoolLatency('', parts[0].kind, mean(row.ms for row in parts),
+                       mean(row.target_ms for row in parts), ops,
+                       sqrt(mean(row.spread ** 2 for row in parts)))
 
 
-def _chance(each: PoolLatency, judged_at_once: int) -> float:
+def _chance(row: PoolLatency, judged_at_once: int) -> float:
     """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
     normal variable's upper tail by CHANCE / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
     deviations = sqrt(2.0 * log(judged_at_once / CHANCE))
-    return min(CHANCE_MAX, deviations * min(SPREAD_MAX, each.spread) / sqrt(each.ops))
+    return min(CHANCE_MAX, deviations * min(SPREAD_MAX, row.spread) / sqrt(row.ops))
 
 
 def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
@@ -175,8 +175,8 @@ def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
         baseline_ns = row.read.number * 1e6 * pool.read_baseline_ms \
             * clients.norms.get(row.osd, 1.0)
         ratios.setdefault(row.pool, []).append((row.read.sum_ns / baseline_ns, row.read.number))
-    return {pool: _certain_median(found, clients.pools[pool].read_spread)
-            for pool, found in ratios.items()}
+    return {pool: _certain_median(pool_ratios, clients.pools[pool].read_spread)
+            for pool, pool_ratios in ratios.items()}
 
 
 def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) -> float:
@@ -189,8 +189,8 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
 
 
 def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,
-                     loads: Mapping[int, float], most: float) -> List[PoolLatency]:
-    found: List[PoolLatency] = []
+                     loads: Mapping[int, float], most_baselines: float) -> List[PoolLatency]:
+    rows: List[PoolLatency] = []
     for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]
         for kind, ops, target, baseline, spread in (
@@ -200,11 +200,12 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
             if target is None or not ops.number:
                 continue
             if not pool.named and baseline is not None:
-                target = max(target, min(loads.get(pool_id, 1.0) * target, most * baseline))
-            found.append(PoolLatency(
+                target = max(target, min(loads.get(pool_id, 1.0) * target,
+                                         most_baselines * baseline))
+            rows.append(PoolLatency(
                 pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms, ops.number,
                 spread or TYPICAL_SPREAD, named=pool.named))
-    return found
+    return rows
 
 
 def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
@@ -230,8 +231,8 @@ def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
             {pool: ops for pool, ops in everything.items() if pool in concerned})
 
 
-def _add(one: Ops, other: Ops) -> Ops:
-    return Ops(one.sum_ns + other.sum_ns, one.number + other.number)
+def _add(a: Ops, b: Ops) -> Ops:
+    return Ops(a.sum_ns + b.sum_ns, a.number + b.number)
 
 
 # ---- single OSDs with slow reads (watch/slow_reads.py), and movement

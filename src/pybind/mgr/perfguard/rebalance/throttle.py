@@ -94,10 +94,10 @@ class Limit:
 def limit(pace: Pace, options: Options) -> Limit:
     """The caps in force. Bytes are not reduced with the PGs: otherwise the limit of PGs would not
     be used fully, and could not grow."""
-    most = caps(options)
-    pgs = max(1, int(min(pace.pgs or first(options), most.pgs)))
-    text = 'at most %d of %s may be in flight' % (pgs, plural(most.pgs, 'PG'))
-    return Limit(replace(most, pgs=pgs),
+    all_caps = caps(options)
+    pgs = max(1, int(min(pace.pgs or first(options), all_caps.pgs)))
+    text = 'at most %d of %s may be in flight' % (pgs, plural(all_caps.pgs, 'PG'))
+    return Limit(replace(all_caps, pgs=pgs),
                  Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
 
 
@@ -143,8 +143,8 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if not plain:
         return _because(pace, _thin(clients)) if recent else _guess(pace, clients, options)
     pace = _lower_levels(replace(pace, judged=clients.time), plain)
-    seen = _all_levelled(plain, pace, options)
-    worst, without_chance = max(seen, key=lambda each: each.pressure), strain(seen)
+    rows = _all_levelled(plain, pace, options)
+    worst, without_chance = max(rows, key=lambda row: row.pressure), strain(rows)
     # Many consecutive readings prove what a single one cannot.
     above = pace.above + 1 if without_chance > 1.0 else 0
     lasting = above >= LASTING_READINGS
@@ -152,8 +152,8 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     within = max(worst.pressure, without_chance)
     if (within if pace.halted else worst.pressure) > 1.0 or lasting:
         if pace.halted and pace.over >= NEW_BASELINE_READINGS and nothing_moves \
-                and _may_rise(pace, seen, options):
-            return _with_new_baseline(pace, seen)
+                and _may_rise(pace, rows, options):
+            return _with_new_baseline(pace, rows)
         # A small PG may move between two readings: its OSDs show that.
         used = max(in_flight, 1 if unsteady else 0)
         return _lower(pace, _latency(worst, lasting), used, nothing_moves, readings)
@@ -165,28 +165,28 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
 
 def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
     """Small pools also use their common level, as the levels of single ones are random."""
-    joined = {each.kind: _levelled(each, pace, options).target_ms / each.target_ms
-              for each in plain if not each.pool}
-    found = []
-    for each in plain:
-        levelled = _levelled(each, pace, options)
-        if each.ops < SMALL_OPS and each.pool and not each.named:
-            least = joined.get(each.kind, 1.0) * each.target_ms
-            levelled = levelled._replace(target_ms=max(levelled.target_ms, least))
-        found.append(levelled)
-    return found
+    joined = {row.kind: _levelled(row, pace, options).target_ms / row.target_ms
+              for row in plain if not row.pool}
+    levelled_rows = []
+    for row in plain:
+        levelled = _levelled(row, pace, options)
+        if row.ops < SMALL_OPS and row.pool and not row.named:
+            common_target_ms = joined.get(row.kind, 1.0) * row.target_ms
+            levelled = levelled._replace(target_ms=max(levelled.target_ms, common_target_ms))
+        levelled_rows.append(levelled)
+    return levelled_rows
 
 
-def _levelled(each: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
+def _levelled(row: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
     """Compared with the level while nothing moved, if that exceeded the limit."""
-    level = pace.levels.get(_name(each))
-    if level is None or named_target(options, each.pool) is not None:
-        return each
-    return each._replace(target_ms=max(each.target_ms, options.latency_factor * level))
+    level = pace.levels.get(_name(row))
+    if level is None or named_target(options, row.pool) is not None:
+        return row
+    return row._replace(target_ms=max(row.target_ms, options.latency_factor * level))
 
 
-def _name(each: PoolLatency) -> str:
-    return '%s of %s' % (each.kind, each.who)
+def _name(row: PoolLatency) -> str:
+    return '%s of %s' % (row.kind, row.who)
 
 
 def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
@@ -194,30 +194,30 @@ def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
     limit."""
     if not pace.levels:
         return pace
-    ms = {_name(each): each.ms for each in plain}
-    within = {_name(each) for each in plain if each.ms <= each.target_ms}
+    ms = {_name(row): row.ms for row in plain}
+    within = {_name(row) for row in plain if row.ms <= row.target_ms}
     return replace(pace, levels={name: min(level, ms.get(name, level))
                                  for name, level in pace.levels.items() if name not in within})
 
 
-def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool:
+def _may_rise(pace: Pace, rows: Sequence[PoolLatency], options: Options) -> bool:
     """Whether latency over its limit may become the new baseline.
 
     Limits of latency_limits_ms always hold. A level is raised at most once in EXEMPT_SECONDS, so
     that it does not follow every rise of latency; without an end of this time, a load that grows
     twice would halt a campaign forever.
     """
-    over = [each for each in seen if each.pressure > 1.0]
+    over = [row for row in rows if row.pressure > 1.0]
     recent = pace.decided - pace.acquitted < EXEMPT_SECONDS
-    return not any(named_target(options, each.pool) is not None
-                   or recent and _name(each) in pace.levels for each in over)
+    return not any(named_target(options, row.pool) is not None
+                   or recent and _name(row) in pace.levels for row in over)
 
 
-def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
+def _with_new_baseline(pace: Pace, rows: Sequence[PoolLatency]) -> Pace:
     """Latency stayed high although nothing moved: the load has changed, and this latency is the new
     baseline."""
-    levels = {_name(each): each.ms for each in seen if each.ms > each.target_ms}
-    worst = max(seen, key=lambda each: each.pressure)
+    levels = {_name(row): row.ms for row in rows if row.ms > row.target_ms}
+    worst = max(rows, key=lambda row: row.pressure)
     return replace(pace, pgs=1.0, over=0, under=0, halted=False, acquitted=pace.decided,
                    levels={**pace.levels, **levels}, code=Code.NEW_BASELINE,
                    why=_latency(worst).text + ' although nothing moves, so this latency '
@@ -288,8 +288,8 @@ def set_pace(draft: Draft) -> Draft:
     """Update the limit of PGs in flight and the budget of releases."""
     campaign, clients, options = draft.campaign, draft.seen.clients, draft.options
     stalls = measure(campaign.stalls, clients, draft.seen.osds_changed)
-    held = campaign.holds.held.get(PROPOSE_INTERVAL)
-    fast = held is not None and held.seen
+    interval = campaign.holds.held.get(PROPOSE_INTERVAL)
+    fast = interval is not None and interval.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.flights.in_flight)))
     if pace.halted or NOREBALANCE not in draft.seen.osdmap.flags:
         # Otherwise nothing moves, so movement affects no latency.
@@ -340,12 +340,12 @@ def _judged_clients(draft: Draft, pace: Pace) -> Clients:
 def set_copying(draft: Draft, before: Pace, degraded: bool) -> Draft:
     """Update the pace of copying; `before`: the previous pace of the campaign. `degraded`: there
     are degraded PGs that the campaign has not released."""
-    campaign, seen, mode = draft.campaign, draft.seen, draft.options.pace_copying
+    campaign, observation, mode = draft.campaign, draft.seen, draft.options.pace_copying
     pace, now = campaign.pace, copying.decide(
         campaign.copying, _reading(before, campaign.pace), draft.now)
     if degraded:
         now = replace(now, degraded=draft.now)
-    now = copying.follow(now, copying.basis(now, mode, seen.schedulers, draft.now))
+    now = copying.follow(now, copying.basis(now, mode, observation.schedulers, draft.now))
     now = _with_wanted(draft, now)
     draft = draft.set(copying=now)
     if now.wanted == campaign.copying.wanted:
@@ -360,16 +360,16 @@ def _with_wanted(draft: Draft, now: copying.Copying) -> copying.Copying:
 
     Others may have set options that are not borrowed yet, or were given back during a pause.
     """
-    holds, seen = draft.campaign.holds, draft.seen
-    held = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
-            if name.startswith(OSD_OPTION)}
-    stored, wanted = seen.settings.stored, now.wanted
-    if stored is not None and (now.due or not wanted.keys() <= held.keys()):
-        wanted = copying.resolve(now, draft.options.pace_copying, now.schedulers,
-                                 copying.found(stored, held))
+    holds, observation = draft.campaign.holds, draft.seen
+    values_before = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
+                     if name.startswith(OSD_OPTION)}
+    stored, values = observation.settings.stored, now.wanted
+    if stored is not None and (now.due or not values.keys() <= values_before.keys()):
+        values = copying.resolve(now, draft.options.pace_copying, now.schedulers,
+                                 copying.found(stored, values_before))
         now = replace(now, due=False)
     return replace(now, wanted={
-        name: value for name, value in wanted.items() if name not in seen.settings.taken
+        name: value for name, value in values.items() if name not in observation.settings.taken
         and OSD_OPTION + name not in holds.given_up})
 
 
@@ -400,11 +400,12 @@ def _burdened_osds(draft: Draft, pace: Pace) -> FrozenSet[int]:
 def _path(draft: Draft, pace: Pace) -> Path:
     """The OSDs of PGs in flight, those of all hosts with movement now or recently, and pools whose
     rules lead there. A new mgr does not know recent movement, so all OSDs count."""
-    seen, osds = draft.seen, flight_osds(draft)
+    observation, osds = draft.seen, flight_osds(draft)
     if draft.now - pace.seen_since < AFTERWARDS_SECONDS:
-        near = frozenset(seen.osdmap.osds)
+        near = frozenset(observation.osdmap.osds)
     else:
-        near = frozenset(osd for osd in seen.osdmap.osds if seen.host_of(osd) in pace.burdened)
+        near = frozenset(osd for osd in observation.osdmap.osds
+                         if observation.host_of(osd) in pace.burdened)
     return Path(osds, near | osds, _pools_on(draft, osds))
 
 
@@ -435,19 +436,19 @@ def too_much(draft: Draft) -> List[Reason]:
 
 def out_of_hours(draft: Draft) -> List[Reason]:
     """Why nothing is released now because of the time window."""
-    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
+    reasons = [Reason(Code.BAD_OPTIONS, text) for text in problems(draft.options, None)]
     try:
         seconds = opens_in(window_of(draft.options), draft.seen.wall)
     except BadWindow:
-        return found
+        return reasons
     if seconds is None:
         when = 'it does not open within the next week (clock change)'
     else:
         when = 'it opens in %s' % plural(max(1, round(seconds / 60)), 'minute')
     if seconds != 0.0:
-        found.append(Reason(Code.WINDOW_CLOSED,
-                            'outside the time window (begin_time to end_time): ' + when))
-    return found
+        reasons.append(Reason(Code.WINDOW_CLOSED,
+                              'outside the time window (begin_time to end_time): ' + when))
+    return reasons
 
 
 def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
@@ -455,10 +456,10 @@ def ignored_targets(osdmap: OsdMap, options: Options) -> List[Reason]:
     # An OSDMap without pools may be the initial, empty one.
     pools = {pool.name for pool in osdmap.pools.values()} or None
     try:
-        found = unknown_pools(options, pools)
+        texts = unknown_pools(options, pools)
     except BadLimit:
         return []
-    return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in found]
+    return [Reason(Code.BAD_OPTIONS, text + '; this limit is ignored') for text in texts]
 
 
 def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
@@ -469,7 +470,7 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
     release makes its PG peer, so PGs that do are no such reason. `degraded`: PGs are that the
     campaign has not released.
     """
-    epochs, most = draft.seen.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
+    epochs, most_epochs = draft.seen.untrimmed_epochs, draft.options.max_untrimmed_osdmaps
     if epochs is None:
         return []
     ceiling = _above_ceiling(draft, epochs)
@@ -477,26 +478,26 @@ def maps_to_trim(draft: Draft, degraded: bool) -> List[Reason]:
         return ceiling
     counts, idle = draft.seen.signals.counts, draft.now - draft.campaign.progress.progressed
     unclean = degraded or counts.backfill_toofull > 0 or counts.inactive > counts.in_transition
-    if not most or epochs <= most or unclean \
+    if not most_epochs or epochs <= most_epochs or unclean \
             or not draft.campaign.flights.in_flight and idle > TRIM_SECONDS:
         return []
     return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
                    'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
                    'have trimmed them, which may take osd_beacon_report_interval (300 s)'
-                   % (epochs, most))]
+                   % (epochs, most_epochs))]
 
 
 def _above_ceiling(draft: Draft, epochs: int) -> List[Reason]:
     """Why nothing is released whatever keeps the mons from trimming: the disks of mons and OSDs
     would fill up."""
     map_bytes = max(1, epoch_of(draft.seen.osdmap).map_bytes)
-    most = draft.options.untrimmed_ceiling or max(
+    ceiling = draft.options.untrimmed_ceiling or max(
         CEILING_EPOCHS_MIN, min(CEILING_EPOCHS_MAX, CEILING_BYTES // map_bytes))
     reason = Reason(Code.UNTRIMMED_CEILING, 'the mons keep %d OSDMap epochs, about %s on each mon '
                     'and OSD (limit %d, untrimmed_ceiling), and trim them only while all '
                     'PGs are clean; "campaign accept UNTRIMMED_CEILING" continues'
-                    % (epochs, bytes_text(epochs * map_bytes), most))
-    waived = epochs <= most or is_waived(reason, draft.campaign.orders.acknowledged)
+                    % (epochs, bytes_text(epochs * map_bytes), ceiling))
+    waived = epochs <= ceiling or is_waived(reason, draft.campaign.orders.acknowledged)
     return [] if waived else [reason]
 
 
@@ -531,8 +532,8 @@ def pgs_in_flight(options: Options, osdmap: OsdMap, crush: CrushRules) -> int:
         bounds.append(len(hosts) * options.max_backfills_host // 2)
     domains = [_domains(pool.crush_rule, osds, crush) for pool in osdmap.pools.values()]
     if domains and None not in domains:
-        most = max(number for number in domains if number is not None)
-        bounds.append(most * options.max_backfills_domain // 2)
+        most_domains = max(number for number in domains if number is not None)
+        bounds.append(most_domains * options.max_backfills_domain // 2)
     return max(LEAST_PGS, min(bounds))
 
 

@@ -117,7 +117,8 @@ class Peers:
                          point.loads[0]) for point in points)
         residuals = _healthy(levels) if of_few is None else [level for level, _ in levels]
         self._center = of_few(residuals) if of_few is not None else median(residuals)
-        self.spread = MAD_SIGMA * median(sorted(abs(each - self._center) for each in residuals))
+        self.spread = MAD_SIGMA * median(sorted(abs(residual - self._center)
+                                                for residual in residuals))
 
     def _slope(self) -> float:
         """Slope of latency on load between the medians of the lower and upper third by load."""
@@ -177,18 +178,18 @@ def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerCompar
     others = peers.count - member
     if others < MIN_PEERS:
         return None
-    found = peers.compare(point, others)
-    if member and peers.count <= FEW_MEMBERS and found.score > 1.15:
+    comparison = peers.compare(point, others)
+    if member and peers.count <= FEW_MEMBERS and comparison.score > 1.15:
         # Excluding it costs time, so only if it may be slow.
-        found = peers.without(point.osd).compare(point, others)
-    return found
+        comparison = peers.without(point.osd).compare(point, others)
+    return comparison
 
 
 def compare_with_few(point: LoadPoint, points: Sequence[LoadPoint]
                      ) -> Optional[Tuple[PeerComparison, float]]:
     """Compare a point with the slowest of one or two others; None: there are none. With the
     latency in ms of the fastest of them, at the load of the point."""
-    others = [each for each in points if each.osd != point.osd]
+    others = [other_point for other_point in points if other_point.osd != point.osd]
     if not others:
         return None
     return (Peers(others, max).compare(point, len(others)),
@@ -247,9 +248,9 @@ def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict
     groups: Dict[int, GroupKey] = {}
     minorities: Dict[int, bool] = {}
     for osd, model in own_of.items():
-        own = models[model] >= MODEL_MEMBERS
-        groups[osd] = model if own else all_models(model)
-        minorities[osd] = not own and 2 * models[model] <= members[all_models(model)]
+        has_own_group = models[model] >= MODEL_MEMBERS
+        groups[osd] = model if has_own_group else all_models(model)
+        minorities[osd] = not has_own_group and 2 * models[model] <= members[all_models(model)]
     return groups, minorities
 
 
@@ -260,12 +261,12 @@ def all_models(key: GroupKey) -> GroupKey:
 
 def _stores(places: Mapping[int, OsdPlace]) -> Dict[int, str]:
     """The store of each OSD; if unknown, the most frequent one of its root and class."""
-    known: Dict[Tuple[str, str], Counter[str]] = {}
+    stores_by_kind: Dict[Tuple[str, str], Counter[str]] = {}
     for place in places.values():
         if place.store:
-            known.setdefault(place.kind, Counter())[place.store] += 1
+            stores_by_kind.setdefault(place.kind, Counter())[place.store] += 1
     usual = {kind: max(stores, key=lambda store: (stores[store], store))
-             for kind, stores in known.items()}
+             for kind, stores in stores_by_kind.items()}
     return {osd: place.store or usual.get(place.kind, '') for osd, place in places.items()}
 
 
@@ -385,55 +386,58 @@ class PeerFinding(NamedTuple):
     def over(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
         own baseline against them."""
-        least = ratio * self.allowance
-        if self.score < least or not self.matters() or self.now() < least:
+        lowest_score = ratio * self.allowance
+        if self.score < lowest_score or not self.matters() or self.now() < lowest_score:
             return False
-        found = self.comparison
-        if found.deviations >= MIN_DEVIATIONS:
+        comparison = self.comparison
+        if comparison.deviations >= MIN_DEVIATIONS:
             return True
         if usual is None or not usual.known:
             return False
         change = math.log(self.score) - usual.mean
-        sigma = max(usual.sigma(), found.op_sigma)
-        return change >= math.log(least) and change >= MIN_DEVIATIONS * sigma
+        sigma = max(usual.sigma(), comparison.op_sigma)
+        return change >= math.log(lowest_score) and change >= MIN_DEVIATIONS * sigma
 
     def above(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
         """Whether a slow OSD is still slow against its peers or its own baseline."""
         if self.score < ratio or self.now() < ratio or not self.matters(0.5):
             return False
-        found = self.comparison
-        if found.deviations >= CLEAR_DEVIATIONS:
+        comparison = self.comparison
+        if comparison.deviations >= CLEAR_DEVIATIONS:
             return True
         return usual is not None and usual.known and math.log(self.score) - usual.mean \
-            >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), found.op_sigma))
+            >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), comparison.op_sigma))
 
     def expected(self) -> OsdExpectation:
         """For `against`, of an OSD that is slow."""
-        found = self.comparison
-        return OsdExpectation(found.expected_ms, found.load, found.sigma)
+        comparison = self.comparison
+        return OsdExpectation(comparison.expected_ms, comparison.load, comparison.sigma)
 
-    def against(self, kept: OsdExpectation) -> 'PeerFinding':
+    def against(self, expectation: OsdExpectation) -> 'PeerFinding':
         """The same operations against what was expected earlier, at the load of now."""
-        found = self.comparison
-        more_load = min(max(0.0, found.load - kept.load), 10.0)
-        expected_ms = kept.ms * math.exp(BEYOND_SLOPE * more_load)
-        deviations = math.log(found.ms / expected_ms) / max(kept.sigma, found.op_sigma)
-        return self._replace(earlier=True, comparison=found._replace(
+        comparison = self.comparison
+        more_load = min(max(0.0, comparison.load - expectation.load), 10.0)
+        expected_ms = expectation.ms * math.exp(BEYOND_SLOPE * more_load)
+        sigma = max(expectation.sigma, comparison.op_sigma)
+        deviations = math.log(comparison.ms / expected_ms) / sigma
+        return self._replace(earlier=True, comparison=comparison._replace(
             expected_ms=expected_ms, deviations=deviations))
 
-    def with_history(self, own: Optional[Tuple[ScoreBaseline, ScoreBaseline]]) -> 'PeerFinding':
-        """In a small group: against what is usual for this OSD, of which `own` are the logarithms
-        of its latency relative to the fastest peer and in ms. The other peers may be slow too."""
-        if own is None or not own[0].known:
+    def with_history(self, own_baselines: Optional[Tuple[ScoreBaseline, ScoreBaseline]]
+                     ) -> 'PeerFinding':
+        """In a small group: against what is usual for this OSD. `own_baselines` are those of the
+        logarithms of its latency, relative to the fastest peer and in ms. The other peers may be
+        slow too."""
+        if own_baselines is None or not own_baselines[0].known:
             return self._replace(allowance=MINORITY_ALLOWANCE * self.allowance)
-        relative, latency = own
-        found = self.comparison
+        relative, latency = own_baselines
+        comparison = self.comparison
         expected_ms = max(self.fastest_ms * math.exp(max(0.0, relative.mean)),
                           math.exp(latency.mean))
-        sigma = max(found.op_sigma, relative.sigma())
-        return self._replace(with_own=True, comparison=found._replace(
+        sigma = max(comparison.op_sigma, relative.sigma())
+        return self._replace(with_own=True, comparison=comparison._replace(
             expected_ms=expected_ms, sigma=sigma,
-            deviations=math.log(found.ms / expected_ms) / sigma))
+            deviations=math.log(comparison.ms / expected_ms) / sigma))
 
     def now(self) -> float:
         """The score at the end of the window, which falls as soon as the slowness ends."""
@@ -444,8 +448,8 @@ class PeerFinding(NamedTuple):
         return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
 
     def matters(self, factor: float = 1.0) -> bool:
-        found = self.comparison
-        return found.ms - found.expected_ms >= factor * self.least_ms
+        comparison = self.comparison
+        return comparison.ms - comparison.expected_ms >= factor * self.least_ms
 
 
 Findings = Dict[int, List[PeerFinding]]
@@ -467,8 +471,9 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     """Findings by OSD. `busy`: OSD -> its work besides client operations."""
     group_of, minorities = groups_of(places)
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
-    loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
-    sizes = Counter(key for own in group_of.values() for key in {own, all_models(own)})
+    loads = {osd: loads_of(*rates(window_totals, osd in busy))
+             for osd, window_totals in totals.items()}
+    sizes = Counter(key for own_key in group_of.values() for key in {own_key, all_models(own_key)})
     groups: List[_Group] = []
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[LoadPoint]] = {}
@@ -485,21 +490,21 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
     for group in groups:
         for point in group.points:
             if group_of[point.osd] == group.key:
-                found = _judge(point, busy.get(point.osd, ''), group, utilisation[group.key],
-                               minorities[point.osd])
-                if found is not None:
-                    findings.setdefault(point.osd, []).append(found)
+                finding = _judge(point, busy.get(point.osd, ''), group, utilisation[group.key],
+                                 minorities[point.osd])
+                if finding is not None:
+                    findings.setdefault(point.osd, []).append(finding)
     return findings
 
 
 def _utilisations(groups: Iterable[_Group]) -> Dict[GroupKey, float]:
     """Utilisation of each group: the maximum over the kinds of operation, which share queues,
     of its OSDs without other work."""
-    found: Dict[GroupKey, float] = {}
+    by_group: Dict[GroupKey, float] = {}
     for group in groups:
-        found[group.key] = max(found.get(group.key, 0.0),
-                               group.kinds[''].utilisation if '' in group.kinds else 0.0)
-    return found
+        by_group[group.key] = max(by_group.get(group.key, 0.0),
+                                  group.kinds[''].utilisation if '' in group.kinds else 0.0)
+    return by_group
 
 
 def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
@@ -517,22 +522,22 @@ def _judge(point: LoadPoint, kind: str, group: _Group, utilisation: float,
         with_few = compare_with_few(point, group.points)
         if with_few is None:
             return None
-        found, fastest_ms = with_few
+        comparison, fastest_ms = with_few
     else:
         compared = compare(point, peers, chosen in (kind, EVERYONE))
         if compared is None:
             return None
-        found = compared
+        comparison = compared
     allowance = MINORITY_ALLOWANCE if minority else 1.0
     if kind:
         allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
-    if found.score > LEAST_SCORE:
+    if comparison.score > LEAST_SCORE:
         # The queues of few busy OSDs are unknown.
         unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
         factor = BUSY_LOAD if unseen else CAPACITY
         utilisation = max(utilisation, SMALL_UTILISATION if group.small else peers.utilisation)
-        allowance = max(allowance, queue_allowance(utilisation, found.load_ratio, factor))
-    return PeerFinding(group.channel, found, allowance, FLASH_EXCESS_MS
+        allowance = max(allowance, queue_allowance(utilisation, comparison.load_ratio, factor))
+    return PeerFinding(group.channel, comparison, allowance, FLASH_EXCESS_MS
                        if group.key[1] in FLASH_CLASSES else MIN_EXCESS_MS,
                        fastest_ms=fastest_ms)
 
@@ -555,19 +560,19 @@ def _choose(kind: str, kinds: Mapping[str, Peers]) -> str:
 def worst(findings: Iterable[PeerFinding], ratio: float) -> Tuple[Optional[PeerFinding], float]:
     """The most significant finding, and its score (see score_of)."""
     best: Optional[PeerFinding] = None
-    most = (False, -1.0)
-    for each in findings:
+    highest_rank = (False, -1.0)
+    for finding in findings:
         # A significant deviation precedes a mean of few operations that is high by chance.
-        found = (each.comparison.deviations >= MIN_DEVIATIONS, score_of(each, ratio))
-        if found > most:
-            best, most = each, found
-    return best, most[1]
+        rank = (finding.comparison.deviations >= MIN_DEVIATIONS, score_of(finding, ratio))
+        if rank > highest_rank:
+            best, highest_rank = finding, rank
+    return best, highest_rank[1]
 
 
 def score_of(finding: PeerFinding, ratio: float) -> float:
     """Slowdown; below `ratio` as long as the excess does not matter."""
-    found = finding.comparison
-    excess = max(0.0, found.ms - found.expected_ms) / finding.least_ms
+    comparison = finding.comparison
+    excess = max(0.0, comparison.ms - comparison.expected_ms) / finding.least_ms
     return finding.score if excess >= 1.0 else min(finding.score, 1.0 + (ratio - 1.0) * excess)
 
 

@@ -25,27 +25,28 @@ from .types import OsdReading, OsdVerdict, SlowHost, SlowPart
 
 def describe(finding: PeerFinding, seconds: float) -> str:
     """As in "store commits take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s at the same load"."""
-    found = finding.comparison
+    comparison = finding.comparison
     load = 'at the same load'
-    if not 1 / SAME_LOAD < found.load_ratio < SAME_LOAD:
-        load = 'at %s times their load' % figure(found.load_ratio)
+    if not 1 / SAME_LOAD < comparison.load_ratio < SAME_LOAD:
+        load = 'at %s times their load' % figure(comparison.load_ratio)
     return '%s take %s ms, %s, for %s %s' % (
-        CHANNELS[finding.channel], figure(found.ms), _expected_text(finding),
+        CHANNELS[finding.channel], figure(comparison.ms), _expected_text(finding),
         seconds_text(seconds), load)
 
 
 def _expected_text(finding: PeerFinding) -> str:
-    found = finding.comparison
-    peers = '%d peer%s' % (found.peers, 's' if found.peers > 1 else '')
+    comparison = finding.comparison
+    peers = '%d peer%s' % (comparison.peers, 's' if comparison.peers > 1 else '')
     if finding.earlier:
-        return '%s ms on %s before they became slow too' % (figure(found.expected_ms), peers)
+        return '%s ms on %s before they became slow too' % (figure(comparison.expected_ms), peers)
     if finding.with_own:
-        usual = ' and usually %s ms' % figure(found.expected_ms) \
-            if found.expected_ms > finding.fastest_ms else ''
+        usual = ' and usually %s ms' % figure(comparison.expected_ms) \
+            if comparison.expected_ms > finding.fastest_ms else ''
         return '%s ms on the fastest of %s%s' % (figure(finding.fastest_ms), peers, usual)
     if finding.fastest_ms:
-        return '%s ms on the slowest of %s' % (figure(found.expected_ms), peers)
-    return '%s +- %s ms on %s' % (figure(found.expected_ms), figure(found.spread_ms), peers)
+        return '%s ms on the slowest of %s' % (figure(comparison.expected_ms), peers)
+    return '%s +- %s ms on %s' % (figure(comparison.expected_ms), figure(comparison.spread_ms),
+                                  peers)
 
 
 #: By channel, what is not known yet.
@@ -121,11 +122,12 @@ class SlowOsds:
 
     def slowdowns(self, osd: int) -> Dict[str, float]:
         """By kind of operation."""
-        return {CHANNELS[each.channel]: each.score for each in self._findings_of(osd)}
+        return {CHANNELS[finding.channel]: finding.score for finding in self._findings_of(osd)}
 
     def load_ratio(self, osd: int) -> float:
         """Its load relative to that of its peers."""
-        return max([each.comparison.load_ratio for each in self._findings_of(osd)], default=1.0)
+        return max([finding.comparison.load_ratio for finding in self._findings_of(osd)],
+                   default=1.0)
 
     def _findings_of(self, osd: int) -> Sequence[PeerFinding]:
         return self._states[osd].findings if osd in self._states else ()
@@ -193,19 +195,20 @@ class SlowOsds:
         that: once nearly all OSDs of the class are slow, no OSD stands out from its peers."""
         parts = self._parts.parts
         group_of = groups_of(places)[0] if parts else {}
-        found: Findings = {}
+        findings_by_osd: Findings = {}
         for part in parts:
             expected: Dict[Tuple[GroupKey, int], OsdExpectation] = {}
             for osd in self._states.keys() & part.osds:
-                for channel, kept in self._states[osd].kept.items():
+                for channel, expectation in self._states[osd].kept.items():
                     key = group_of[osd], channel
-                    expected[key] = max(kept, expected.get(key, kept))
+                    expected[key] = max(expectation, expected.get(key, expectation))
             for osd, findings in judged.items():
                 if places[osd].kind == (part.root, part.device_class) \
                         and not self._states[osd].slow:
-                    found[osd] = [_if_worse(each, expected.get((group_of[osd], each.channel)))
-                                  for each in findings]
-        return found
+                    findings_by_osd[osd] = [
+                        _if_worse(finding, expected.get((group_of[osd], finding.channel)))
+                        for finding in findings]
+        return findings_by_osd
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
         """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
@@ -239,11 +242,11 @@ class SlowOsds:
                 why = describe(best, self._now - state.since) if best is not None else why
             self._states[osd] = state._replace(
                 score=score if osd in judged else state.score, why=why)
-        known = self._known(settings)
-        named = self._named(passed, known, places, settings)
+        judged_osds = self._known(settings)
+        named = self._named(passed, judged_osds, places, settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=self._states[osd].since,
                                             why=self._states[osd].why) for osd in named}
-        self._hosts = hosts_of(slow, known, places)
+        self._hosts = hosts_of(slow, judged_osds, places)
         of_host = {osd: host.host for host in self._hosts for osd in host.osds}
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(
@@ -257,17 +260,17 @@ class SlowOsds:
         return {osd for osd, state in self._states.items()
                 if begins or self._now - state.evidence <= FORGET_SECONDS}
 
-    def _named(self, passed: float, known: AbstractSet[int], places: Mapping[int, OsdPlace],
+    def _named(self, passed: float, judged_osds: AbstractSet[int], places: Mapping[int, OsdPlace],
                settings: SlowSettings) -> List[int]:
         """The slow OSDs that are reported one by one."""
         slow = {osd: SlowOne(state.score, state.since, state.why, state.of_part,
                              _has_changed(state, settings))
                 for osd, state in self._states.items() if state.slow}
-        of_parts = self._parts.update(passed, slow, known, places, settings.seconds)
+        of_parts = self._parts.update(passed, slow, judged_osds, places, settings.seconds)
         # Not the first ones of many that become slow together.
         soon = {osd: state.score for osd, state in self._states.items()
                 if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
-        waiting = unnamed(soon, known, places)
+        waiting = unnamed(soon, judged_osds, places)
         for osd in of_parts ^ {osd for osd, state in self._states.items() if state.of_part}:
             self._states[osd] = self._states[osd]._replace(of_part=osd in of_parts)
         return [osd for osd in slow if osd not in of_parts
@@ -279,8 +282,8 @@ class SlowOsds:
     def to_json(self) -> Dict[str, Any]:
         """The state that survives a failover: slow OSDs."""
         return {str(osd): {'since': state.since, 'why': state.why, 'part': state.of_part,
-                           'kept': {str(channel): [round(value, 4) for value in each]
-                                    for channel, each in state.kept.items()}}
+                           'kept': {str(channel): [round(value, 4) for value in expectation]
+                                    for channel, expectation in state.kept.items()}}
                 for osd, state in self._states.items() if state.slow}
 
     def from_json(self, value: Any, now: float) -> None:
@@ -305,7 +308,7 @@ class SlowOsds:
 def _kept_from_json(value: Any) -> Dict[int, OsdExpectation]:
     return {int(channel): OsdExpectation(*map(float, row)) for channel, row in value.items()
             if channel in map(str, range(len(CHANNELS))) and isinstance(row, list)
-            and len(row) == 3 and all(isinstance(each, (int, float)) for each in row)
+            and len(row) == 3 and all(isinstance(number, (int, float)) for number in row)
             and 0.0 < row[0] < LARGEST and abs(row[1]) < LARGEST and 0.0 <= row[2] < LARGEST} \
         if isinstance(value, dict) else {}
 
@@ -347,9 +350,9 @@ def _with_work(state: _State, kind: str, now: float, busy_read: float,
 
 def _raise(state: _State, interval: _Interval) -> _State:
     """Slow, if the OSD has been over the ratio long enough."""
-    known = state.kind or interval.now - state.since >= WORK_SECONDS \
+    is_known = state.kind or interval.now - state.since >= WORK_SECONDS \
         or not _began_after(state, interval.busy_read, interval.settings)
-    if state.slow or not known or state.over_seconds < _hold(state, interval.settings):
+    if state.slow or not is_known or state.over_seconds < _hold(state, interval.settings):
         return state
     return state._replace(
         slow=True, evidence=interval.now, over_seconds=interval.settings.seconds,
@@ -387,27 +390,27 @@ def _at_worst(state: _State, findings: Sequence[PeerFinding],
 
 def _learn(state: _State, findings: Sequence[PeerFinding], seconds: float) -> _State:
     """With baselines that include these findings, of an OSD without other work."""
-    usual, own = list(state.usual), dict(state.own)
+    usual, own_baselines = list(state.usual), dict(state.own)
     for finding in findings:
         channel, ms = finding.channel, finding.comparison.ms
         if not finding.fastest_ms:
             usual[channel] = usual[channel].learned(math.log(finding.score), seconds)
             continue
-        relative, latency = own.get(channel, (ScoreBaseline(), ScoreBaseline()))
-        own[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
-                        latency.learned(math.log(ms), seconds))
-    return state._replace(usual=usual, own=own)
+        relative, latency = own_baselines.get(channel, (ScoreBaseline(), ScoreBaseline()))
+        own_baselines[channel] = (relative.learned(math.log(ms / finding.fastest_ms), seconds),
+                                  latency.learned(math.log(ms), seconds))
+    return state._replace(usual=usual, own=own_baselines)
 
 
 def _has_changed(state: _State, settings: SlowSettings) -> bool:
     """Whether an OSD is slower than it was against its peers; as long as that is not known, whether
     the last mgr has reported it as a part of its class."""
-    scores = [(each, state.usual[each.channel]) for each in state.findings]
-    if not any(each.with_own or usual.known for each, usual in scores):
+    scores = [(finding, state.usual[finding.channel]) for finding in state.findings]
+    if not any(finding.with_own or usual.known for finding, usual in scores):
         return state.of_part
-    return any(each.with_own or usual.known
-               and math.log(each.score) - usual.mean >= math.log(settings.ratio)
-               for each, usual in scores)
+    return any(finding.with_own or usual.known
+               and math.log(finding.score) - usual.mean >= math.log(settings.ratio)
+               for finding, usual in scores)
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
@@ -491,9 +494,9 @@ def _add(state: _State, seconds: float, interval: _Interval) -> _State:
 def _has_ended(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
     """Whether the last mean of each slow kind of operation has less than half of the excess. The
     medians of a window fall later."""
-    for each in over:
-        found, last_ms = each.comparison, window.least_ms(each.channel, 0.0)
-        if last_ms is None or last_ms >= 0.5 * (found.ms + found.expected_ms):
+    for finding in over:
+        comparison, last_ms = finding.comparison, window.least_ms(finding.channel, 0.0)
+        if last_ms is None or last_ms >= 0.5 * (comparison.ms + comparison.expected_ms):
             return False
     return True
 
@@ -503,9 +506,9 @@ def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
 
     Replicated writes do not count: one reading of them covers half a minute.
     """
-    for each in over:
-        least = window.least_ms(each.channel, QUICK_SECONDS)
-        if each.channel != REPLICATED and least is not None \
-                and least >= SURE * each.allowance * each.comparison.expected_ms:
+    for finding in over:
+        lowest_ms = window.least_ms(finding.channel, QUICK_SECONDS)
+        if finding.channel != REPLICATED and lowest_ms is not None \
+                and lowest_ms >= SURE * finding.allowance * finding.comparison.expected_ms:
             return True
     return False

@@ -93,28 +93,29 @@ def slow_reads_after(states: Mapping[int, SlowReads], clients: Clients,
     """The states after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
     whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
     everything = _reads(clients)
-    every = {osd: each for osd, each in everything.items() if each.ops >= LEAST_READS}
-    steady = {osd: each for osd, each in every.items() if osd not in unsteady}
+    every = {osd: reads for osd, reads in everything.items() if reads.ops >= LEAST_READS}
+    steady = {osd: reads for osd, reads in every.items() if osd not in unsteady}
     judged = _judged_places(everything, unsteady, every, places)
     over = dict.fromkeys(_over(steady, every), '')
     over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
-    kept = {osd: state._replace(touched=now) if osd in in_flight else state
-            for osd, state in states.items()
-            if (state.counts(now) or state.has_been(now))
-            and not (state.single and (osd in steady or state.place in judged) and osd not in over)}
-    for osd, state in kept.items():
+    states_after = {osd: state._replace(touched=now) if osd in in_flight else state
+                    for osd, state in states.items()
+                    if (state.counts(now) or state.has_been(now))
+                    and not (state.single and (osd in steady or state.place in judged)
+                             and osd not in over)}
+    for osd, state in states_after.items():
         # A state lasts until a reading contradicts it, but not forever. Peering only adds latency.
         denied = osd in steady or state.place in judged \
             or osd in every and every[osd].ratio <= every[osd].limit
         if state.recent(now) and not (state.single or denied) and osd in everything \
                 and now - state.over <= UNTOUCHED_SECONDS:
-            kept[osd] = state._replace(assumed=now)
+            states_after[osd] = state._replace(assumed=now)
     for osd, place in over.items():
-        known = kept.get(osd)
-        kept[osd] = SlowReads(now, now, single=True, place=place) \
-            if known is None or not known.counts(now) \
-            else _exempt(known._replace(over=now, single=False, place=place), now)
-    return kept
+        state_before = states_after.get(osd)
+        states_after[osd] = SlowReads(now, now, single=True, place=place) \
+            if state_before is None or not state_before.counts(now) \
+            else _exempt(state_before._replace(over=now, single=False, place=place), now)
+    return states_after
 
 
 def _exempt(state: SlowReads, now: float) -> SlowReads:
@@ -184,9 +185,9 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
     """The median latency of the other OSDs, in baselines; at least 1. Includes OSDs whose
     operations wait for peering PGs if there are too few others."""
     for reads in (steady, every):
-        others = [(their.ratio, their.ops) for osd, their in reads.items() if osd not in osds]
-        if len(others) >= MIN_PEERS and sum(ops for _, ops in others) >= LEAST_OPS:
-            return max(1.0, weighted_median(others))
+        ratios = [(their.ratio, their.ops) for osd, their in reads.items() if osd not in osds]
+        if len(ratios) >= MIN_PEERS and sum(ops for _, ops in ratios) >= LEAST_OPS:
+            return max(1.0, weighted_median(ratios))
     return float('inf')
 
 
