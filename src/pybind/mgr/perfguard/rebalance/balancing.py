@@ -66,25 +66,27 @@ class BalanceChange(Change):
     def whole(self) -> bool:
         return True
 
-    def foreseen(self, outlook: Outlook, seen: Observation,
+    def foreseen(self, outlook: Outlook, observation: Observation,
                  space: Mapping[int, Space]) -> Outlook:
         return outlook if isinstance(outlook, NoFuture) else BalancedFuture(
-            **vars(outlook), finals=self.evened(outlook, seen, space).finals)
+            **vars(outlook), finals=self.evened(outlook, observation, space).finals)
 
-    def evened(self, future: Future, seen: Observation, space: Mapping[int, Space]) -> Evened:
+    def evened(self, future: Future, observation: Observation,
+               space: Mapping[int, Space]) -> Evened:
         """The end state, from the present mapping of all PGs. Those that are remapped stay, and
         count where they go."""
-        parts = _parts(self.pools, future, seen)
+        parts = _parts(self.pools, future, observation)
         budget = math.floor(self.max_movement * sum(part.shards for part in parts))
-        arriving, leaving = backfill_bytes(seen.osdmap, seen.placement, seen.shard_bytes)
+        arriving, leaving = backfill_bytes(observation.osdmap, observation.placement,
+                                           observation.shard_bytes)
         ground = EvenGround(
-            future.crush, seen.osdmap.osds, {
+            future.crush, observation.osdmap.osds, {
                 osd: row._replace(used_bytes=row.used_bytes + arriving.get(osd, 0))
                 for osd, row in space.items()},
-            seen.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
-        found = even_out(parts, ground, budget)
+            observation.osdmap.nearfull_ratio, self.deviation, self.by_bytes, leaving)
+        evened = even_out(parts, ground, budget)
         # The same limit from the start might lead to other moves than those of the preview.
-        return found if found.moved <= (self.shards or budget) \
+        return evened if evened.moved <= (self.shards or budget) \
             else even_out(parts, ground, self.shards)
 
     def same_as(self, other: Change) -> bool:
@@ -92,11 +94,11 @@ class BalanceChange(Change):
         return isinstance(other, BalanceChange) and self.shards <= other.shards \
             and replace(self, shards=other.shards) == other
 
-    def first_moves(self, seen: Observation, outlook: Future,
+    def first_moves(self, observation: Observation, outlook: Future,
                     pins: Mapping[str, PinRecord]) -> Optional[FirstMoves]:
         """All of its moves."""
         finals = outlook.finals if isinstance(outlook, BalancedFuture) else {}
-        return moves_to(finals, outlook, seen)
+        return moves_to(finals, outlook, observation)
 
     def moves_noted(self) -> Change:
         return self.settled()
@@ -104,20 +106,20 @@ class BalanceChange(Change):
     def first_moves_text(self, osdmap: OsdMap) -> str:
         return 'of %s will move for the balance' % plural(len(self.pools), 'pool')
 
-    def impossible(self, seen: Observation) -> str:
-        return '' if set(self.pools) & seen.osdmap.pools.keys() else \
+    def impossible(self, observation: Observation) -> str:
+        return '' if set(self.pools) & observation.osdmap.pools.keys() else \
             'none of its pools exists any longer'
 
-    def moves_back(self, seen: Observation) -> Optional[FirstMoves]:
-        osdmap, out = seen.osdmap, out_osds(seen.osdmap.osds)
+    def moves_back(self, observation: Observation) -> Optional[FirstMoves]:
+        osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
         pins: Dict[str, PinRecord] = {}
         moves: Dict[str, Move] = {}
         for pgid, led in self.ahead.items():
-            place = seen.placement(pgid)
+            place = observation.placement(pgid)
             if place is not None and osdmap.entry(pgid) == led.entry:
                 pin = pins[pgid] = PinRecord(led.before, led.entry)
                 moves[pgid] = release_move(pgid, osdmap, place.up, pin, out,
-                                           seen.signals.pool_bytes.get(pool_of(pgid), 0))
+                                           observation.signals.pool_bytes.get(pool_of(pgid), 0))
         return FirstMoves(pins, {}, moves)
 
     @property
@@ -134,29 +136,29 @@ class BalancedFuture(Future):
     finals: Mapping[str, OsdSet] = field(default_factory=dict)
 
 
-def _parts(pools: Iterable[int], future: Future, seen: Observation) -> List[EvenPool]:
-    osdmap = seen.osdmap
+def _parts(pools: Iterable[int], future: Future, observation: Observation) -> List[EvenPool]:
+    osdmap = observation.osdmap
     rows: Dict[int, List[Tuple[str, FuturePg]]] = {
         number: [] for number in pools if number in osdmap.pools}
     for row in all_pgs(future):
         if pool_of(row[0]) in rows:
             rows[pool_of(row[0])].append(row)
-    found = []
+    even_pools = []
     for number, pgs in sorted(rows.items()):
         pool = osdmap.pools[number]
         weights = weights_of(pool, future.crush, osdmap.osds,
                              future.crush.spread(pool.crush_rule, pool.size))
-        size = seen.signals.space_of(number)
-        found.append(EvenPool(
-            pool, [PlacedPg(pgid, _destination(pgid, pg, seen), pg.raw,
+        size = observation.signals.space_of(number)
+        even_pools.append(EvenPool(
+            pool, [PlacedPg(pgid, _destination(pgid, pg, observation), pg.raw,
                             _is_free(pgid, pg, pool, osdmap, weights)) for pgid, pg in pgs],
             {pgid: pg_shard_bytes(pool, size, pgid) for pgid, _ in pgs}))
-    return found
+    return even_pools
 
 
-def _destination(pgid: str, pg: FuturePg, seen: Observation) -> OsdSet:
+def _destination(pgid: str, pg: FuturePg, observation: Observation) -> OsdSet:
     """Where the PG is after the backfill in progress: its targets get no other PGs instead."""
-    place = seen.placement(pgid) if pgid in seen.osdmap.pg_temp else None
+    place = observation.placement(pgid) if pgid in observation.osdmap.pg_temp else None
     return pg.acting if place is None else place.up
 
 
@@ -169,9 +171,9 @@ def _is_free(pgid: str, pg: FuturePg, pool: Pool, osdmap: OsdMap,
             and all([weights.get(osd) for osd in pg.acting]))
 
 
-def moves_to(finals: Mapping[str, OsdSet], future: Future, seen: Observation) -> FirstMoves:
+def moves_to(finals: Mapping[str, OsdSet], future: Future, observation: Observation) -> FirstMoves:
     """The upmaps that lead PGs to these sets."""
-    osdmap, out = seen.osdmap, out_osds(seen.osdmap.osds)
+    osdmap, out = observation.osdmap, out_osds(observation.osdmap.osds)
     pins: Dict[str, PinRecord] = {}
     unpinnable: Dict[str, Unpinnable] = {}
     moves: Dict[str, Move] = {}
@@ -186,7 +188,7 @@ def moves_to(finals: Mapping[str, OsdSet], future: Future, seen: Observation) ->
             continue
         pins[pgid] = PinRecord(present, present, None, goal.entry)
         moves[pgid] = move_between(pgid, pool, pg.acting, final,
-                                   seen.signals.pool_bytes.get(pool.id, 0))
+                                   observation.signals.pool_bytes.get(pool.id, 0))
     return FirstMoves(pins, unpinnable, moves)
 
 
@@ -198,24 +200,25 @@ class Chosen(NamedTuple):
     left_out: Mapping[str, str]
 
 
-def chosen(names: Sequence[str], seen: Observation) -> Chosen:
+def chosen(names: Sequence[str], observation: Observation) -> Chosen:
     """The pools of an order: of these names, on OSDs of these device classes, or below these roots;
     (): all. Raises Refused."""
-    osdmap = seen.osdmap
+    osdmap = observation.osdmap
     by_name = {pool.name: pool for pool in osdmap.pools.values()}
-    by_hand = _by_hand(seen)
+    by_hand = _by_hand(observation)
     if not names:
-        reasons = {name: _why_not(pool, seen, by_hand) for name, pool in sorted(by_name.items())}
+        reasons = {name: _why_not(pool, observation, by_hand)
+                   for name, pool in sorted(by_name.items())}
         pools = [pool for name, pool in by_name.items() if not reasons[name]]
         if not pools:
             raise Refused(errno.ENOENT, 'no pool can be balanced%s' % ''.join(
                 '; %s: %s' % row for row in list(reasons.items())[:NAMED_POOLS]))
         return Chosen(_ordered(pools), {name: why for name, why in reasons.items() if why})
-    found: Dict[int, Pool] = {}
-    left: Dict[str, str] = {}
+    pools_by_id: Dict[int, Pool] = {}
+    left_out: Dict[str, str] = {}
     for name in names:
         named = by_name.get(name)
-        group = _group(name, seen)
+        group = _group(name, observation)
         if named is not None and group and group != [named]:
             raise Refused(errno.EINVAL, '%.64r is a pool, and a device class or CRUSH root of %s: '
                           'name the pools' % (name, plural(len(group), 'pool')))
@@ -223,50 +226,50 @@ def chosen(names: Sequence[str], seen: Observation) -> Chosen:
             raise Refused(errno.ENOENT, 'no pool, nor device class or CRUSH root with pools, is '
                           'called %.64r' % name)
         for pool in [named] if named is not None else group:
-            why = _why_not(pool, seen, by_hand, named is not None)
+            why = _why_not(pool, observation, by_hand, named is not None)
             if why and named is not None:
                 raise Refused(errno.EINVAL, 'pool %s cannot be balanced: %s' % (name, why))
             if why:
-                left[pool.name] = why
+                left_out[pool.name] = why
             else:
-                found[pool.id] = pool
-    if not found:
+                pools_by_id[pool.id] = pool
+    if not pools_by_id:
         raise Refused(errno.ENOENT, 'no pool can be balanced: %s' % '; '.join(
-            '%s: %s' % row for row in list(left.items())[:NAMED_POOLS]))
-    return Chosen(_ordered(found.values()), left)
+            '%s: %s' % row for row in list(left_out.items())[:NAMED_POOLS]))
+    return Chosen(_ordered(pools_by_id.values()), left_out)
 
 
 def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:
     return tuple(sorted(pools, key=lambda pool: pool.id))
 
 
-def _group(name: str, seen: Observation) -> List[Pool]:
+def _group(name: str, observation: Observation) -> List[Pool]:
     """The pools whose rules take only OSDs of a device class, or only from below a root."""
-    below = seen.crush.osds_below(name) or frozenset()
-    found = []
-    for pool in seen.osdmap.pools.values():
-        osds = seen.crush.spread(pool.crush_rule, pool.size).domain.keys()
-        if osds and (osds <= below or {seen.crush.class_of(osd) for osd in osds} == {name}):
-            found.append(pool)
-    return found
+    below = observation.crush.osds_below(name) or frozenset()
+    pools = []
+    for pool in observation.osdmap.pools.values():
+        osds = observation.crush.spread(pool.crush_rule, pool.size).domain.keys()
+        if osds and (osds <= below or {observation.crush.class_of(osd) for osd in osds} == {name}):
+            pools.append(pool)
+    return pools
 
 
-def _by_hand(seen: Observation) -> Set[int]:
+def _by_hand(observation: Observation) -> Set[int]:
     """The pools with upmaps, if the balancer is off: these may have been set by hand."""
-    osdmap = seen.osdmap
-    return set() if seen.settings.balancer_active != 'false' else {
+    osdmap = observation.osdmap
+    return set() if observation.settings.balancer_active != 'false' else {
         pool_of(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)}
 
 
-def _why_not(pool: Pool, seen: Observation, by_hand: AbstractSet[int],
+def _why_not(pool: Pool, observation: Observation, by_hand: AbstractSet[int],
              named: bool = False) -> str:
     """Why a pool is not balanced; '' if it is. Those that the balancer must not touch have to be
     named, and so do those of `by_hand`."""
-    if not seen.crush.balances(pool.crush_rule, pool.size):
+    if not observation.crush.balances(pool.crush_rule, pool.size):
         return 'the mons keep no upmaps under its CRUSH rule, or perfguard does not know its shares'
     if is_merging(pool):
         return 'its PGs are being merged'
-    if not named and not seen.balancing.covers(pool.id):
+    if not named and not observation.balancing.covers(pool.id):
         return 'the balancer does not cover it (balancer mode, or pool list); name it to balance it'
     if not named and pool.id in by_hand:
         return 'it has upmaps, which may have been set by hand since the balancer is off; ' \
@@ -274,12 +277,12 @@ def _why_not(pool: Pool, seen: Observation, by_hand: AbstractSet[int],
     return ''
 
 
-def change_ordered(order: Order, pools: Sequence[Pool], seen: Observation) -> BalanceChange:
+def change_ordered(order: Order, pools: Sequence[Pool], observation: Observation) -> BalanceChange:
     """Raises Refused for invalid options."""
     by = order.by or PGS
     if by not in (PGS, BYTES):
         raise Refused(errno.EINVAL, '--by must be %s or %s, not %.40r' % (PGS, BYTES, by))
-    deviation = DEFAULT_DEVIATION if by == PGS else seen.balancing.deviation
+    deviation = DEFAULT_DEVIATION if by == PGS else observation.balancing.deviation
     if order.deviation is not None:
         try:
             deviation = float(order.deviation)
@@ -290,8 +293,8 @@ def change_ordered(order: Order, pools: Sequence[Pool], seen: Observation) -> Ba
                           '%.40r' % (MOST_DEVIATION, order.deviation))
     movement = DEFAULT_MOVEMENT
     if order.max_movement is not None:
-        given = _PERCENT.fullmatch(order.max_movement)
-        movement = float(given.group(1)) / 100 if given else 0.0
+        percent = _PERCENT.fullmatch(order.max_movement)
+        movement = float(percent.group(1)) / 100 if percent else 0.0
         if not 0.0 < movement <= 1.0:
             raise Refused(errno.EINVAL, '--max-movement must be above 0%% and at most 100%%, such '
                           'as 5%%, not %.40r' % order.max_movement)
@@ -349,82 +352,83 @@ class NewBalance:
                              for pool, why in self.left_out.items()]}
 
 
-def balance_ordered(order: Order, seen: Observation, space: Mapping[int, Space],
+def balance_ordered(order: Order, observation: Observation, space: Mapping[int, Space],
                     future: Future) -> Tuple[BalanceChange, NewBalance, FirstMoves]:
     """The change, and its effects on the present mapping of all PGs. Raises Refused."""
-    pools, left = chosen(order.names, seen)
-    change = change_ordered(order, pools, seen)
+    pools, left_out = chosen(order.names, observation)
+    change = change_ordered(order, pools, observation)
     if change.by_bytes and not space:
         raise Refused(errno.EAGAIN, 'no OSD has reported its size yet: try again in a few seconds',
                       not_fit=True)
-    found = change.evened(future, seen, space)
-    if not found.moved:
-        _refuse_nothing(change, found, pools)
+    evened = change.evened(future, observation, space)
+    if not evened.moved:
+        _refuse_nothing(change, evened, pools)
     if change.by_bytes:
-        _refuse_harm(change, found)
-    moves = moves_to(found.finals, future, seen)
-    upmaps = {pgid for pgid in (*seen.osdmap.upmap_items, *seen.osdmap.upmap_vectors)
+        _refuse_harm(change, evened)
+    moves = moves_to(evened.finals, future, observation)
+    upmaps = {pgid for pgid in (*observation.osdmap.upmap_items, *observation.osdmap.upmap_vectors)
               if pool_of(pgid) in change.pools}
     after = upmaps - moves.pins.keys() | {
         pgid for pgid, pin in moves.pins.items() if pin.leads_to}
-    return replace(change, shards=found.moved), NewBalance(
+    return replace(change, shards=evened.moved), NewBalance(
         BYTES if change.by_bytes else PGS, change.deviation, change.max_movement,
         math.floor(change.max_movement * sum(len(pg.acting) for pgid, pg in all_pgs(future)
                                              if pool_of(pgid) in change.pools)),
-        found.moved, found.wanted, len(upmaps), len(upmaps & moves.pins.keys()), len(after),
-        tuple(_of_pool(pool, found, seen, space) for pool in pools),
-        _ends(found, 0), _ends(found, 1), left, _undone(change, pools, seen)), moves
+        evened.moved, evened.wanted, len(upmaps), len(upmaps & moves.pins.keys()), len(after),
+        tuple(_of_pool(pool, evened, observation, space) for pool in pools),
+        _ends(evened, 0), _ends(evened, 1), left_out, _undone(change, pools, observation)), moves
 
 
-def _refuse_nothing(change: BalanceChange, found: Evened, pools: Sequence[Pool]) -> None:
-    if found.wanted:
+def _refuse_nothing(change: BalanceChange, evened: Evened, pools: Sequence[Pool]) -> None:
+    if evened.wanted:
         raise Refused(errno.EPERM, '--max-movement %g%% allows no move; %s would move without a '
-                      'limit' % (100 * change.max_movement, plural(found.wanted, 'shard')))
+                      'limit' % (100 * change.max_movement, plural(evened.wanted, 'shard')))
     names = listed([pool.name for pool in pools], NAMED_POOLS)
-    worst = max(after for _, after in found.deviations.values())
-    least, most = _ends(found, 1)
+    worst = max(after for _, after in evened.deviations.values())
+    lowest, highest = _ends(evened, 1)
     loads = 'OSDs are %.1f to %.1f %% full' if change.by_bytes else \
         'OSDs have %.1f to %.1f %% of their share of all these pools'
     raise Refused(errno.EALREADY, 'already balanced: every OSD has its share of each pool to '
-                  'within %.2f PGs (%s); %s' % (worst, names, loads % (100 * least, 100 * most)))
+                  'within %.2f PGs (%s); %s' % (worst, names,
+                                                loads % (100 * lowest, 100 * highest)))
 
 
-def _refuse_harm(change: BalanceChange, found: Evened) -> None:
+def _refuse_harm(change: BalanceChange, evened: Evened) -> None:
     """Raise Refused if the OSDs would not be filled more evenly, since some have more PGs than they
     may differ from their share, although these are small."""
-    before, after = _ends(found, 0), _ends(found, 1)
+    before, after = _ends(evened, 0), _ends(evened, 1)
     if after[1] - after[0] >= before[1] - before[0]:
         raise Refused(errno.EPERM, 'with numbers of PGs within %g of the shares, OSDs would be '
                       '%.1f to %.1f %% full, and are %.1f to %.1f %% full now: raise --deviation'
                       % (change.deviation, *(100 * share for share in (*after, *before))))
 
 
-def _ends(found: Evened, index: int) -> Tuple[float, float]:
-    loads = [row[index] for row in found.loads.values()]
+def _ends(evened: Evened, index: int) -> Tuple[float, float]:
+    loads = [row[index] for row in evened.loads.values()]
     return min(loads, default=0.0), max(loads, default=0.0)
 
 
-def _undone(change: BalanceChange, pools: Sequence[Pool], seen: Observation) -> str:
+def _undone(change: BalanceChange, pools: Sequence[Pool], observation: Observation) -> str:
     """Why the built-in balancer would move PGs again; '' if it would not."""
-    if seen.settings.balancer_active != 'true':
+    if observation.settings.balancer_active != 'true':
         return ''
-    if seen.balancing.weight_sets:
+    if observation.balancing.weight_sets:
         return 'the built-in balancer balances by weight-sets: it would move PGs again ' \
             '("ceph balancer off", or "ceph balancer mode upmap")'
-    if change.deviation > seen.balancing.deviation and any(
-            seen.balancing.covers(pool.id) for pool in pools):
+    if change.deviation > observation.balancing.deviation and any(
+            observation.balancing.covers(pool.id) for pool in pools):
         return 'the built-in balancer would move PGs back: its upmap_max_deviation is %g (use at ' \
             'most "--deviation %g", raise it, or "ceph balancer off")' % (
-                seen.balancing.deviation, seen.balancing.deviation)
+                observation.balancing.deviation, observation.balancing.deviation)
     return ''
 
 
-def _of_pool(pool: Pool, found: Evened, seen: Observation,
+def _of_pool(pool: Pool, evened: Evened, observation: Observation,
              space: Mapping[int, Space]) -> PoolBalance:
-    before, after = found.deviations[pool.id]
-    now = max_avail(pool, Stand(seen.crush, space), seen.osdmap.full_ratio)
-    later = max_avail(pool, Stand(seen.crush, {
-        osd: row._replace(used_bytes=row.used_bytes + found.gained.get(osd, 0))
-        for osd, row in space.items()}), seen.osdmap.full_ratio)
+    before, after = evened.deviations[pool.id]
+    now = max_avail(pool, Stand(observation.crush, space), observation.osdmap.full_ratio)
+    later = max_avail(pool, Stand(observation.crush, {
+        osd: row._replace(used_bytes=row.used_bytes + evened.gained.get(osd, 0))
+        for osd, row in space.items()}), observation.osdmap.full_ratio)
     return PoolBalance(pool.name, before, after, now and now[0], later and later[0],
                        now and now[1], later and later[1])

@@ -115,13 +115,13 @@ def _above(under: Sequence[str], crush: CrushRules) -> List[Tuple[str, str]]:
 def _device_class(named: Optional[str], under: Sequence[str], facts: OrderFacts) -> str:
     """The class of the new OSDs: the only one of the OSDs that are there. Raises Refused."""
     crush = facts.crush
-    known = _classes(crush.weights(), crush)
+    all_classes = _classes(crush.weights(), crush)
     if named is not None:
-        if named not in known:
+        if named not in all_classes:
             raise Refused(errno.ENOENT, 'no OSD has the device class %.40r' % named)
         return named
     classes = _classes(chain.from_iterable(crush.osds_below(name) or () for name in under),
-                       crush) or known
+                       crush) or all_classes
     if len(classes) > 1:
         raise Refused(errno.EINVAL, 'OSDs below %s have the device classes %s: name one with '
                       '--class' % (listed(under), listed([name or '(none)'

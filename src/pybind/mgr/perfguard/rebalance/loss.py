@@ -119,18 +119,18 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
     shards = recovered = moved = 0
     for pgid, pg in all_pgs(future):
         pool = osdmap.pools[pool_of(pgid)]
-        found = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
+        loss = pg_loss(pgid, pg, pool, lost, out, future.crush, osdmap)
         pgs_before.update(osd for osd in pg.acting if osd != NO_OSD)
-        pgs_after.update(osd for osd in found.final if osd != NO_OSD)
+        pgs_after.update(osd for osd in loss.final if osd != NO_OSD)
         stored = pg_shard_bytes(pool, signals.pool_bytes.get(pool.id, 0), pgid)
         space = pg_shard_bytes(pool, signals.space_of(pool.id), pgid)
-        gained.update(dict.fromkeys(found.targets, space))
-        gained.subtract(dict.fromkeys(found.freed, space))
-        again = min(found.lost, len(found.targets))
+        gained.update(dict.fromkeys(loss.targets, space))
+        gained.subtract(dict.fromkeys(loss.freed, space))
+        again = min(loss.lost, len(loss.targets))
         shards, recovered = shards + again, recovered + again * stored
-        moved += (len(found.targets) - again) * stored
-        if found.lost or not found.placed:
-            _count(found, pool, pools.setdefault(
+        moved += (len(loss.targets) - again) * stored
+        if loss.lost or not loss.placed:
+            _count(loss, pool, pools.setdefault(
                 pool.id, PoolLoss(pool.name, pool.min_size)))
     before = {osd: row._replace(pgs=pgs_before[osd]) for osd, row in facts.space.items()}
     after = {osd: Space(0, 0, 0) if osd in lost else Space(
@@ -173,11 +173,11 @@ def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: Fr
     return PgLoss(len(present & lost), serving, targets, freed, pool.is_complete(final), final)
 
 
-def _count(found: PgLoss, pool: Pool, row: PoolLoss) -> None:
-    row.degraded_pgs += found.lost > 0
-    row.inactive_pgs += found.lost > 0 and found.left < pool.min_size
-    row.unreadable_pgs += found.lost > 0 and found.left < pool.data_shards
-    row.unplaced_pgs += not found.placed
+def _count(loss: PgLoss, pool: Pool, row: PoolLoss) -> None:
+    row.degraded_pgs += loss.lost > 0
+    row.inactive_pgs += loss.lost > 0 and loss.left < pool.min_size
+    row.unreadable_pgs += loss.lost > 0 and loss.left < pool.data_shards
+    row.unplaced_pgs += not loss.placed
 
 
 def _above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
@@ -195,9 +195,9 @@ def _warnings(order: Order, lost: AbstractSet[int], observation: Observation) ->
         warnings.append('by default the mons do not mark out a whole %s '
                         '(mon_osd_down_out_subtree_limit): recovery begins with "ceph osd out"'
                         % sorted(kinds - set(_MARKED_OUT))[0])
-    left = sum(1 for osd, row in observation.osdmap.osds.items()
-               if row.reweight > 0.0 and osd not in lost)
-    if left < MIN_IN_RATIO * len(observation.osdmap.osds):
+    osds_left = sum(1 for osd, row in observation.osdmap.osds.items()
+                    if row.reweight > 0.0 and osd not in lost)
+    if osds_left < MIN_IN_RATIO * len(observation.osdmap.osds):
         warnings.append('by default the mons mark no further OSD out once fewer than %d %% are in '
                         '(mon_osd_min_in_ratio)' % (100 * MIN_IN_RATIO))
     if NOOUT in observation.osdmap.flags:
