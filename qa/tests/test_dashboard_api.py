@@ -215,7 +215,7 @@ def test_orders_over_the_api(api: RestApi) -> None:
     found = api.done('POST', '/drain', {'what': ['osd.0'], 'dry_run': True})
     assert found['pgs'] > 0
     api.refused(Request('POST', '/expand', {'weight': 1, 'dry_run': True}), 404,
-                'to receive the weight')
+                'no new OSD of CRUSH weight 0')
     api.refused(Request('POST', '/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
                 'not drained by perfguard')
     assert what_is_done(api.guard) == before

@@ -29,7 +29,7 @@ def test_expand_under_load(release: str, guard: Guard) -> None:
     guard.configure(SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
-    refused(guard, 'expand', 'to receive the weight', weight='1')
+    refused(guard, 'expand', 'no new OSD of CRUSH weight 0', weight='1')
     added = cluster.add_osds(4, weight=0.0)
     wait_reported(guard)
     for args, text in ((dict(osds='99'), 'osd.99 does not exist'),

@@ -414,8 +414,6 @@ def _prepared(order: Order, args: argparse.Namespace, maps: Maps, crush: CrushRu
         return _outlook(maps.osdmap, source, change.weights)
 
     prepared = weighed(order, facts, observation, outlook, entries)
-    if prepared.change is None:
-        raise BadInput('no new OSD of CRUSH weight 0 is up and in')
     if prepared.ordinary:
         raise BadInput('cannot compute the mapping after the change: ' + prepared.ordinary)
     # `plan` and `release` move PGs to where CRUSH places them.

@@ -498,8 +498,7 @@ class Awaiting:
                 raise Refused(errno.EPERM, why + ' ("campaign prepare" acknowledges this)')
             if pending.job is None:
                 facts = self._crush_orders.facts(observation)
-                change = change_of(order, facts)
-                unusual = change is not None and warnings(order, change, facts)
+                unusual = warnings(order, change_of(order, facts), facts)
                 if unusual:
                     raise Refused(errno.EPERM, '%s: run "ceph perfguard %s" with the weight you '
                                   'want' % ('; '.join(unusual), order.text))

@@ -266,7 +266,6 @@ class CampaignOrders:
         if order.dry_run:
             return {**prepared.as_json(order, None), 'risks': risks_json(risks, order.accept)}
         refuse(risks, order.accept, order.command)
-        assert prepared.change is not None
         self.reopen()
         self._crush_orders.keep(prepared, observation)
         self._note(Event('request', order.verb, 'by command'))

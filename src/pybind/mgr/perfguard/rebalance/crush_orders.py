@@ -217,7 +217,9 @@ class CrushOrders:
         first = first_moves(osdmap, outlook, observation.crush,
                             replace(pool, pg_num=numbers.pg_num), {},
                             observation.signals.pool_bytes.get(pool.id, 0))
-        return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
+        step = step_to(osdmap, pool, pg_num, pool.pg_num)
+        assert step is not None  # pg_num_ordered
+        return Prepared(step,
                         Join(first.pins, first.unpinnable, first.moves),
                         risks=(*of_autoscaler(pool), *overfull(
                             first.moves.values(), inventory.space, osdmap.nearfull_ratio)),
@@ -349,7 +351,7 @@ class CrushOrders:
         if prepared.crush_map is not None:
             self._store.put(CRUSH_BASE, observation.crush.digest())
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
-        if prepared.change is not None and prepared.change.drained:
+        if prepared.change.drained:
             weights = observation.crush.weights()
             # A rollback that continues an earlier one finds tiny weights.
             self._put_drained({**self._records(), **{osd: Drained(
@@ -357,8 +359,7 @@ class CrushOrders:
                 if osd in observation.osdmap.osds else '',
                 tuple(sorted(observation.crush.uneven.get(osd, {}).items())))
                 for osd in prepared.change.drained if weights[osd] > DRAINED_WEIGHT}})
-        if prepared.change is not None:
-            self._note_added(prepared.order, prepared.change, observation)
+        self._note_added(prepared.order, prepared.change, observation)
 
     def _note_added(self, order: Optional[Order], change: Change, observation: Observation) -> None:
         """`order`: None for a rollback. Its OSDs count as new again, if they did before."""

@@ -141,8 +141,8 @@ def how_to_leave_empty(osd: int) -> str:
     return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it' % osd
 
 
-def change_of(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
-    """The change of an order; None: the operator makes the change. Raises Refused."""
+def change_of(order: Order, inventory: OrderFacts) -> WeightChange:
+    """The change of an order. Raises Refused."""
     if order.verb == 'expand':
         return _exchange(order, inventory) if order.drain else _expand(order, inventory)
     if order.verb == 'drain':
@@ -151,13 +151,13 @@ def change_of(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
     return _undrain(order, inventory)
 
 
-def _expand(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
+def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
     weights = inventory.crush.weights()
     weight = None if order.weight is None else weight_of(order.weight)
     if order.names or order.hosts:
         not_new = left_out(order, inventory)
         if UNREPORTED in not_new.values():
-            _refuse_left_out(not_new, weight)
+            raise _no_new_osds(order, not_new)
         osds = named_osds(order.names, inventory, hosts=False) | {
             osd for osd in named_osds(order.hosts, inventory, hosts=True)
             if weights[osd] == 0 and osd not in not_new}
@@ -168,14 +168,13 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[WeightChange]:
                               '("expand" requires weight 0)' % (osd, _number(weights[osd])))
         if not osds:
             if not_new:
-                _refuse_left_out(not_new, None)
+                raise _no_new_osds(order, not_new)
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
         found = waiting(inventory)
         osds = {osd for osd, why in found.items() if not why}
         if not osds:
-            _refuse_left_out(found, weight)
-            return None
+            raise _no_new_osds(order, found)
     return WeightChange(
         weights={osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
 
@@ -224,30 +223,24 @@ def _not_new(osd: int, inventory: OrderFacts) -> str:
     return 'holds %s' % pgs(space.pgs) if space.pgs else ''
 
 
-def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
-    """Raise Refused if an OSD waits or a weight was given.
-
-    In these cases, the operator does not intend a campaign that waits for a change of CRUSH.
-    """
-    if UNREPORTED in found.values():
-        raise Refused(errno.EAGAIN, '; '.join(
-            'osd.%d %s' % item for item in found.items() if item[1] == UNREPORTED)
-            + ': try again in a few seconds', not_fit=True)
-    texts = [left_out_text(osd, why) for osd, why in found.items()]
-    if weight is not None:
-        raise Refused(errno.ENOENT, '; '.join([
-            'no new OSD of CRUSH weight 0 is up and in to receive the weight', *texts]))
-    if texts:
-        raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (for another CRUSH '
-                      'change, begin with "ceph perfguard campaign prepare")' % '; '.join(texts))
+def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
+    """Why there is nothing to expand to. `left_out_osds`: as from `waiting`."""
+    unreported = [osd for osd, why in left_out_osds.items() if why == UNREPORTED]
+    if unreported:
+        return Refused(errno.EAGAIN, '%s: try again in a few seconds' % '; '.join(
+            'osd.%d %s' % (osd, UNREPORTED) for osd in unreported), not_fit=True)
+    another = '"drain %s" empties the old OSDs alone' % ' '.join(map(shlex.quote, order.drain)) \
+        if order.drain else 'for another CRUSH change, begin with "ceph perfguard campaign prepare"'
+    if left_out_osds:
+        return Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (%s)' % (
+            '; '.join(left_out_text(osd, why) for osd, why in left_out_osds.items()), another))
+    return Refused(errno.ENOENT, 'no new OSD of CRUSH weight 0 is up and in ("expand --await" '
+                   'takes those that boot later; %s)' % another)
 
 
 def _exchange(order: Order, inventory: OrderFacts) -> WeightChange:
     """New OSDs for old ones, in one change: each shard of an old OSD moves once, to its end."""
     growing = _expand(order, inventory)
-    if growing is None:
-        raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 is up, in and new: "drain %s" '
-                      'empties these OSDs alone' % ' '.join(map(shlex.quote, order.drain)))
     both = growing.weights.keys() & named_osds(
         [name for name in order.drain if name.startswith('osd.')], inventory, hosts=False)
     if both:

@@ -202,9 +202,9 @@ class SavedPlan:
         if prepared.ordinary:
             raise Refused(errno.EAGAIN, 'cannot preview plan %s now: %s (try again)'
                           % (self.name, prepared.ordinary))
-        if change is not None and change.same_as(self.change):
+        if change.same_as(self.change):
             return
-        rows = _differences(self.change.features, change.features if change is not None else {})
+        rows = _differences(self.change.features, change.features)
         raise Refused(errno.ESTALE, 'the change of plan %s is different now: %s ("plan save" it '
                       'again)' % (self.name, listed(rows, NAMED, '; ') or 'another CRUSH map'))
 
@@ -383,9 +383,8 @@ class PlanQueue:
         if previewed is None:
             return None
         prepared, ground = previewed
-        if prepared.change is None or prepared.effects is None:
-            raise Refused(errno.EINVAL, 'nothing to save: %s' % (
-                prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
+        if prepared.effects is None:
+            raise Refused(errno.EINVAL, 'nothing to save: %s' % prepared.ordinary)
         refuse(prepared.all_risks(order, observation, self._options()), order.accept,
                waiting.order.command)
         preview = prepared.answer(replace(order, dry_run=True), None, observation, self._options())

@@ -234,8 +234,7 @@ NAMED_PGS = 50
 
 @dataclass(frozen=True)
 class Prepared:
-    #: None: the operator makes the change.
-    change: Optional[AnyChange]
+    change: AnyChange
     planned: Join = Join({}, {}, {})
     #: Why the pins cannot be sent together with the change.
     ordinary: str = ''
@@ -314,7 +313,7 @@ class Prepared:
     @property
     def touched(self) -> Optional[Touched]:
         """The OSDs and pools that the change affects; None: unknown."""
-        if self.change is None or self.ordinary:
+        if self.ordinary:
             return None
         moves = self.planned.moves.values()
         osds = {osd for move in moves for osd in route_osds(move)}
@@ -439,12 +438,10 @@ class Prepared:
         change = self.change
         return {
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
-            'weights': {} if change is None else {
-                'osd.%d' % osd: weight for osd, weight in change.weights.items()},
+            'weights': {'osd.%d' % osd: weight for osd, weight in change.weights.items()},
             **dict.fromkeys(KINDS_OF_DETAILS),
             **({} if self.details is None else {self.details.key: self.details.as_json()}),
-            'waits_for_change': change is None,
-            'one_epoch': bool(change) and not self.ordinary,
+            'one_epoch': not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
@@ -483,8 +480,6 @@ def weighed(order: Order, facts: OrderFacts, seen: Observation,
     `outlook`: where CRUSH places the PGs with a change; `entries`: as in weight_set_warnings.
     """
     change = change_of(order, facts)
-    if change is None:
-        return Prepared(None)
     remarks = weight_set_warnings(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
     found = previewed(change, outlook(change), seen)

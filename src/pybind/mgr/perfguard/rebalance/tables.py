@@ -362,12 +362,6 @@ def order(data: Json) -> str:
         lines.append('campaign %d %s; "campaign status" shows the progress' % (
             data['campaign'],
             'is being rolled back' if data.get('verb') == 'rollback' else 'has begun'))
-    if data['waits_for_change']:
-        lines.append('no new OSD of CRUSH weight 0 is up and in: change CRUSH now; perfguard pins '
-                     'and releases the PGs that the change remaps'
-                     if data['campaign'] is not None else
-                     'no new OSD of CRUSH weight 0 is up and in: nothing to preview')
-        return '\n'.join([*lines, *remarks])
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:

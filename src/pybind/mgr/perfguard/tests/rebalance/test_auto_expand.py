@@ -268,15 +268,3 @@ def test_operators_who_begin_a_campaign_themselves_do_not_wait() -> None:
     driver.to_pinned()
     driver.ask('start')
     driver.run_to('DONE')
-
-
-def test_an_expansion_that_waits_for_crush_does_not_begin_with_an_osd_that_starts() -> None:
-    driver = Driver()
-    driver.order('expand')
-    driver.run(5)
-    driver.cluster.restart_osd()
-    driver.run(5)
-    assert driver.phase == 'PREPARED'
-    driver.cluster.expand()
-    driver.run_to('DONE')
-    assert driver.status['released'] > 0

@@ -349,21 +349,6 @@ def test_auto_expand_does_not_take_later_moves_for_those_of_a_change_beside_them
     assert driver.phase == 'IDLE' and len(cluster.moved) == 4
 
 
-def test_a_campaign_waits_for_its_change_beside_pgs_that_were_so_before() -> None:
-    cluster = IncompleteCluster(gaps={})
-    cluster.give_up({'2.0': [2]})
-    cluster.tick(5.0)
-    driver = Driver(cluster, OPTIONS)
-    driver.run(3)
-    driver.order('expand')
-    driver.run(20)
-    assert driver.phase == 'PREPARED' and codes(driver.status) == ['AWAITS_CHANGE']
-    cluster.add_osds(3, 1.0)
-    driver.run_to('DONE')
-    assert cluster.remapped() == ['2.0'] and driver.status['released'] > 5
-    ended(driver)
-
-
 def test_no_campaign_is_proposed_for_them() -> None:
     cluster = IncompleteCluster()
     driver = Driver(cluster)

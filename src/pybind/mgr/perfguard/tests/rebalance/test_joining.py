@@ -613,15 +613,15 @@ def test_osds_of_weight_0_that_are_all_left_out_begin_no_campaign() -> None:
     assert driver.phase != 'PREPARED'
 
 
-def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
+@pytest.mark.parametrize('weight', [None, '1'])
+def test_an_expansion_without_new_osds_changes_nothing(weight: Optional[str]) -> None:
     driver = Driver()
-    assert driver.order('expand')['waits_for_change']
-    driver.run_to('PREPARED')
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match='"expand --await" takes those') as refused:
+            driver.order('expand', weight=weight, dry_run=dry_run)
+        assert refused.value.errno == errno.ENOENT
     driver.run(5)
-    assert driver.phase == 'PREPARED' and 'norebalance' in driver.cluster.flags
-    driver.cluster.expand()
-    driver.run_to('DONE')
-    assert driver.cluster.clean() and len(driver.cluster.moved) == 12
+    assert driver.status['id'] is None and 'norebalance' not in driver.cluster.flags
 
 
 def test_no_command_waits_for_a_loop_that_has_ended() -> None:

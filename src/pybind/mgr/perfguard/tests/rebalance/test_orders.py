@@ -116,9 +116,9 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     assert change_of(Order('expand', weight='1'), there) == WeightChange(weights={9: 1.0})
     there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
     assert 'osd.9 was drained' in refusal(Order('expand'), there)
-    assert 'to receive the weight' in refusal(Order('expand', weight='1'), there)
-    assert change_of(Order('expand'), inventory(osds={
-        8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)})) is None
+    assert 'no OSD of CRUSH weight 0 is new' in refusal(Order('expand', weight='1'), there)
+    assert 'no new OSD of CRUSH weight 0 is up and in' in refusal(Order('expand'), inventory(osds={
+        8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)}))
 
 
 @pytest.mark.parametrize('why, changes', [
@@ -378,8 +378,7 @@ def test_the_new_osds_make_up_for_the_failure_domains_and_the_room_of_the_old_on
 
 def test_an_exchange_needs_new_osds_and_others_than_those_that_leave() -> None:
     full = inventory({8: 1.0, 9: 1.0})
-    assert refusal(exchange('h0'), full) == (
-        'no OSD of CRUSH weight 0 is up, in and new: "drain h0" empties these OSDs alone')
+    assert '"drain h0" empties the old OSDs alone' in refusal(exchange('h0'), full)
     assert 'osd.8: cannot be filled and drained' in refusal(exchange('h0', 'osd.8'), inventory())
     assert "no OSD, host or rack 'h7'" in refusal(exchange('h7'), inventory())
     drained = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})

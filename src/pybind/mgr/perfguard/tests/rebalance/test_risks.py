@@ -8,6 +8,7 @@ import pytest
 from perfguard.errors import MOST_ERROR_CHARACTERS, Code, Refused
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.pool_rule import RuleChange
 from perfguard.rebalance.prepared import Effects, OsdEffect, Prepared
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.risks import RISKS, Risk, refuse, risks_json
@@ -31,7 +32,7 @@ def test_all_texts_of_a_code_are_shown_and_the_code_is_accepted_once() -> None:
     seen: Any = SimpleNamespace(osdmap=view.osdmap)
     first = Risk(Code.TARGET_FULL, 'osd.3 would hold 9 TiB of 10 TiB')
     prepared = Prepared(
-        None, risks=(first, first),
+        RuleChange(), risks=(first, first),
         effects=Effects((OsdEffect(7, 10, 20, 20, 0.8, 0.9),), Eta(1.0, 1.0, 1.0), 'assumed', ()))
     risks = prepared.all_risks(Order('rule'), seen, DEFAULTS)
     shown = risks_json(risks, ())

@@ -90,7 +90,7 @@ def test_history_and_one_campaign(moving: Driver) -> None:
 
 ANSWER: Dict[str, Any] = {
     'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5}, 'bursts': 1,
-    'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
+    'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
     'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
     'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'},
     'copying': {'text': 'OSDs sleep'}}
@@ -151,9 +151,3 @@ def test_an_order_that_goes_the_ordinary_way() -> None:
     shown = tables.order({**ANSWER, 'one_epoch': False, 'reason': 'no osdmaptool'})
     assert 'remapped first and pinned afterwards: no osdmaptool' in shown and '78' not in shown
     assert 'epochs are cheap' in shown
-
-
-def test_an_order_that_waits_for_a_change() -> None:
-    waits = {**ANSWER, 'waits_for_change': True, 'weights': {}}
-    assert tables.order(waits).endswith('nothing to preview')
-    assert 'change CRUSH now' in tables.order({**waits, 'campaign': 4})
