@@ -172,13 +172,8 @@ class SavedPlan:
         if token and token != self.token:
             raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
                           'and is "%s" now, with %s: see "plan show %s"' % (
-                              self.name, self.token, token, self.command,
+                              self.name, self.token, token, self.order.text,
                               pgs(self.pgs), self.name))
-
-    @property
-    def command(self) -> str:
-        """The order of the plan in short."""
-        return ' '.join((self.order.verb, *self.order.names, *self.order.hosts))
 
     @property
     def command_to_save(self) -> str:
@@ -213,7 +208,7 @@ class SavedPlan:
         changes = changed(self.ground, now)
         state = 'queued' if self.approved else 'changed' if changes else 'ready'
         return {'plan': self.name, 'saved': self.saved, 'state': state,
-                'token': self.token, 'change': self.command,
+                'token': self.token, 'change': self.order.text,
                 'accepted': list(self.order.accept),
                 'approved': self.approved or None, 'refused': self.refused or waits,
                 'changed': changes,

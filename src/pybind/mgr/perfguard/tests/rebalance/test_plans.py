@@ -50,6 +50,7 @@ def test_a_plan_shows_what_the_preview_shows_and_changes_nothing() -> None:
     preview = driver.order('expand', weight='1.0', dry_run=True)
     saved = save(driver)
     assert saved['preview'] == preview and saved['state'] == 'ready' and saved['pgs'] == 12
+    assert plans(driver)[0]['change'] == 'expand --weight 1.0'
     driver.restart()
     driver.run(3)
     assert driver.give(PlanOrder(SHOW, 'autumn')) == saved
