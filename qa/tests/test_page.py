@@ -3,7 +3,7 @@
 mgrs that stop and return, users who may only read. No cluster is needed.
 """
 from pathlib import Path
-from typing import Iterator, List
+from typing import Dict, Iterator, List
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -211,6 +211,40 @@ def test_a_crush_map_is_applied_from_a_file_after_a_preview(
     browser.wait_text('crushmap-preview', answer)
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
+
+
+@pytest.mark.parametrize('scenario, verb, fields, text', [
+    ('balancing', 'balance', {'by': 'bytes', 'max_movement': '5%'}, 'Fill of the OSDs: 45.0 % to'),
+    ('ruling', 'rule', {'pool': 'rbd', 'rule': 'fast'}, HOSTILE),
+    ('splitting', 'pg_num', {'pool': 'rbd', 'pg_num': '128'}, '128 PGs instead of 64')])
+def test_pools_are_changed_after_a_preview(browser: Browser, page: FakePage, scenario: str,
+                                           verb: str, fields: Dict[str, str], text: str) -> None:
+    look(browser, page, scenario)
+    browser.click('button-' + verb)
+    for name, value in fields.items():
+        browser.wait_shows('%s-%s' % (verb, name))
+        browser.all('%s-%s' % (verb, name))[0].send_keys(value)
+    browser.wait_text(verb + '-preview', text)
+    assert browser.violations() == []
+    browser.click('confirm-yes')
+    browser.wait_text('phase', 'RELEASING')
+
+
+def test_the_wait_for_osds_is_begun_and_ended(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'awaiting')
+    for _ in range(2):
+        browser.wait_shows('button-abort')
+        assert browser.text('button-abort').startswith('End wait')
+        browser.click('button-abort')
+        browser.wait_text('dialog', 'keep CRUSH weight 0')
+        assert browser.violations() == []
+        browser.click('confirm-yes')
+        browser.wait(lambda: not browser.all('button-abort'), 'the end of the wait')
+        browser.click('button-expand')
+        browser.click('expand-awaited')
+        browser.wait_text('expand-preview', 'OSDs that boot start with CRUSH weight 0')
+        assert browser.violations() == []
+        browser.click('confirm-yes')
 
 
 def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePage) -> None:

@@ -8,11 +8,14 @@ export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 
 
 /** The actions that the page offers, the most likely first. perfguard accepts all of them, but may
  * still refuse a rollback; tests/verbs.json also lists those that only the command line has. */
-export function verbsOf(phase: Phase, { id, paused, held }: Partial<Campaign>): Verb[] {
+export function verbsOf(phase: Phase, campaign: Partial<Campaign>): Verb[] {
+    const { id, paused, held } = campaign;
+    // "abort" also ends the wait for new OSDs.
+    const waits: Verb[] = awaitsOsds(phase, campaign) ? ['abort'] : [];
     switch (phase) {
         case 'IDLE':
             // A new campaign is shown as IDLE until its flags are in force.
-            return id ? ['finish', 'abort'] : ['prepare'];
+            return id ? ['finish', 'abort'] : ['prepare', ...waits];
         case 'PREPARED':
             return ['pin', 'finish', 'abort'];
         case 'PINNING':
@@ -30,16 +33,24 @@ export function verbsOf(phase: Phase, { id, paused, held }: Partial<Campaign>): 
             return [];
         case 'ABORTED':
             // The three ways out of PERFGUARD_HELD_PINS.
-            return held ? ['resume', 'rollback', 'finish', 'prepare'] : ['prepare'];
+            return [...(held ? ['resume' as const, 'rollback' as const, 'finish' as const] : []),
+                'prepare', ...waits];
         default:
-            return ['prepare'];
+            return ['prepare', ...waits];
     }
+}
+
+/** No campaign is active, and "expand --await" waits for OSDs that are still to boot. */
+function awaitsOsds(phase: Phase, { id, limits = [] }: Partial<Campaign>): boolean {
+    return (!id || !isActive(phase)) && limits.some(({ code }) => code === 'AWAITS_OSDS');
 }
 
 export interface Confirmation {
     title: string;
     text: string[];
     yes: string;
+    /** Of the button, if it differs from that of the action. */
+    label?: string;
     /** The body of the request. */
     body: Record<string, unknown>;
     grave: boolean;
@@ -80,6 +91,14 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
                     + 'released to their old places, as fast as clients allow.'],
             };
         default:
+            if (awaitsOsds(campaign.phase ?? 'IDLE', campaign)) {
+                return {
+                    label: 'End wait\u2026', title: 'Stop waiting for new OSDs?', yes: 'End the wait',
+                    body: {}, grave: true,
+                    text: ['Gives osd_crush_initial_weight back. OSDs that have booted meanwhile keep '
+                        + 'CRUSH weight 0; "Expand" fills them.'],
+                };
+            }
             return {
                 title: 'Abort the campaign?', yes: 'Abort', body: {}, grave: true,
                 text: [...(flying ? [`Pins back ${plural(flying, 'PG')} in flight: the copied data `

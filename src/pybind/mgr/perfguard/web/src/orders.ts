@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// An order to change CRUSH, as the API previews it.
+// An order to change the cluster, as the API previews it.
 import { etaText } from './campaign';
 import { bytesText, countText, NONE, percentText, plural } from './format';
 
@@ -17,10 +17,44 @@ export interface Drain {
     next: string;
 }
 
+export interface RulePreview {
+    pool: string;
+    from: string;
+    to: string;
+    /** The intermediate rule, and the PGs to pin under it. */
+    via: string | null;
+    pins: number;
+    /** null: all PGs end where the new rule places them. */
+    least_moves: {
+        shards_by_crush: number; shards_required: number; shards_extra: number; upmaps: number;
+    } | null;
+}
+
+export interface BalancePreview {
+    by: string;
+    shards: number;
+    wanted_shards: number;
+    /** Of the emptiest and the fullest OSD, as shares. */
+    load_before: [number, number];
+    load_after: [number, number];
+    upmaps_before: number;
+    upmaps_after: number;
+    pools: {
+        pool: string; deviation_before: number; deviation_after: number;
+        max_avail_before: number | null; max_avail_after: number | null;
+    }[];
+    left_out: { pool: string; reason: string }[];
+}
+
 export interface OrderPreview {
+    /** Of "expand --await", which has nothing else. */
+    message?: string;
+    /** Of a change of pools. */
+    rule?: RulePreview | null;
+    pg_num?: { pool: string; from: number; to: number } | null;
+    balance?: BalancePreview | null;
     /** Of replace: each OSD and what happens next. Without a drain, replace has nothing else. */
     drains?: Drain[];
-    waits_for_change: boolean;
     /** "osd.8" -> CRUSH weight. */
     weights: Record<string, number>;
     one_epoch: boolean;
@@ -59,21 +93,36 @@ export interface OrderPreview {
 
 const MOST_NAMES = 8;
 
-/** Orders that change CRUSH. */
-export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace', 'crushmap'] as const;
-export type CrushVerb = typeof CRUSH_VERBS[number];
+/** Orders that begin a campaign. */
+export const CHANGES = ['expand', 'drain', 'undrain', 'replace', 'balance', 'rule', 'pg_num',
+    'crushmap'] as const;
+export type ChangeVerb = typeof CHANGES[number];
 
-/** The request for the input, or for the chosen CRUSH map; null: the input is incomplete. */
-export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> | null {
-    if (verb === 'crushmap') {
-        return given ? { crush_map: given } : null;
+/** Fields without which there is nothing to preview. */
+const REQUIRED: Record<ChangeVerb, string[]> = {
+    expand: [], drain: ['what'], undrain: ['what'], replace: ['what'], balance: [],
+    rule: ['pool', 'rule'], pg_num: ['pool'], crushmap: ['crush_map'],
+};
+/** Several words. */
+const LISTS = ['what'];
+const NUMBERS = ['pg_num'];
+
+/** The request for the filled fields of a form; null: some are missing. */
+export function bodyOf(verb: ChangeVerb, given: Record<string, string>
+    ): Record<string, unknown> | null {
+    const filled = Object.entries(given).map(([name, text]) => [name, text.trim()] as const)
+        .filter(([, text]) => text);
+    if (REQUIRED[verb].some((name) => !given[name]?.trim())) {
+        return null;
     }
-    const words = given.split(/[\s,]+/).filter(Boolean);
-    if (verb === 'expand') {
-        return words.length ? { weight: given.trim() } : {};
-    }
-    return words.length ? { what: words } : null;
+    return Object.fromEntries(filled.map(([name, text]) => [name,
+        LISTS.includes(name) ? text.split(/[\s,]+/).filter(Boolean)
+            : NUMBERS.includes(name) && /^\d+$/.test(text) ? Number(text)
+                : text === CHECKED ? true : text]));
 }
+
+/** The value of a box that is checked. */
+export const CHECKED = '\u2713';
 
 /** A CRUSH map as the API takes it: its text, or, if it is compiled, in base64. */
 export function mapText(bytes: Uint8Array): string {
@@ -94,32 +143,80 @@ export function previewLines(order: OrderPreview): string[] {
     const next = drains.slice(0, MOST_NAMES).map((row) => `osd.${row.osd}: ${row.next}`);
     const more = drains.length > MOST_NAMES ? [`${plural(drains.length - MOST_NAMES, 'more OSD')}.`]
         : [];
-    return [...('weights' in order ? changeLines(order) : []), ...next, ...more];
+    return [...(order.message ? [order.message] : []),
+        ...('weights' in order ? changeLines(order) : []), ...next, ...more];
 }
 
-function changeLines(order: OrderPreview): string[] {
-    if (order.waits_for_change) {
-        return ['No new OSD of CRUSH weight 0 is up and in. '
-            + 'If you continue, perfguard prepares a campaign, and pins and releases the PGs that '
-            + 'your CRUSH change remaps.'];
+/** What is changed. */
+function subject(order: OrderPreview): string[] {
+    const { rule, pg_num: pgNum, balance } = order;
+    if (rule) {
+        return ruleLines(rule);
+    }
+    if (pgNum) {
+        return [`Pool ${pgNum.pool} will have ${plural(pgNum.to, 'PG')} instead of `
+            + `${countText(pgNum.from)}.`];
+    }
+    if (balance) {
+        return balanceLines(balance);
     }
     const names = Object.keys(order.weights);
     const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
-    const who = names.length === 0 ? 'The CRUSH map will be replaced.'
+    return [names.length === 0 ? 'The CRUSH map will be replaced.'
         : `CRUSH weights will be set for ${plural(names.length, 'OSD')}: `
-            + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
+            + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`];
+}
+
+function ruleLines({ pool, from, to, via, pins, least_moves: least }: RulePreview): string[] {
+    return [
+        `Pool ${pool} will have the CRUSH rule ${to} instead of ${from}.`,
+        ...(via ? [`Until then it has the intermediate rule ${via}, for which `
+            + `${plural(pins, 'PG')} will be pinned.`] : []),
+        ...(least ? [`The rule does not allow ${plural(least.shards_required, 'shard')} to stay `
+            + `(CRUSH alone would move ${countText(least.shards_by_crush)}); `
+            + `${countText(least.shards_extra)} more move for the balance. Upmaps keep the others in `
+            + `place: ${plural(least.upmaps, 'PG')}.`] : [])];
+}
+
+function balanceLines(balance: BalancePreview): string[] {
+    const range = ([low, high]: [number, number]) => `${percentText(low)} to ${percentText(high)}`;
+    const size = (bytes: number | null) => (bytes === null ? NONE : bytesText(bytes));
+    return [
+        `${balance.by === 'bytes' ? 'Fill of the OSDs' : 'PGs of the OSDs, of their share'}: `
+            + `${range(balance.load_after)} (before ${range(balance.load_before)}). Upmaps: `
+            + `${countText(balance.upmaps_after)} (before ${countText(balance.upmaps_before)}).`,
+        ...(balance.wanted_shards > balance.shards ? [
+            `The maximum movement leaves ${plural(balance.wanted_shards - balance.shards, 'shard')} `
+            + 'out.'] : []),
+        ...balance.pools.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool}: OSDs end within `
+            + `${row.deviation_after.toFixed(2)} PGs of their share (before `
+            + `${row.deviation_before.toFixed(2)}); MAX AVAIL ${size(row.max_avail_after)} (before `
+            + `${size(row.max_avail_before)}).`),
+        ...balance.left_out.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool} is left out: `
+            + `${row.reason}.`)];
+}
+
+/** How its PGs move. */
+function movement(order: OrderPreview): string {
+    const copies = `${plural(order.shards, 'shard')} (${bytesText(order.bytes)})`;
+    return (order.rule ?? order.pg_num ?? order.balance
+        ? `Moves ${plural(order.pgs, 'PG')}: copies ${copies} `
+        : `Pins ${plural(order.pgs, 'PG')} in the same epoch, so that no data moves at first. Then `
+            + `copies ${copies} `)
+        + `as fast as client latency allows. Primaries that move: ${countText(order.primaries_moving)}.`;
+}
+
+function changeLines(order: OrderPreview): string[] {
     const remarks = [
         ...(order.left_out ?? []).map((row) => `osd.${row.osd} is left out: it ${row.reason}.`),
         ...(order.warnings ?? []),
         ...(order.risks ?? []).map((risk) => `Refused unless ${risk.code} is accepted: ${risk.text}`)];
     const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {
-        return [who, `PGs will be remapped first and pinned afterwards: ${order.reason}.`,
+        return [...subject(order), `PGs will be remapped first and pinned afterwards: ${order.reason}.`,
             ...remarks, peering];
     }
-    const lines = [who, `Pins ${plural(order.pgs, 'PG')} in the same epoch, so that no data moves `
-        + `at first. Then copies ${plural(order.shards, 'shard')} (${bytesText(order.bytes)}) as fast `
-        + `as client latency allows. Primaries that move: ${countText(order.primaries_moving)}.`];
+    const lines = [...subject(order), movement(order)];
     if (order.balanced) {
         lines.push(`With target=balanced ${plural(order.balanced.shards, 'shard')}, `
             + `${bytesText(order.balanced.bytes)}, move in total (limit `

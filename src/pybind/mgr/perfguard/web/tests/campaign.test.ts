@@ -31,6 +31,20 @@ test('buttons are those that perfguard does not refuse', () => {
     }
 });
 
+test('the wait for new OSDs can be ended while no campaign is active', () => {
+    const limits = [{ code: 'AWAITS_OSDS', text: 'waiting for OSDs', next: '' }];
+    for (const [phase, id] of [['IDLE', null], ['DONE', 7], ['ABORTED', 7]] as [Phase, number | null][]) {
+        assert.deepEqual(verbsOf(phase, { id, limits }), ['prepare', 'abort']);
+        const question = confirmationOf('abort', { phase, id, limits });
+        assert.equal(question.label, 'End wait\u2026');
+        assert.match(question.text[0]!, /osd_crush_initial_weight/);
+    }
+    // Then "abort" is about the campaign.
+    assert.equal(confirmationOf('abort', { ...CAMPAIGN, limits }).yes, 'Abort');
+    assert.deepEqual(verbsOf('FINISHING', { id: 7, limits }), ['abort']);
+    assert.deepEqual(verbsOf('IDLE', { id: 7, limits }), ['finish', 'abort']);
+});
+
 test('finish keeps the pins only if there are some, and says so', () => {
     const kept = confirmationOf('finish', CAMPAIGN);
     assert.deepEqual(kept.body, { keep: true });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bodyOf, fillRows, mapText, type OrderPreview, previewLines } from '../src/orders';
+import { bodyOf, CHECKED, fillRows, mapText, type OrderPreview, previewLines } from '../src/orders';
 
 const ORDER: OrderPreview = {
-    waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
+    weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
     pgs: 40, shards: 52, bytes: 3 * 2 ** 30, primaries_moving: 11, unpinnable_pgs: 0,
     balanced: null, fast_peering: { text: 'paxos_propose_interval is 0.1 s' },
 };
@@ -69,17 +69,70 @@ test('many OSDs are not all named', () => {
     assert.match(previewLines({ ...ORDER, weights })[0]!, /osd\.7 and 12 more\./);
 });
 
-test('without new OSDs a campaign waits for the change', () => {
-    assert.match(previewLines({ ...ORDER, waits_for_change: true })[0]!, /No new OSD of CRUSH weight 0/);
+test('what is filled in becomes what is sent', () => {
+    assert.deepEqual(bodyOf('expand', { weight: ' ', what: '' }), {});
+    assert.deepEqual(bodyOf('expand', { weight: ' 1.5 ' }), { weight: '1.5' });
+    assert.deepEqual(bodyOf('expand', { awaited: CHECKED }), { awaited: true });
+    assert.deepEqual(bodyOf('drain', { what: 'host3, osd.7' }), { what: ['host3', 'osd.7'] });
+    assert.equal(bodyOf('undrain', { what: '  ' }), null);
+    assert.deepEqual(bodyOf('crushmap', { crush_map: '# begin crush map' }),
+        { crush_map: '# begin crush map' });
+    assert.equal(bodyOf('crushmap', {}), null);
+    assert.deepEqual(bodyOf('balance', { what: 'ssd', by: 'bytes', max_movement: '2%' }),
+        { what: ['ssd'], by: 'bytes', max_movement: '2%' });
+    assert.deepEqual(bodyOf('balance', {}), {});
+    assert.equal(bodyOf('rule', { pool: 'rbd' }), null);
+    assert.deepEqual(bodyOf('rule', { pool: 'rbd', rule: 'fast' }), { pool: 'rbd', rule: 'fast' });
+    assert.deepEqual(bodyOf('pg_num', { pool: 'rbd' }), { pool: 'rbd' });
+    assert.deepEqual(bodyOf('pg_num', { pool: 'rbd', pg_num: '128' }), { pool: 'rbd', pg_num: 128 });
+    // The API says what is wrong with it.
+    assert.deepEqual(bodyOf('pg_num', { pool: 'rbd', pg_num: 'x' }), { pool: 'rbd', pg_num: 'x' });
 });
 
-test('what is typed becomes what is sent', () => {
-    assert.deepEqual(bodyOf('expand', ' '), {});
-    assert.deepEqual(bodyOf('expand', ' 1.5 '), { weight: '1.5' });
-    assert.deepEqual(bodyOf('drain', 'host3, osd.7'), { what: ['host3', 'osd.7'] });
-    assert.equal(bodyOf('undrain', '  '), null);
-    assert.deepEqual(bodyOf('crushmap', '# begin crush map'), { crush_map: '# begin crush map' });
-    assert.equal(bodyOf('crushmap', ''), null);
+test('the preview of another rule says which shards must move', () => {
+    const rule = {
+        pool: 'rbd', from: 'slow', to: 'fast', via: 'both', pins: 64,
+        least_moves: { shards_by_crush: 90, shards_required: 40, shards_extra: 3, upmaps: 50 },
+    };
+    const text = previewLines({ ...ORDER, weights: {}, rule }).join(' ');
+    assert.match(text, /^Pool rbd will have the CRUSH rule fast instead of slow\. Until then .* both,/);
+    assert.match(text, /allow 40 shards to stay \(CRUSH alone would move 90\); 3 more .* 50 PGs\./);
+    assert.match(text, /Moves 40 PGs: copies 52 shards \(3\.0 GiB\) as fast/);
+    assert.doesNotMatch(text, /CRUSH map|same epoch/);
+    assert.equal(previewLines({ ...ORDER, weights: {}, rule: { ...rule, via: null, least_moves: null } })
+        .findIndex((line) => line.startsWith('Moves')), 1);
+});
+
+test('the preview of another pg_num names both', () => {
+    const text = previewLines({ ...ORDER, weights: {}, pg_num: { pool: 'rbd', from: 64, to: 128 } });
+    assert.equal(text[0], 'Pool rbd will have 128 PGs instead of 64.');
+});
+
+test('the preview of a balance shows the loads, the pools and what is left out', () => {
+    const pool = {
+        pool: 'rbd', deviation_before: 5, deviation_after: 1, max_avail_before: 2 ** 40,
+        max_avail_after: 2 ** 41,
+    };
+    const balance = {
+        by: 'bytes', shards: 16, wanted_shards: 23, load_before: [0.32, 0.62] as [number, number],
+        load_after: [0.45, 0.46] as [number, number], upmaps_before: 8, upmaps_after: 18,
+        pools: [pool, { ...pool, pool: 'data', max_avail_before: null, max_avail_after: null }],
+        left_out: [{ pool: 'old', reason: 'it has upmaps' }],
+    };
+    const lines = previewLines({ ...ORDER, weights: {}, balance });
+    assert.equal(lines[0], 'Fill of the OSDs: 45.0 % to 46.0 % (before 32.0 % to 62.0 %). Upmaps: 18 '
+        + '(before 8).');
+    assert.equal(lines[1], 'The maximum movement leaves 7 shards out.');
+    assert.match(lines[2]!, /Pool rbd: .* 1\.00 PGs .*\(before 5\.00\); MAX AVAIL 2\.0 TiB \(before 1\.0 TiB\)/);
+    assert.match(lines[3]!, /MAX AVAIL \u2013 \(before \u2013\)/);
+    assert.equal(lines[4], 'Pool old is left out: it has upmaps.');
+    assert.match(previewLines({ ...ORDER, balance: { ...balance, by: 'pgs', wanted_shards: 16 } })
+        .join(' '), /^PGs of the OSDs, of their share: 45\.0 % .*\. Pool rbd/);
+});
+
+test('a wait for new OSDs is described by its message', () => {
+    assert.deepEqual(previewLines({ message: 'OSDs that boot start with CRUSH weight 0' } as OrderPreview),
+        ['OSDs that boot start with CRUSH weight 0']);
 });
 
 test('a CRUSH map is sent as text, or in base64 if it is compiled', () => {

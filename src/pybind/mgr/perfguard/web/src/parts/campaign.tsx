@@ -5,11 +5,11 @@ import {
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
-import { CRUSH_VERBS, type CrushVerb } from '../orders';
+import { CHANGES, type ChangeVerb } from '../orders';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
-import { CrushOrder } from './expand';
+import { ChangeOrder } from './expand';
 
 const LABELS: Record<Verb, string> = {
     prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
@@ -20,28 +20,28 @@ const GRAVE: ReadonlySet<Verb> = new Set(['abort', 'rollback']);
 const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
 
 export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
-    const [kept, setKept] = useState<(Verb | CrushVerb)[]>([]);
+    const [kept, setKept] = useState<(Verb | ChangeVerb)[]>([]);
     if (!overview.may.update) {
         return null;
     }
     const { rebalance } = overview;
     const allowed = verbsOf(overview.status.phase, rebalance);
     // A question stays until it is answered, also when the phase changes meanwhile.
-    const keep = (verb: Verb | CrushVerb) => (on: boolean) =>
+    const keep = (verb: Verb | ChangeVerb) => (on: boolean) =>
         setKept((now) => turned(now, verb, on));
-    const isVerb = (verb: Verb | CrushVerb): verb is Verb => (
-        !(CRUSH_VERBS as readonly string[]).includes(verb));
+    const isVerb = (verb: Verb | ChangeVerb): verb is Verb => (
+        !(CHANGES as readonly string[]).includes(verb));
     const verbs = [...allowed, ...kept.filter(isVerb).filter((verb) => !allowed.includes(verb))];
     return (
         <div class="buttons" role="group" aria-label="Campaign">
-            {CRUSH_VERBS.filter((verb) => allowed.includes('prepare') || kept.includes(verb))
+            {CHANGES.filter((verb) => allowed.includes('prepare') || kept.includes(verb))
                 .map((verb) => (
-                    <CrushOrder key={verb} store={store} verb={verb} onKeep={keep(verb)} />
+                    <ChangeOrder key={verb} store={store} verb={verb} onKeep={keep(verb)} />
                 ))}
             {verbs.map((verb) => {
                 const question = confirmationOf(verb, rebalance);
                 return (
-                    <Action key={verb} label={LABELS[verb]} test={`button-${verb}`}
+                    <Action key={verb} label={question.label ?? LABELS[verb]} test={`button-${verb}`}
                         title={question.title} yes={question.yes}
                         kind={GRAVE.has(verb) ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
                         onKeep={keep(verb)}

@@ -1,72 +1,141 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useEffect, useState } from 'preact/hooks';
 import {
-    bodyOf, type CrushVerb, fillRows, mapText, type OrderPreview, previewLines,
+    bodyOf, type ChangeVerb, CHECKED, fillRows, mapText, type OrderPreview, previewLines,
 } from '../orders';
 import { failureOf, type Store } from '../store';
 import { Action } from './action';
+
+interface FieldWords {
+    name: string;
+    label: string;
+    placeholder?: string;
+    size?: number;
+    /** The only values; the first is the default. */
+    choices?: string[];
+    kind?: 'text' | 'decimal' | 'box' | 'file';
+}
 
 interface Words {
     label: string;
     title: string;
     yes: string;
-    field: string;
-    placeholder: string;
-    kind: 'primary' | 'plain';
+    fields: FieldWords[];
+    kind?: 'primary' | 'plain';
 }
 
-const WORDS: Record<CrushVerb, Words> = {
+const WHAT: FieldWords = { name: 'what', label: 'OSDs, hosts or racks', placeholder: 'host3 osd.7' };
+const WORDS: Record<ChangeVerb, Words> = {
     expand: {
         label: 'Expand\u2026', title: 'Expand to new OSDs?', yes: 'Expand', kind: 'primary',
-        field: 'CRUSH weight of each OSD', placeholder: 'its size',
+        fields: [
+            { ...WHAT, placeholder: 'all new ones' },
+            { name: 'weight', label: 'CRUSH weight of each OSD', placeholder: 'its size', size: 10,
+                kind: 'decimal' },
+            { name: 'awaited', label: 'The OSDs that boot from now on', kind: 'box' }],
     },
     drain: {
-        label: 'Drain\u2026', title: 'Empty OSDs, hosts or racks?', yes: 'Drain', kind: 'plain',
-        field: 'OSDs, hosts or racks', placeholder: 'host3 osd.7',
-    },
-    replace: {
-        label: 'Replace\u2026', title: 'Replace the devices of OSDs or hosts?', yes: 'Replace',
-        kind: 'plain', field: 'OSDs or hosts', placeholder: 'osd.7',
-    },
-    crushmap: {
-        label: 'CRUSH map\u2026', title: 'Set a new CRUSH map?', yes: 'Set', kind: 'plain',
-        field: 'CRUSH map, as text or compiled', placeholder: '',
+        label: 'Drain\u2026', title: 'Empty OSDs, hosts or racks?', yes: 'Drain', fields: [WHAT],
     },
     undrain: {
         label: 'Undrain\u2026', title: 'Fill drained OSDs, hosts or racks again?', yes: 'Undrain',
-        kind: 'plain', field: 'OSDs, hosts or racks', placeholder: 'host3 osd.7',
+        fields: [WHAT],
+    },
+    replace: {
+        label: 'Replace\u2026', title: 'Replace the devices of OSDs or hosts?', yes: 'Replace',
+        fields: [{ ...WHAT, label: 'OSDs or hosts', placeholder: 'osd.7' }],
+    },
+    balance: {
+        label: 'Balance\u2026', title: 'Move PGs until each OSD has its share?', yes: 'Balance',
+        fields: [
+            { name: 'what', label: 'Pools, device classes or CRUSH roots', placeholder: 'all pools' },
+            { name: 'by', label: 'By', choices: ['pgs', 'bytes'] },
+            { name: 'deviation', label: 'Deviation in PGs', placeholder: '1', size: 6,
+                kind: 'decimal' },
+            { name: 'max_movement', label: 'Maximum movement', placeholder: '5%', size: 6 }],
+    },
+    rule: {
+        label: 'Rule\u2026', title: 'Give a pool another CRUSH rule?', yes: 'Change the rule',
+        fields: [{ name: 'pool', label: 'Pool' }, { name: 'rule', label: 'CRUSH rule' }],
+    },
+    pg_num: {
+        label: 'pg_num\u2026', title: 'Split or merge the PGs of a pool?', yes: 'Change pg_num',
+        fields: [
+            { name: 'pool', label: 'Pool' },
+            { name: 'pg_num', label: 'Number of PGs', placeholder: 'as the autoscaler', size: 14,
+                kind: 'decimal' }],
+    },
+    crushmap: {
+        label: 'CRUSH map\u2026', title: 'Set a new CRUSH map?', yes: 'Set',
+        fields: [{ name: 'crush_map', label: 'CRUSH map, as text or compiled', kind: 'file' }],
     },
 };
 
 interface Props {
     store: Store;
-    verb: CrushVerb;
+    verb: ChangeVerb;
     onKeep: (keep: boolean) => void;
 }
 
-/** Changes CRUSH, after it has shown what that will move. */
-export function CrushOrder({ store, verb, onKeep }: Props) {
-    const [given, setGiven] = useState('');
+/** Begins a change, after it has shown what that will move. */
+export function ChangeOrder({ store, verb, onKeep }: Props) {
+    const [given, setGiven] = useState<Record<string, string>>({});
     const words = WORDS[verb];
     const body = bodyOf(verb, given);
+    // What was filled in is forgotten with the question.
+    const keep = (on: boolean) => {
+        if (!on) {
+            setGiven({});
+        }
+        onKeep(on);
+    };
     return (
-        <Action label={words.label} test={`button-${verb}`} kind={words.kind}
-            title={words.title} yes={words.yes} onKeep={onKeep}
+        <Action label={words.label} test={`button-${verb}`} kind={words.kind ?? 'plain'}
+            title={words.title} yes={words.yes} onKeep={keep}
             onDone={() => store.refresh()}
             act={() => store.api.post(verb, body ?? {})}>
-            <label>{words.field}{' '}
-                {verb === 'crushmap' ? (
-                    <MapFile onChosen={setGiven} />
-                ) : (
-                    <input value={given} placeholder={words.placeholder}
-                        size={verb === 'expand' ? 10 : 24}
-                        inputMode={verb === 'expand' ? 'decimal' : 'text'}
-                        data-test={verb === 'expand' ? 'expand-weight' : `${verb}-what`}
-                        onInput={(event) => setGiven(event.currentTarget.value)} />
-                )}
-            </label>
-            {body && <Preview store={store} verb={verb} body={body} key={given} />}
+            {words.fields.map((field) => (
+                <Input key={field.name} field={field} test={`${verb}-${field.name}`}
+                    value={given[field.name] ?? ''}
+                    onGiven={(text) => setGiven((now) => ({ ...now, [field.name]: text }))} />
+            ))}
+            {body && <Preview store={store} verb={verb} body={body} key={JSON.stringify(body)} />}
         </Action>
+    );
+}
+
+interface InputProps {
+    field: FieldWords;
+    test: string;
+    value: string;
+    onGiven: (text: string) => void;
+}
+
+function Input({ field, test, value, onGiven }: InputProps) {
+    const { label, placeholder, size = 24, choices, kind = 'text' } = field;
+    if (kind === 'box') {
+        return (
+            <label class="check">
+                <input type="checkbox" checked={value === CHECKED} data-test={test}
+                    onChange={(event) => onGiven(event.currentTarget.checked ? CHECKED : '')} />
+                {' '}{label}
+            </label>
+        );
+    }
+    return (
+        <label>{label}{' '}
+            {kind === 'file' ? <MapFile onChosen={onGiven} />
+                : choices ? (
+                    <select value={value} data-test={test}
+                        onChange={(event) => onGiven(event.currentTarget.value)}>
+                        {choices.map((choice) => <option key={choice}>{choice}</option>)}
+                    </select>
+                ) : (
+                    <input value={value} placeholder={placeholder} size={size} inputMode={kind}
+                        data-test={test}
+                        onInput={(event) => onGiven(event.currentTarget.value)} />
+                )}
+        </label>
     );
 }
 
@@ -95,7 +164,7 @@ async function read(file: File | undefined): Promise<string> {
 
 interface PreviewProps {
     store: Store;
-    verb: CrushVerb;
+    verb: ChangeVerb;
     body: object;
 }
 

@@ -24,6 +24,8 @@ export interface Scenario {
     /** Seconds since the loop came round. */
     hangs?: number;
     probe?: boolean;
+    /** OSDs that are still to boot. */
+    awaits?: boolean;
     mode?: string;
     /** Id of the mgr. */
     name?: string;
@@ -162,7 +164,8 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
     const { phase, paused = false } = scenario;
     if (phase === 'IDLE') {
         return { id: null, phase, paused, reasons: [], total: 0, unpinnable: [],
-            unpinnable_count: 0 };
+            unpinnable_count: 0, limits: scenario.awaits ? [
+                { code: 'AWAITS_OSDS', text: 'waiting for OSDs: none so far', next: '' }] : [] };
     }
     const total = 4711;
     const share = phase === 'DONE' ? 1 : ['RELEASING', 'HOLDING', 'ABORTED'].includes(phase)

@@ -42,6 +42,10 @@ function scenarios(): Record<string, Faked> {
         waiting: { ...usual, phase: 'IDLE' },
         replacing: { ...usual, phase: 'IDLE' },
         applying: { ...usual, phase: 'IDLE' },
+        awaiting: { ...usual, phase: 'IDLE', awaits: true },
+        balancing: { ...usual, phase: 'IDLE' },
+        ruling: { ...usual, phase: 'IDLE' },
+        splitting: { ...usual, phase: 'IDLE' },
         planned: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
@@ -60,6 +64,7 @@ const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
     undrain: ['RELEASING', false], replace: ['RELEASING', false],
+    balance: ['RELEASING', false], rule: ['RELEASING', false], pg_num: ['RELEASING', false],
     crushmap: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     approve: ['RELEASING', false], finish: ['DONE', false], rollback: ['ABORTING', false],
@@ -181,7 +186,7 @@ const PLANS = [
 ];
 
 const PREVIEW = {
-    dry_run: true, campaign: null, waits_for_change: false, weights: { 'osd.630': 1, 'osd.631': 1 },
+    dry_run: true, campaign: null, weights: { 'osd.630': 1, 'osd.631': 1 },
     one_epoch: true, reason: '', pgs: 211, shards: 230, bytes: 9.1e12, primaries_moving: 70,
     unpinnable_pgs: 0, target: 'pool rbd', seconds: 58, objects: 512, stored_bytes: 201326592,
     refusals: [],
@@ -205,12 +210,36 @@ const CHANGED: Record<string, object> = {
         drains: [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }],
     },
     crushmap: { weights: {} },
+    balance: {
+        weights: {}, balanced: null, balance: {
+            by: 'bytes', shards: 16, wanted_shards: 23, load_before: [0.32, 0.62],
+            load_after: [0.45, 0.46], upmaps_before: 8, upmaps_after: 18, left_out: [], pools: [{
+                pool: HOSTILE, deviation_before: 5, deviation_after: 1, max_avail_before: 1e12,
+                max_avail_after: 2e12,
+            }],
+        },
+    },
+    rule: {
+        weights: {}, rule: { pool: 'rbd', from: 'slow', to: HOSTILE, via: null, pins: 0,
+            least_moves: null },
+    },
+    pg_num: { weights: {}, pg_num: { pool: 'rbd', from: 64, to: 128 } },
 };
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
-    body: { dry_run?: boolean; token?: string; crush_map?: string }): void {
+    body: { dry_run?: boolean; token?: string; crush_map?: string; awaited?: boolean }): void {
     if (path.endsWith('crushmap') && !body.crush_map?.startsWith('# begin')) {
         refuse(answer, 400, 'not a CRUSH map, for a test');
+        return;
+    }
+    if (body.awaited) {
+        scenario.awaits = !body.dry_run;
+        send(answer, 200, { message: 'OSDs that boot start with CRUSH weight 0' });
+        return;
+    }
+    if (path === 'campaign/abort' && scenario.awaits) {
+        scenario.awaits = false;
+        send(answer, 200, { verb: 'abort' });
         return;
     }
     if (body.dry_run) {
