@@ -92,7 +92,8 @@ def _no_format(text: str, parameters: Mapping[str, inspect.Parameter],
     if numbers:
         return '%.40r is neither a number (%s) nor a format (plain, json or json-pretty)' % (
             text, ', '.join(numbers))
-    return 'unknown format %.40r: must be plain, json or json-pretty' % text
+    return 'unexpected argument, or unknown format: %.40r (must be plain, json or json-pretty)' \
+        % text
 
 
 def line(text: str) -> str:

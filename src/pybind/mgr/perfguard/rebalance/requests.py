@@ -79,6 +79,9 @@ _ADVICE = {
 }
 
 
+#: How another campaign begins.
+_BEGINS = '"expand", "drain" and other changes begin one, "campaign prepare" one for a change by ' \
+    'hand'
 #: What to do in phases in which the campaign ends.
 _ENDING = dict.fromkeys((Phase.ABORTING, Phase.FINISHING), 'wait until it has ended')
 #: What to do before another campaign begins.
@@ -110,9 +113,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                               campaign.id,
                               '' if campaign.rolls_back else ', "campaign rollback"'))
         if campaign is not None and campaign.phase is not Phase.IDLE:
-            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
-                          '"campaign prepare"' % (campaign.id, campaign.phase.value))
-        raise Refused(errno.ENOENT, 'no campaign is active: begin one with "campaign prepare"')
+            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: %s' % (
+                campaign.id, campaign.phase.value, _BEGINS))
+        raise Refused(errno.ENOENT, 'no campaign is active: %s' % _BEGINS)
     assert campaign is not None
     if verb == 'accept':
         _check_code(request.code)

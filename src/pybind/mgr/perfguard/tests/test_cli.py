@@ -460,22 +460,25 @@ def test_a_whole_campaign_by_command(shell: Shell) -> None:
 
 def test_abort_by_command(shell: Shell) -> None:
     assert shell('campaign abort') == (
-        -errno.ENOENT, '', 'no campaign is active: begin one with "campaign prepare"')
+        -errno.ENOENT, '', 'no campaign is active: "expand", "drain" and other changes begin one, '
+        '"campaign prepare" one for a change by hand')
     shell('campaign prepare')
     shell.driver.run_to('PREPARED')
     assert shell('campaign abort')[0] == 0
     shell.driver.run_to('ABORTED')
     assert shell('campaign pause') == (
-        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended: begin another one with '
-        '"campaign prepare"')
+        -errno.ENOENT, '', 'campaign 1 is ABORTED and has ended: "expand", "drain" and other '
+        'changes begin one, "campaign prepare" one for a change by hand')
 
 
 @pytest.mark.parametrize('command, given, text', [
     ('events', {}, "'x' is neither a number (<count>) nor a format (plain, json or json-pretty)"),
-    ('events', {'count': 3}, "unknown format 'x': must be plain, json or json-pretty"),
+    ('events', {'count': 3},
+     "unexpected argument, or unknown format: 'x' (must be plain, json or json-pretty)"),
     ('pg_num', {'pool': 'rep'},
      "'x' is neither a number (<pg_num>) nor a format (plain, json or json-pretty)"),
-    ('status', {}, "unknown format 'x': must be plain, json or json-pretty")])
+    ('status', {},
+     "unexpected argument, or unknown format: 'x' (must be plain, json or json-pretty)")])
 def test_a_word_instead_of_a_number_is_no_unknown_format(
         shell: Shell, command: str, given: Dict[str, Any], text: str) -> None:
     """Ceph takes it for the next argument, which is the format."""
