@@ -299,7 +299,7 @@ def _campaign_json(shown: Status) -> Json:
         return {}
     campaign = report.status_json(shown.campaign)
     return {'turn_cpu_ms': shown.turn_cpu_ms, 'rebalance': {key: campaign[key] for key in (
-        'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
+        'id', 'total', 'moving', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
         'eta_seconds')}}
 
 

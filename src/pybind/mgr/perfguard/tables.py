@@ -145,7 +145,7 @@ def status(data: Json) -> str:
     if campaign and campaign['id']:
         rows.append(('campaign %d' % campaign['id'],
                      '%d of %s released, %d in flight, %d pinned' % (
-                         campaign['released'], pgs(campaign['total']), campaign['in_flight'],
+                         campaign['released'], pgs(campaign['moving']), campaign['in_flight'],
                          campaign['pinned'])))
     if data.get('page'):
         rows.append(('page', data['page']))

@@ -487,7 +487,7 @@ def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
     who = 'campaign %d' % status.id
     if status.phase is goal or _is_past(status.phase, goal):
         return Ending(REACHED, '%s is %s: %d of %s released, %d kept as upmaps' % (
-            who, status.phase.value, status.released, pgs(status.total), status.kept))
+            who, status.phase.value, status.released, pgs(status.moving), status.kept))
     if status.phase in _ENDS:
         return Ending(MISSED, '; '.join(['%s is %s' % (who, status.phase.value),
                                          *texts(status.reasons)]))

@@ -6,11 +6,13 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from perfguard import tables
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import Options
 from perfguard.rebalance.campaign import GoalsMark
 from perfguard.rebalance import release_moves
 from perfguard.rebalance.tables import rebalance_status
+from perfguard.tables import pgs
 
 from ..fakes.cluster import Crash, FakeCluster, FakeView
 from ..fakes.driver import OPTIONS, Driver
@@ -196,6 +198,8 @@ def test_progress_counts_pgs_that_move() -> None:
     assert list(driver.cluster.progress_events.values()) == [
         pytest.approx(first['done_ratio'], abs=1e-4)]
     assert '%d of %d released' % (first['released'], first['moving']) in rebalance_status(first)
+    assert '%d of %s released' % (first['released'], pgs(first['moving'])) \
+        in tables.status(driver.loop.status())
 
 
 def test_what_an_abort_has_left_counts_as_not_done() -> None:
