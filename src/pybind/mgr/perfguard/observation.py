@@ -8,8 +8,8 @@ from .cluster.crush import CrushRules
 from .cluster.evacuation import Evacuation
 from .cluster.orchestrator import Orchestrating
 from .cluster.ports import Outlook
-from .cluster.types import (NOOUT, Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool,
-                            Signals, shard_bytes)
+from .cluster.types import (NOOUT, Balancing, ClientOps, LatencyCounts, OsdMap, PgCounts,
+                            Placement, Pool, Signals, shard_bytes)
 from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the sections of the mons
@@ -108,6 +108,11 @@ class Clients:
     norms: Mapping[int, float] = field(default_factory=dict)
     #: When the report of an OSD was last late (0: not yet): it hangs, and operations wait for it.
     silent: float = 0.0
+    #: Operations by latency that the OSDs have counted until this reading, without those of probes.
+    counted: Tuple[LatencyCounts, ...] = ()
+    #: The same of all OSDs together while nothing moved and no problem existed, mostly of the last
+    #: hour; None: not known.
+    quiet: Optional[LatencyCounts] = None
 
     def idle(self, pool: PoolClients) -> bool:
         """Whether the pool is known to have no client operations."""

@@ -157,6 +157,7 @@ class Sensors:
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
+            counted=self._sampler.counted,
             silent=silent,
             untrimmed_epochs=self._epochs(now, alive))
 

@@ -468,6 +468,8 @@ class LatencyCounts(NamedTuple):
     bounds: Tuple[int, ...]
     read: Tuple[int, ...]
     write: Tuple[int, ...]
+    #: Seconds from the end of the interval to the reading.
+    age: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -497,6 +499,9 @@ class Readings:
     latencies: Tuple[LatencyCounts, ...] = ()
     #: OSDs whose sample of latencies is in progress.
     sampling: AbstractSet[int] = frozenset()
+    #: The operations of each OSD that has been asked, since it was asked before: without the
+    #: pauses between samples, but for longer.
+    counted: Tuple[LatencyCounts, ...] = ()
     #: OSD that is up -> seconds since its last report, if the report is late.
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed yet.

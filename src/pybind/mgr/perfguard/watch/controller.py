@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the watch: reads the cluster every stats period, stores and publishes the results."""
 import logging
+import math
 import threading
 from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
                     Tuple)
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Json, PgCounts, Signals
+from ..cluster.types import Json, LatencyCounts, PgCounts, Signals
 from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
@@ -101,6 +102,8 @@ class Watching:
         #: The stored provisional baselines, and when they were stored.
         self._provisional: Tuple[Dict[str, Dict[str, float]], float] = ({}, 0.0)
         self._updated: Optional[float] = None
+        #: When a probe last affected client latency.
+        self._probed = -math.inf
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
         #: Why the last turn failed.
@@ -163,6 +166,8 @@ class Watching:
         if self._updated is not None and now - self._updated < EARLY * period:
             return
         self._updated = now
+        if probing:
+            self._probed = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
                                not (in_flight or probing), probing, in_flight, probed)
         try:
@@ -177,7 +182,9 @@ class Watching:
                                    _pool_clients(self._watch, context, options),
                                    self.clients.covered + readings.seconds,
                                    self._watch.norms.norms(),
-                                   now if readings.silent else self.clients.silent)
+                                   now if readings.silent else self.clients.silent,
+                                   self._without_probes(now, readings.counted),
+                                   self._watch.quiet_ops.known)
             self._failure = ''
             self._failed_turns.clear()
         except Exception as error:
@@ -192,6 +199,11 @@ class Watching:
         self._save_chronic(now)
         self._save_usual(now)
         self._save_provisional(now)
+
+    def _without_probes(self, now: float,
+                        samples: Sequence[LatencyCounts]) -> Tuple[LatencyCounts, ...]:
+        return tuple(sample for sample in samples
+                     if now - sample.age - sample.seconds > self._probed)
 
     def _document(self) -> Json:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}

@@ -14,6 +14,7 @@ from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
+from .op_counts import QuietOps
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
                    without_erasure)
 from .pools import PoolSettings, PoolWatch, add_ops
@@ -90,6 +91,7 @@ class WatchState:
         self.norms = OsdNorms()
         self.slow = SlowOsds()
         self.percentiles = LatencyPercentiles()
+        self.quiet_ops = QuietOps()
         self.laggy = LaggyState()
         self.reads = SlowOsdReads()
         self.cluster = History(10)
@@ -152,6 +154,7 @@ class WatchState:
             samples = self.osds.update(context.now, readings.counters)
             if seconds:
                 quiet = self._quiet(context)
+                self.quiet_ops.update(context.now, quiet, readings.counted)
                 self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
                                   quiet, pool_settings(options), context.probed.pools)
                 self.norms.forget_others(context.osdmap.osds)

@@ -724,11 +724,52 @@ def test_osds_are_sampled_in_turn() -> None:
     assert sampling == set(range(8))
 
 
-@pytest.mark.parametrize('osds, wanted', [(1, 1), (8, 3), (80, 10), (630, 32)])
+@pytest.mark.parametrize('osds, wanted', [(1, 1), (8, 8), (80, 16), (200, 25), (630, 32)])
 def test_how_many_osds_are_sampled_at_a_time(osds: int, wanted: int) -> None:
     reader = Reader(Mgr(range(osds)))
     reader()
     assert len([1 for _, prefix, _ in reader.mgr.sent if prefix == HISTOGRAM]) == wanted
+
+
+@pytest.mark.parametrize('osds', [4, 40])
+def test_all_operations_are_counted_once(osds: int) -> None:
+    """Also those between two samples of an OSD, and while it hangs."""
+    reader = Reader(Mgr(range(osds)))
+    counted: Dict[int, int] = dict.fromkeys(range(osds), 0)
+    ends: Dict[int, float] = {}
+    for number in range(100):
+        reader.hang = (1,) if 40 < number < 60 else ()
+        reader.mgr.answer(HISTOGRAM, dump((7 * number, 0, 0), (0, 0, number)))
+        readings = reader()
+        for counts in readings.counted:
+            assert counts.read[0] == 7 * counts.write[2]
+            assert counts.age == 5.0
+            end = reader.mgr.now - counts.age
+            assert ends.get(counts.osd, end - counts.seconds) == pytest.approx(end - counts.seconds)
+            ends[counts.osd] = end
+            counted[counts.osd] += counts.write[2]
+    # Twice, as there are two sizes; up to the last dump of each OSD.
+    assert min(counted.values()) > 100 and max(counted.values()) <= 198
+    assert min(counted.values()) > 150 or osds > 16
+
+
+def test_operations_are_not_counted_over_a_restart_of_the_osd() -> None:
+    reader = Reader(Mgr((0,)))
+    found: List[int] = []
+    for total in (100, 130, 4, 9):
+        for _ in range(8):
+            reader()
+            reader.mgr.answer(HISTOGRAM, dump((total, 0, 0), (0, 0, 0)))
+            found += [counts.read[0] for counts in reader().counted]
+    assert sum(found) == 2 * (30 + 5)
+
+
+def test_an_osd_with_impossible_counts_is_not_counted() -> None:
+    reader = Reader(Mgr((0, 1)))
+    for _ in range(20):
+        readings = reader()
+        assert not readings.counted and not readings.latencies
+        reader.mgr.answer(HISTOGRAM, dump((1 << 70, 0, 0), (0, 0, 0)))
 
 
 def test_an_osd_that_starts_anew_or_dies_while_it_is_sampled() -> None:

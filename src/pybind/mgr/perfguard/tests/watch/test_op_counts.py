@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Client operations by latency: slow ones, and those of quiet time."""
+import random
+
+import pytest
+
+from perfguard.cluster.types import LatencyCounts
+from perfguard.watch.op_counts import HALF_LIFE_SECONDS, OpCounts, QuietOps, Tail, tail_of
+
+#: As Ceph's: 100 us and its doubles.
+BOUNDS = (0, *(100000 << number for number in range(30)))
+
+
+def counts(*read: int, seconds: float = 30.0, age: float = 5.0) -> LatencyCounts:
+    """In the buckets from 51 ms to 102 ms on."""
+    return LatencyCounts(3, seconds, BOUNDS, (*[0] * 11, *read, *[0] * (21 - len(read))),
+                         (0,) * 32, age)
+
+
+def test_a_limit_inside_a_bucket() -> None:
+    assert BOUNDS[11] == 102400000
+    tail = tail_of(BOUNDS, counts(1000, 8).read)
+    assert tail.ops == 1008 and tail.very_slow == 0
+    assert tail.slow == pytest.approx(8 + 1000 * (1 / 100 - 1 / 102.4) / (1 / 51.2 - 1 / 102.4))
+    assert tail_of(BOUNDS, counts(0, 0, 0, 0, 100, 5).read).very_slow == pytest.approx(
+        5 + 100 * (1 / 1000 - 1 / 1638.4) / (1 / 819.2 - 1 / 1638.4))
+    assert tail_of(BOUNDS, (0,) * 31 + (4,)) == Tail(4, 4, 4)
+
+
+def test_the_number_of_slow_operations_is_close_to_the_true_one() -> None:
+    chance = random.Random(5)
+    values = [chance.lognormvariate(16.0, 1.6) for _ in range(100000)]
+    read = [0] * 32
+    for value in values:
+        read[sum(value >= bound for bound in BOUNDS)] += 1
+    tail = tail_of(BOUNDS, read)
+    assert tail.slow == pytest.approx(sum(value > 1e8 for value in values), rel=0.1)
+    assert tail.very_slow == pytest.approx(sum(value > 1e9 for value in values), rel=0.2)
+
+
+def test_sums_leave_out_empty_buckets() -> None:
+    found = OpCounts().plus(counts(5)).plus(counts(0, 2))
+    assert found.read == (*[0] * 11, 5, 2) and found.write == ()
+    assert found.levels.read.p99_ms == pytest.approx(102.4 + 102.4 * (0.99 * 7 - 5) / 2)
+    assert found.levels.write.p99_ms is None
+    other = counts(1)._replace(bounds=(1, 2))
+    assert found.plus(other) == found
+
+
+def test_quiet_operations_are_those_of_wholly_quiet_intervals() -> None:
+    quiet = QuietOps()
+    assert quiet.known is None
+    quiet.update(1000.0, True, [counts(7)])
+    assert quiet.known is None, 'most of it was before this mgr knew'
+    quiet.update(1040.0, True, [counts(7)])
+    quiet.update(1045.0, False, [counts(100)])
+    quiet.update(1050.0, True, [counts(100)])
+    assert quiet.known is not None and sum(quiet.known.read) == 7
+    quiet.update(1085.0, True, [counts(4)])
+    assert sum(quiet.known.read) == 11
+
+
+def test_quiet_operations_lose_their_weight() -> None:
+    quiet = QuietOps()
+    for now in (1000.0, 1100.0):
+        quiet.update(now, True, [counts(1000, seconds=50.0)])
+    quiet.update(1100.0 + HALF_LIFE_SECONDS, True, [counts(0, 8)])
+    assert quiet.known is not None and sum(quiet.known.read) == 508

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Client operations by latency, from the histograms of the OSDs. Pure.
+
+An OSD measures from the arrival of an operation to its reply. What a client waits before it sends
+an operation again to another OSD is not contained.
+"""
+from dataclasses import dataclass, replace
+from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+
+from ..cluster.types import LatencyCounts
+from .series import MEDIAN, TAIL, percentile_ms
+
+#: Latencies above which operations count as slow, and as very slow.
+SLOW_MS, VERY_SLOW_MS = 100.0, 1000.0
+#: In this time, what was counted before loses half of its weight.
+HALF_LIFE_SECONDS = 1800.0
+
+
+class Tail(NamedTuple):
+    """Operations of one kind in all, over SLOW_MS, and over VERY_SLOW_MS.
+
+    These limits are inside buckets, each of which is twice as wide as the one before. There the
+    density of operations is assumed to fall with the square of their latency.
+    """
+    ops: float = 0.0
+    slow: float = 0.0
+    very_slow: float = 0.0
+
+    def plus(self, other: 'Tail') -> 'Tail':
+        return Tail(*(round(one + another, 2) for one, another in zip(self, other)))
+
+
+class OpLevel(NamedTuple):
+    """Operations of one kind, and percentiles of their latency in ms; None without operations."""
+    tail: Tail = Tail()
+    p50_ms: Optional[float] = None
+    p99_ms: Optional[float] = None
+
+
+class OpLevels(NamedTuple):
+    read: OpLevel = OpLevel()
+    write: OpLevel = OpLevel()
+
+
+@dataclass(frozen=True)
+class OpCounts:
+    """Sums of samples. Empty buckets at the end are left out."""
+    #: As in LatencyCounts.
+    bounds: Tuple[int, ...] = ()
+    read: Tuple[float, ...] = ()
+    write: Tuple[float, ...] = ()
+
+    def plus(self, sample: LatencyCounts) -> 'OpCounts':
+        """One with other buckets does not count."""
+        if self.bounds not in ((), sample.bounds):
+            return self
+        return OpCounts(sample.bounds, _sum(self.read, sample.read),
+                        _sum(self.write, sample.write))
+
+    def faded(self, seconds: float) -> 'OpCounts':
+        """After so much time."""
+        weight = 0.5 ** (seconds / HALF_LIFE_SECONDS)
+        return replace(self, read=tuple([weight * count for count in self.read]),
+                       write=tuple([weight * count for count in self.write]))
+
+    @property
+    def levels(self) -> OpLevels:
+        return OpLevels(*(OpLevel(tail_of(self.bounds, counts),
+                                  percentile_ms(self.bounds, counts, MEDIAN),
+                                  percentile_ms(self.bounds, counts, TAIL))
+                          for counts in (self.read, self.write)))
+
+
+def tail_of(bounds: Sequence[int], counts: Sequence[float]) -> Tail:
+    """The operations in buckets with these upper bounds in ns."""
+    return Tail(sum(counts), *(_over(bounds, counts, 1e6 * ms) for ms in (SLOW_MS, VERY_SLOW_MS)))
+
+
+def _over(bounds: Sequence[int], counts: Sequence[float], limit_ns: float) -> float:
+    """The number of operations over the limit. Over x of the bucket from a to b are, of a density
+    as 1/x^2, (1/x - 1/b) / (1/a - 1/b) of its operations."""
+    number = 0.0
+    for bucket, count in enumerate(counts):
+        lower = bounds[bucket - 1] if bucket else 0
+        upper = bounds[bucket] if bucket < len(bounds) else 2 * lower
+        if lower >= limit_ns:
+            number += count
+        elif upper > limit_ns:
+            number += count * lower * (upper - limit_ns) / (limit_ns * (upper - lower))
+    return number
+
+
+def _sum(one: Sequence[float], other: Sequence[float]) -> Tuple[float, ...]:
+    length = max(len(one), len(other))
+    sums = [a + b for a, b in zip(_padded(one, length), _padded(other, length))]
+    while sums and not sums[-1]:
+        sums.pop()
+    return tuple(sums)
+
+
+def _padded(counts: Sequence[float], length: int) -> Iterable[float]:
+    return (*counts, *[0] * (length - len(counts)))
+
+
+# ---- what was usual before a campaign
+
+class QuietOps:
+    """The operations while nothing moved and no problem existed, mostly those of the last hour."""
+
+    def __init__(self) -> None:
+        self._counts = OpCounts()
+        #: Since when it has been quiet; None: it is not.
+        self._since: Optional[float] = None
+        self._updated = 0.0
+
+    def update(self, now: float, quiet: bool, samples: Sequence[LatencyCounts]) -> None:
+        self._since = (now if self._since is None else self._since) if quiet else None
+        within = [sample for sample in samples if self._since is not None
+                  and now - sample.age - sample.seconds >= self._since]
+        if within:
+            self._counts = self._counts.faded(now - self._updated)
+            self._updated = now
+        for sample in within:
+            self._counts = self._counts.plus(sample)
+
+    @property
+    def known(self) -> Optional[LatencyCounts]:
+        """As of no single OSD; None: nothing was counted."""
+        counts = self._counts
+        return LatencyCounts(-1, 0.0, counts.bounds, tuple(map(round, counts.read)), tuple(
+            map(round, counts.write))) if counts.bounds else None
