@@ -50,7 +50,8 @@ class CampaignCommands(Handlers):
         campaigns = list(rebalanced.history)
         if rebalanced.campaign is not None and rebalanced.campaign.active:
             campaigns.append(summary(rebalanced.campaign))
-        return {'campaigns': campaigns}
+        return {'campaigns': [{key: value for key, value in row.items() if key != 'bill'}
+                              for row in campaigns]}
 
     @reads('perfguard campaign show')
     def campaign_show(self, campaign: int, format: Optional[str] = None) -> CommandResult:
@@ -58,7 +59,7 @@ class CampaignCommands(Handlers):
         published = self._ready()
         status = rebalance_json(published)
         if status['id'] == campaign:
-            return show(status, format, tables.rebalance_status)
+            return show(status, format, tables.shown)
         for entry in published.rebalanced.history:
             if entry['id'] == campaign:
                 return show(entry, format, tables.campaign)

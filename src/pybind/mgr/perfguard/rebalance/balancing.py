@@ -322,6 +322,7 @@ class NewBalance:
     moves_first: ClassVar[bool] = True
     follows_change: ClassVar[bool] = True
     pins_at_once: ClassVar[int] = 0
+    required_share: ClassVar[float] = 1.0
     by: str
     deviation: float
     max_movement: float

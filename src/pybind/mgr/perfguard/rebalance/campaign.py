@@ -2,8 +2,8 @@
 """The state of a campaign, as frozen data.
 
 It consists of groups of fields. Each group is a type, and its fields change only by the methods of
-that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py, `Stalls` and
-`Copying` in the files of these names, the others here.
+that type: `Holds` in types.py, `Progress` in progress.py, `Pace` in throttle.py, `Stalls`,
+`Copying` and `Bill` in the files of these names, the others here.
 """
 from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Annotated, Collection, FrozenSet, Iterable, List, Mapping,
@@ -13,6 +13,7 @@ from ..cluster.types import OsdMap, OsdSet
 from ..codec import BY_PG, Time
 from ..observation import Observation
 from ..upmap.pins import INCOMPLETE, Unpinnable
+from .bill import Bill
 from .change import ChangeStage, Led
 from .changes import AnyChange
 from .copying import Copying
@@ -335,6 +336,7 @@ class Campaign:
     pace: Pace = Pace()
     stalls: Stalls = Stalls()
     copying: Copying = Copying()
+    bill: Bill = Bill()
 
     def reopened(self, phase: Phase, now: float) -> 'Campaign':
         """In a phase that an order leads to; nothing is held any longer."""

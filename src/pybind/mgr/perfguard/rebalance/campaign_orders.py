@@ -127,6 +127,8 @@ class CampaignOrders:
         campaign = replace(campaign, automatic=True, change=prepared.change,
                            orders=campaign.orders.accepting(*prepared.accepted),
                            pinning=campaign.pinning.accepting_undersized(prepared.undersized))
+        if prepared.required_bytes is not None:
+            campaign = replace(campaign, bill=campaign.bill.requiring(prepared.required_bytes))
         if prepared.follows_change:
             campaign = replace(campaign, target='crush')
         if not prepared.in_tranches(order, observation):
@@ -240,6 +242,8 @@ class CampaignOrders:
         campaign = self._campaigns.begin_after(observation, order.verb)
         # An adoption takes over upmaps that exist; an import of too many was accepted.
         campaign = self._accepting_pins(campaign, len(still_valid.pins), observation)
+        campaign = replace(campaign, bill=campaign.bill.requiring(
+            sum(move.bytes for move in still_valid.moves)))
         self._campaigns.put(replace(adjust(campaign), storing=True))
         self._campaigns.put(self._campaigns.store(still_valid.pins, observation))
         self._storing = waiting, still_valid.as_json(campaign.id)

@@ -18,6 +18,7 @@ from ..cluster.types import Json, OsdMap, UpmapEntry
 from ..codec import BY_PG, Malformed, decode, encode
 from ..store import PART_BYTES, Store
 from ..upmap.pins import Unpinnable
+from .bill import Bill
 from .campaign import Campaign, Pinning
 from .change import Led
 from .pin_index import PinIndex
@@ -163,7 +164,8 @@ def _lasting(campaign: Campaign) -> Campaign:
     """The parts that must be stored: all except times and parts with a document of their own."""
     return replace(campaign, progress=campaign.progress.lasting(), pace=Pace(), stalls=Stalls(),
                    pinning=campaign.pinning.known_later(), holds=campaign.holds.lasting(),
-                   flights=campaign.flights.followed(0.0, 0), copying=campaign.copying.lasting())
+                   flights=campaign.flights.followed(0.0, 0), copying=campaign.copying.lasting(),
+                   bill=Bill())
 
 
 def _without_flights(campaign: Campaign) -> Campaign:

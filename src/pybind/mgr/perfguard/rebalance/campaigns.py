@@ -15,6 +15,7 @@ from ..options import Options
 from ..store import Store
 from ..upmap.pins import Unpinnable
 from . import report
+from .bill import Bill
 from .campaign import Campaign, Origin, OwnCrush, Pinning
 from .campaign_store import CampaignHistory, CampaignStore, PinStore, parts
 from .change import ChangeStage
@@ -187,7 +188,8 @@ class Campaigns:
                            observation.crush.identity,
                            self._still_draining(observation), self._emptied()),
             holds=self._holds_left(), pinning=Pinning(unpinnable=self._incomplete()),
-            progress=Progress(last_epoch=observation.osdmap.epoch))
+            progress=Progress(last_epoch=observation.osdmap.epoch),
+            bill=Bill.begun(observation.clients.quiet))
         # This campaign releases the pins of an aborted one to its own goals.
         return self.store(without_goals(self.pins), observation)
 

@@ -90,6 +90,11 @@ class Details(Protocol):
     def upmaps(self) -> int:
         """PGs that an upmap keeps in place at the end."""
 
+    @property
+    def required_share(self) -> float:
+        """Share (0 to 1) of the moves that the change itself requires; others are for the
+        balance."""
+
     def risks(self) -> Sequence[Risk]: ...
 
     def as_json(self) -> Document: ...

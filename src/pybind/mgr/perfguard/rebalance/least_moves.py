@@ -31,6 +31,12 @@ class LeastMoves:
     #: Greatest distance of an OSD from its share of the pool at the end, in PGs.
     deviation: float
 
+    @property
+    def required_share(self) -> float:
+        """Share (0 to 1) of the moved shards that the rule does not allow to stay."""
+        moved = self.required + self.extra
+        return self.required / moved if moved else 1.0
+
     def as_json(self) -> Json:
         return {'shards_by_crush': self.by_crush, 'shards_required': self.required,
                 'shards_extra': self.extra, 'upmaps': self.upmaps, 'deviation': self.deviation}

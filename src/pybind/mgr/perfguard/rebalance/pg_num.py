@@ -339,6 +339,7 @@ class NewPgNum:
     moves_first: ClassVar[bool] = True
     follows_change: ClassVar[bool] = True
     pins_at_once: ClassVar[int] = 0
+    required_share: ClassVar[float] = 1.0
     upmaps: ClassVar[int] = 0
     pool: str
     found: int

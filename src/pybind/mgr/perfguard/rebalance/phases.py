@@ -6,17 +6,19 @@ ABORTING -> ABORTED; states.py has all ways. `judge` makes one turn: pure, from 
 the actions.
 """
 from dataclasses import replace
+from functools import partial
 from typing import (AbstractSet, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
 from ..cluster.evacuation import by_osd
 from ..cluster.types import NO_OSD, pool_of
 from ..errors import Code, Reason, texts
-from ..observation import Observation
+from ..observation import Clients, Observation
 from ..options import Options
 from ..tables import osds_text, pgs, pgs_are, plural
 from ..upmap.pins import INCOMPLETE
 from ..watch.stop_conditions import Stop, spread
+from .bill import BillTurn
 from .campaign import Campaign, GoalsMark
 from .change import Change, ChangeStage
 from .draft import CampaignDecision, Draft, Rule, flight_osds
@@ -35,6 +37,7 @@ from .progress import Limits, charge, limit_of
 from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, drop_stale_goals,
                         held_moves, keep, keep_stayers, loose_moves, others_degraded, release_more,
                         stops_of)
+from .report import bill_event
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .types import RELEASING_PHASES, TINY_WEIGHT, Phase, PinRecord
@@ -64,7 +67,7 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     """One turn of a campaign that is active or held. `moves`: the moves of releases."""
     draft = Draft.of(campaign, pins, moves, observation, options)
     return draft.then(_note_blocked, follow_late_releases, audit, follow_flights, _step,
-                      _count_turn, _report_evacuation).decision()
+                      partial(_account, campaign), _count_turn, _report_evacuation).decision()
 
 
 def _step(draft: Draft) -> Draft:
@@ -81,6 +84,36 @@ def _count_turn(draft: Draft) -> Draft:
     progress = draft.campaign.progress.turn(
         draft.now, draft.seen.osdmap.epoch, _total(draft), _limits(draft))
     return draft.set(progress=progress.excused_at(draft.now) if _is_excused(draft) else progress)
+
+
+def _account(before: Campaign, draft: Draft) -> Draft:
+    """Add the turn to the bill, which ends with the campaign. `before`: from before the turn."""
+    campaign, observation = draft.campaign, draft.seen
+    clients = observation.clients
+    if not before.active:
+        # Its history would be written again with each turn if time counted.
+        return draft.set(bill=campaign.bill.borrowing(before.holds, campaign.holds, 0.0))
+    last = before.progress.turned or before.origin.started
+    bill = campaign.bill.after(BillTurn(
+        draft.now, before.origin.started, max(0.0, draft.now - last), before.phase, clients,
+        flight_osds(draft), bool(campaign.flights.in_flight),
+        draft.now if _has_other_trouble(draft) else max(observation.osds_changed, clients.silent),
+        observation.slow_osds, _has_erasure_clients(clients)))
+    draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, draft.now - last))
+    return draft if draft.campaign.active else draft.event('bill', *bill_event(draft.campaign))
+
+
+def _has_other_trouble(draft: Draft) -> bool:
+    """Whether something besides the movement of the campaign may slow operations: PGs are laggy,
+    degraded by others, or inactive, or peer without having been released."""
+    counts, campaign = draft.seen.signals.counts, draft.campaign
+    peering = 0 if campaign.flights.in_flight else counts.in_transition
+    return counts.laggy + counts.wait + peering > 0 or counts.inactive > counts.in_transition \
+        or counts.degraded > 0 and others_degraded(draft)
+
+
+def _has_erasure_clients(clients: Clients) -> bool:
+    return any(pool.erasure and not clients.idle(pool) for pool in clients.pools.values())
 
 
 def _is_excused(draft: Draft) -> bool:

@@ -250,6 +250,10 @@ class NewRule:
         return max(self.pins, self.upmaps)
 
     @property
+    def required_share(self) -> float:
+        return 1.0 if self.least is None else self.least.required_share
+
+    @property
     def follows_change(self) -> bool:
         return self.moves_first and self.least is None
 

@@ -306,6 +306,14 @@ class Prepared:
         return max(len(self.planned.pins), 0 if self.details is None else self.details.upmaps)
 
     @property
+    def required_bytes(self) -> Optional[int]:
+        """Bytes that the change itself requires to move; None: not known."""
+        if self.change is None or self.ordinary:
+            return None
+        share = 1.0 if self.details is None else self.details.required_share
+        return round(share * sum(move.bytes for move in self.planned.moves.values()))
+
+    @property
     def follows_change(self) -> bool:
         """As Details.follows_change."""
         return self.details is not None and self.details.follows_change

@@ -4,15 +4,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import Json, OsdMap
+from ..cluster.types import Document, Json, OsdMap
 from ..errors import Code, Reason, texts
 from ..holds import Owner, Row, shell
 from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
-from ..tables import pgs, pgs_are, plural
+from ..tables import bytes_text, ms_text, pgs, pgs_are, plural, seconds_text
 from ..upmap.pins import Unpinnable
 from ..watch.next_steps import limits_json
+from ..watch.op_counts import OpLevels
 from ..window import BadWindow, is_open, seconds_until_done
+from .bill import AUTOSCALERS, READ_KIND, WRITE_KIND, Bill, BorrowedSetting
 from .campaign import Campaign, Origin
 from .copying import NAMES
 from .epochs import MIN_WAIT, PROPOSE_INTERVAL
@@ -22,7 +24,8 @@ from .moves import Caps, MovePlan, OsdLoad, plan
 from .progress import Eta, path_seconds, remaining, shares
 from .settings import window_of
 from .throttle import caps, limit
-from .types import RELEASING_PHASES, Action, Phase, PinRecord, SetAutoscale, SetFlag
+from .types import (FLAG, RELEASING_PHASES, Action, Phase, PinRecord, SetAutoscale, SetFlag,
+                    is_option)
 
 #: The plain command.
 BALANCER_ON_COMMAND = 'ceph balancer on'
@@ -76,6 +79,8 @@ class CampaignStatus:
     #: not divided.
     tranche: int = 0
     tranches: int = 0
+    #: As bill_json; None: no campaign.
+    bill: Optional[Document] = None
 
 
 @dataclass(frozen=True)
@@ -137,9 +142,9 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, wall),
         started=shown.origin.started, ended=shown.ended,
-        epochs=max(0, progress.last_epoch - shown.origin.first_epoch), reasons=tuple(reasons),
+        epochs=epochs_of(shown), reasons=tuple(reasons),
         limit_shares=shares(progress.limits), acknowledged=shown.orders.acknowledged,
-        tranche=tranche, tranches=tranches)
+        tranche=tranche, tranches=tranches, bill=bill_json(campaign) if campaign else None)
 
 
 def tranche_of(campaign: Campaign) -> Tuple[int, int]:
@@ -168,7 +173,7 @@ def status_json(shown: CampaignStatus) -> Json:
         'reasons': texts(shown.reasons), 'limits': limits_json(shown.reasons),
         'limit_shares': {code: round(share, 4) for code, share in shown.limit_shares.items()},
         'acknowledged': list(shown.acknowledged), 'tranche': shown.tranche,
-        'tranches': shown.tranches}
+        'tranches': shown.tranches, 'bill': shown.bill}
 
 
 def _unpinnable_json(unpinnable: Mapping[str, Unpinnable]) -> List[Json]:
@@ -273,8 +278,107 @@ def summary(campaign: Campaign) -> Json:
             'target': campaign.target, 'started': campaign.origin.started, 'ended': campaign.ended,
             'total': progress.total, 'released': progress.released, 'kept': campaign.kept_now,
             'bytes_done': progress.bytes_done, 'moving_seconds': round(progress.moving_seconds, 1),
-            'epochs': max(0, progress.last_epoch - campaign.origin.first_epoch),
-            'unpinnable': len(campaign.pinning.unpinnable), 'rolled_back': campaign.rollback.begun}
+            'epochs': epochs_of(campaign), 'unpinnable': len(campaign.pinning.unpinnable),
+            'rolled_back': campaign.rollback.begun, 'bill': bill_json(campaign)}
+
+
+def epochs_of(campaign: Campaign) -> int:
+    """OSDMap epochs since it began."""
+    return max(0, campaign.progress.last_epoch - campaign.origin.first_epoch)
+
+
+# ---- the bill
+
+def bill_json(campaign: Campaign) -> Document:
+    """Latencies in ms, None: not measured; see bill.py for the rest."""
+    bill, progress = campaign.bill, campaign.progress
+    slow, very_slow = bill.slow_ops
+    return {
+        'bytes_moved': progress.bytes_done, 'bytes_required': bill.required_bytes,
+        'rolled_back': campaign.rollback.begun,
+        'phase_seconds': {phase: round(seconds) for phase, seconds in bill.phases.items()},
+        'limit_seconds': {code: round(seconds)
+                          for code, seconds in progress.limits.seconds.items()},
+        'latency_before': _levels_json(bill.quiet),
+        'latency_while_moving': _levels_json(bill.moving.levels),
+        'operations': bill.ops,
+        'counted_ratio': None if bill.counted_ratio is None else round(bill.counted_ratio, 4),
+        'over_100_ms': slow._asdict(), 'over_1_s': very_slow._asdict(),
+        'epochs': epochs_of(campaign),
+        'settings': [{'what': setting_text(key), 'put': setting.put,
+                      'seconds': round(setting.seconds), 'state': _state_of(setting)}
+                     for key, setting in bill.settings.items()]}
+
+
+def _levels_json(levels: OpLevels) -> Document:
+    percentiles: Document = {}
+    for kind, level in (('read', levels.read), ('write', levels.write)):
+        for name, value in (('p50_ms', level.p50_ms), ('p99_ms', level.p99_ms)):
+            percentiles['%s_%s' % (kind, name)] = None if value is None else round(value, 3)
+    return percentiles
+
+
+def _state_of(setting: BorrowedSetting) -> str:
+    if setting.held:
+        return 'borrowed'
+    return 'changed by others' if setting.left else 'given back'
+
+
+def setting_text(key: str) -> str:
+    """`key`: of Bill.settings."""
+    if key == AUTOSCALERS:
+        return key + ' of pools'
+    if key.startswith(FLAG):
+        return 'flag ' + key[len(FLAG):]
+    return option_text(key) if is_option(key) else key
+
+
+_WAY_BACK = ', and the way back what had moved of it'
+
+
+def bill_event(campaign: Campaign) -> Tuple[str, str]:
+    """What an event at the end of the campaign says of its bill."""
+    bill = campaign.bill
+    what = 'campaign %d: %s moved%s in %s, %s' % (
+        campaign.id, bytes_text(campaign.progress.bytes_done), _required_text(campaign),
+        seconds_text(sum(bill.phases.values())), plural(epochs_of(campaign), 'OSDMap epoch'))
+    return what, '; '.join([*_p99_texts(bill), *_slow_texts(bill), _settings_text(bill)])
+
+
+def _required_text(campaign: Campaign) -> str:
+    required = campaign.bill.required_bytes
+    if required is None:
+        return ''
+    return ' (the change required %s%s)' % (bytes_text(required), _WAY_BACK
+                                            if campaign.rollback.begun else '')
+
+
+def _p99_texts(bill: Bill) -> List[str]:
+    p99_texts = []
+    for kind, before, level in ((READ_KIND, bill.quiet.read, bill.moving.levels.read),
+                                (WRITE_KIND, bill.quiet.write, bill.moving.levels.write)):
+        if level.p99_ms is not None:
+            p99_texts.append('p99 of %s %s' % (kind, ms_text(level.p99_ms)) + (
+                '' if before.p99_ms is None else ' (before: %s)' % ms_text(before.p99_ms)))
+    return p99_texts
+
+
+def _slow_texts(bill: Bill) -> List[str]:
+    if not bill.counted_ratio:
+        return []
+    return ['%d over %s, of which movement explains %d' % (row.total, text, row.movement)
+            for row, text in zip(bill.slow_ops, ('100 ms', '1 s'))]
+
+
+def _settings_text(bill: Bill) -> str:
+    borrowed = [key for key, setting in bill.settings.items() if setting.held]
+    left = [key for key, setting in bill.settings.items() if setting.left]
+    if not bill.settings:
+        return 'no settings were borrowed'
+    if not borrowed + left:
+        return 'all borrowed settings are given back'
+    return '; '.join('%s: %s' % (text, ', '.join(map(setting_text, keys))) for keys, text in (
+        (borrowed, 'still borrowed'), (left, 'changed by others and left alone')) if keys)
 
 
 def idle_reasons(campaign: Optional[Campaign], remapped: int) -> List[Reason]:

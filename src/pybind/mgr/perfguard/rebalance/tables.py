@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Campaigns, orders and plans as tables for people."""
 import errno
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import Code, Refused, texts
-from ..tables import (Json, bytes_text, interval_text, pairs, pgs, pgs_are, plural, reason_lines,
-                      seconds_text, table, time_text)
+from ..tables import (Json, bytes_text, interval_text, ms_text, pairs, pgs, pgs_are, plural,
+                      reason_lines, seconds_text, table, time_text)
+from .bill import KINDS
 from .orders import AWAIT, left_out_text
 from .report import CampaignStatus
 from .types import Phase
 
 #: Number of limits in `campaign status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_LIMIT_SHARE = 4, 0.01
+#: Number of phases, and of limits, of a bill; and the share of counted operations that is as good
+#: as all.
+MOST_TIMES, WHOLE_RATIO = 5, 0.995
 
 
 def rebalance_status(data: Json) -> str:
@@ -159,10 +163,77 @@ def history(data: Json) -> str:
 
 def campaign(data: Json) -> str:
     rows = [(key.replace('_', ' '), data[key]) for key in data
-            if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'reasons')]
+            if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'reasons', 'bill')]
     rows += [('started', time_text(data['started'])), ('ended', time_text(data['ended'])),
              ('bytes done', bytes_text(data['bytes_done']))]
+    if data.get('bill'):  # campaigns of earlier versions have none
+        rows += _bill(data['bill'])
     return pairs(rows)
+
+
+def shown(data: Json) -> str:
+    """The campaign that is active, or the last one, with its bill."""
+    return '\n'.join([rebalance_status(data), '', pairs(_bill(data['bill']))])
+
+
+def _bill(data: Json) -> List[Tuple[str, str]]:
+    return [('bytes moved', _moved_text(data)),
+            ('time by phase', _times_text(data['phase_seconds'])),
+            ('time by limit', _times_text(data['limit_seconds'])),
+            *(('latency of ' + kind, _latency_text(data, kind[:-1])) for kind in KINDS),
+            ('operations over 100 ms', _slow_text(data, data['over_100_ms'])),
+            ('operations over 1 s', _slow_text(data, data['over_1_s'])),
+            ('borrowed settings', _settings_text(data['settings']))]
+
+
+def _moved_text(data: Json) -> str:
+    moved, required = data['bytes_moved'], data['bytes_required']
+    if required is None:
+        return bytes_text(moved) + '; what the change required is not known'
+    text = '%s; the change required %s' % (bytes_text(moved), bytes_text(required))
+    if data['rolled_back']:
+        return text + ', and the way back what had moved of it'
+    return text + (' (%.2f times)' % (moved / required) if required else '')
+
+
+def _times_text(seconds: Mapping[str, float]) -> str:
+    """As in "RELEASING 5 min, PINNING 12 s, other 4 s"."""
+    ordered = sorted((name for name in seconds if round(seconds[name])),
+                     key=lambda name: (-seconds[name], name))
+    parts = ['%s %s' % (name, seconds_text(seconds[name])) for name in ordered[:MOST_TIMES]]
+    if len(ordered) > MOST_TIMES:
+        parts.append('other %s' % seconds_text(sum(map(seconds.__getitem__, ordered[MOST_TIMES:]))))
+    return ', '.join(parts) or 'none'
+
+
+def _latency_text(data: Json, kind: str) -> str:
+    now, before = ([row['%s_%s_ms' % (kind, name)] for name in ('p50', 'p99')]
+                   for row in (data['latency_while_moving'], data['latency_before']))
+    text = 'not measured' if now[1] is None else 'p50 %s, p99 %s' % tuple(map(ms_text, now))
+    return text + (' while PGs moved' if now[1] is not None else '') + (
+        ' (before: not measured)' if before[1] is None
+        else ' (before: %s, %s)' % tuple(map(ms_text, before)))
+
+
+def _slow_text(data: Json, row: Json) -> str:
+    counted = data['counted_ratio']
+    if not counted:
+        return 'not measured'
+    text = '%d of %d' % (row['total'], round(counted * data['operations']))
+    if row['total']:
+        text += '; movement explains %d, and not %d; unknown %d' % (
+            row['movement'], row['others'], row['unknown'])
+    return text + ('' if counted >= WHOLE_RATIO else ' (%.0f %% of the operations were counted)' % (
+        100 * counted))
+
+
+def _settings_text(rows: Sequence[Json]) -> str:
+    texts_by_state: Dict[str, List[str]] = {}
+    for row in rows:
+        texts_by_state.setdefault(row['state'], []).append('%s (%s)' % (
+            row['what'], seconds_text(row['seconds'])))
+    return '; '.join('%s: %s' % (state, ', '.join(settings))
+                     for state, settings in texts_by_state.items()) or 'none'
 
 
 def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:

@@ -294,7 +294,7 @@ def test_only_the_loop_journals_and_acts() -> None:
 
 #: Groups that have methods for all that may happen to them.
 GROUPS = frozenset({'origin', 'rollback', 'crush', 'orders', 'holds', 'pinning', 'flights',
-                    'progress'})
+                    'progress', 'bill'})
 
 
 def _calls(name: str) -> Iterator[ast.Call]:
