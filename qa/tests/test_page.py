@@ -162,6 +162,18 @@ def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -
     assert 'button-rollback' not in buttons(browser)
 
 
+def test_an_ended_campaign_shows_its_bill(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'aborted')
+    browser.wait_shows('bill')
+    text = browser.text('bill')
+    for part in ('8.7 TiB', 'RELEASING 112 min', 'p99 4.40 ms (before 3.10 ms)', '93.0 %',
+                 'movement explains 4,080, not 940, unknown 100', HOSTILE):
+        assert part in text, part
+    look(browser, page, 'releasing')
+    browser.wait_text('phase', 'RELEASING')
+    assert not browser.all('bill')
+
+
 def test_borrowed_settings_and_limits_are_shown_on_request(browser: Browser, page: FakePage
                                                            ) -> None:
     look(browser, page, 'releasing')

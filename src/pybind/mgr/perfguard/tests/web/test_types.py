@@ -18,6 +18,7 @@ from perfguard.rebalance.types import Phase
 from perfguard.status import overview
 from perfguard.why.causes import Cause, as_json, parsed
 
+from ..fakes.driver import Driver
 from ..probe import test_curve, test_scaling
 from ..probe.test_report import PROBED
 from ..watch.test_controller import PERIOD, Watched
@@ -112,6 +113,15 @@ def test_a_key_that_is_gone_is_found(answer: Any, path: str) -> None:
     found = {**answer, part: {name: value for name, value in answer[part].items() if name != key}}
     with pytest.raises(AssertionError, match=path):
         check('Overview', found, 'overview', set())
+
+
+def test_the_bill_of_a_campaign_has_what_the_page_reads() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    checked: Set[str] = set()
+    check('Campaign', {**json.loads(json.dumps(driver.status)), 'unpinnable_count': 0}, 'campaign',
+          checked)
+    assert checked >= {'Bill', 'SlowOps', 'BorrowedSetting'}
 
 
 def test_osds_have_what_the_page_reads(driver: Watched) -> None:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The campaign: which actions each phase allows, and its progress.
-import { bytesText, plural, secondsText, timeText } from './format';
-import type { Campaign, Phase } from './types';
+import { bytesText, countText, msText, percentText, plural, secondsText, timeText } from './format';
+import type { Bill, Campaign, Phase, SlowOps } from './types';
 
 export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'rollback'
     | 'finish';
@@ -171,6 +171,42 @@ export function extraFacts(campaign: Partial<Campaign>): [string, string][] {
         ['Tranche', tranche ? `${tranche} of about ${tranches}` : ''],
         ['Pause ends', until ? timeText(until) : ''], ['Settings', set]];
     return facts.filter(([, value]) => value);
+}
+
+/** The bill of a campaign that has ended: name and value. */
+export function billFacts(bill: Bill): [string, string][] {
+    const required = bill.bytes_required;
+    const times = Object.entries(bill.phase_seconds).filter(([, seconds]) => seconds)
+        .sort(([, one], [, other]) => other - one);
+    return [
+        ['The change required', required === null ? 'not known' : bytesText(required)],
+        ['Time', times.map(([phase, seconds]) => `${phase} ${secondsText(seconds)}`).join(', ')],
+        ['Reads', latencyText(bill, 'read')], ['Writes', latencyText(bill, 'write')],
+        ['Over 100 ms', slowText(bill, bill.over_100_ms)],
+        ['Over 1 s', slowText(bill, bill.over_1_s)], ['Settings', settingsText(bill)]];
+}
+
+function latencyText({ latency_before: before, latency_while_moving: now }: Bill,
+    kind: string): string {
+    const [p50, p99] = [`${kind}_p50_ms`, `${kind}_p99_ms`];
+    return `p50 ${msText(now[p50] ?? null)} (before ${msText(before[p50] ?? null)}), `
+        + `p99 ${msText(now[p99] ?? null)} (before ${msText(before[p99] ?? null)})`;
+}
+
+function slowText({ operations, counted_ratio: counted }: Bill, slow: SlowOps): string {
+    if (!counted) {
+        return 'not measured';
+    }
+    const parts = slow.total ? `: movement explains ${countText(slow.movement)}, not `
+        + `${countText(slow.others)}, unknown ${countText(slow.unknown)}` : '';
+    const part = counted < 0.995 ? ` (${percentText(counted)} of them counted)` : '';
+    return `${countText(slow.total)} of ${countText(operations)} operations${part}${parts}`;
+}
+
+function settingsText({ settings }: Bill): string {
+    const open = settings.filter(({ state }) => state !== 'given back');
+    return open.length ? open.map(({ what, state }) => `${what}: ${state}`).join(', ')
+        : `${settings.length} borrowed and given back`;
 }
 
 export function limitText({ limit }: Partial<Campaign>): string {

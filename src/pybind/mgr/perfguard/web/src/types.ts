@@ -117,6 +117,38 @@ export interface Campaign {
     epochs: number;
     /** Options that are set for this campaign only. */
     settings: Record<string, string>;
+    bill: Bill | null;
+}
+
+/** What a campaign has cost so far. Latencies in ms; null: not measured. */
+export interface Bill {
+    bytes_moved: number;
+    bytes_required: Value;
+    phase_seconds: Record<string, number>;
+    latency_before: Record<string, Value>;
+    latency_while_moving: Record<string, Value>;
+    operations: number;
+    /** 0 to 1: operations whose latency was counted. */
+    counted_ratio: Value;
+    over_100_ms: SlowOps;
+    over_1_s: SlowOps;
+    settings: BorrowedSetting[];
+}
+
+export interface SlowOps {
+    total: number;
+    /** Explained by movement, not explained by it, and unknown. */
+    movement: number;
+    others: number;
+    unknown: number;
+}
+
+export interface BorrowedSetting {
+    what: string;
+    put: string;
+    seconds: number;
+    /** "borrowed", "given back" or "changed by others". */
+    state: string;
 }
 
 /** A preview that was saved, to be carried out once it is approved. */

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
-    confirmationOf, etaText, extraFacts, limitText, partsOf, isActive, verbsOf,
+    billFacts, confirmationOf, etaText, extraFacts, limitText, partsOf, isActive, verbsOf,
 } from '../src/campaign';
-import type { Campaign, Phase } from '../src/types';
+import type { Bill, Campaign, Phase } from '../src/types';
 
 const CAMPAIGN: Partial<Campaign> = {
     id: 7, phase: 'RELEASING', paused: false, total: 200, released: 90, kept: 10, in_flight: 20,
@@ -123,4 +123,39 @@ test('tranches, the end of a pause and own options are shown where there are any
     assert.deepEqual(facts[0], ['Tranche', '2 of about 5']);
     assert.match(facts[1]![1], /^2026-01-01 \d\d:00:00 \S+$|^2025-12-31 \d\d:00:00 \S+$/);
     assert.deepEqual(facts[2], ['Settings', 'latency_factor=2, max_pgs_in_flight=8']);
+});
+
+const BILL: Bill = {
+    bytes_moved: 3 * 2 ** 30, bytes_required: 2 ** 30,
+    phase_seconds: { PINNING: 9, RELEASING: 400, HOLDING: 0 },
+    latency_before: { read_p50_ms: 0.5, read_p99_ms: 2 },
+    latency_while_moving: { read_p50_ms: 0.6, read_p99_ms: 3 },
+    operations: 12000, counted_ratio: 1,
+    over_100_ms: { total: 31, movement: 22, others: 8, unknown: 1 },
+    over_1_s: { total: 0, movement: 0, others: 0, unknown: 0 },
+    settings: [{ what: 'flag norebalance', put: 'set', seconds: 9, state: 'given back' }],
+};
+
+test('the bill of a campaign', () => {
+    const facts = Object.fromEntries(billFacts(BILL));
+    assert.equal(facts['The change required'], '1.0 GiB');
+    assert.equal(facts.Time, 'RELEASING 7 min, PINNING 9 s');
+    assert.match(facts.Reads ?? '', /^p50 0.60 ms \(before 0.50 ms\), p99 3.00 ms \(before 2.00 ms\)$/);
+    assert.match(facts.Writes ?? '', /^p50 \u2013 /);
+    assert.equal(facts['Over 100 ms'],
+        '31 of 12,000 operations: movement explains 22, not 8, unknown 1');
+    assert.equal(facts['Over 1 s'], '0 of 12,000 operations');
+    assert.equal(facts.Settings, '1 borrowed and given back');
+});
+
+test('what a bill does not know, and what is left', () => {
+    const facts = Object.fromEntries(billFacts({
+        ...BILL, bytes_required: null, counted_ratio: 0.5, settings: [
+            { what: 'balancer', put: 'false', seconds: 9, state: 'borrowed' }],
+    }));
+    assert.equal(facts['The change required'], 'not known');
+    assert.match(facts['Over 1 s'] ?? '', /50.0 % of them counted/);
+    assert.equal(facts.Settings, 'balancer: borrowed');
+    assert.equal(Object.fromEntries(billFacts({ ...BILL, counted_ratio: null }))['Over 1 s'],
+        'not measured');
 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useState } from 'preact/hooks';
 import {
-    confirmationOf, etaText, extraFacts, limitText, movedText, partsOf, type Verb, verbsOf,
+    billFacts, confirmationOf, etaText, extraFacts, limitText, movedText, partsOf, type Verb, verbsOf,
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
@@ -96,6 +96,13 @@ export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
                     <Fact key={name} name={name} value={value} test={name.toLowerCase()} />
                 ))}
             </dl>
+            {campaign.ended && campaign.bill ? (
+                <dl class="facts" data-test="bill">
+                    {billFacts(campaign.bill).map(([name, value]) => (
+                        <Fact key={name} name={name} value={value} test={`bill-${name}`} />
+                    ))}
+                </dl>
+            ) : null}
             <Unpinnable campaign={campaign} />
         </div>
     );

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // A made-up cluster in the middle of an expansion, with hostile names where it is to be a test.
 import type {
-    Campaign, Comparison, Curve, Event, Measure, Osd, Overview, Phase, Pool,
+    Bill, Campaign, Comparison, Curve, Event, Measure, Osd, Overview, Phase, Pool,
     ProbeDetails, ProbeSummary, Scaling, Schedule, Status, Table, Value,
 } from '../../src/types';
 
@@ -188,8 +188,24 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
         settings: { latency_factor: '2' }, paused_until: paused ? now + 600 : null,
         started: now - share / 0.7 * CAMPAIGN_SECONDS,
         ended: phase === 'DONE' || phase === 'ABORTED' ? now - 60 : null, reasons: reasons(scenario),
+        bill: BILL,
     };
 }
+
+const BILL: Bill = {
+    bytes_moved: 10e12, bytes_required: 9.6e12,
+    phase_seconds: { PINNING: 34, RELEASING: 6720, HOLDING: 180, FINISHING: 12 },
+    latency_before: { read_p50_ms: 0.31, read_p99_ms: 3.1, write_p50_ms: 1.2, write_p99_ms: 8.4 },
+    latency_while_moving: {
+        read_p50_ms: 0.34, read_p99_ms: 4.4, write_p50_ms: 1.4, write_p99_ms: null,
+    },
+    operations: 310420117, counted_ratio: 0.93,
+    over_100_ms: { total: 5120, movement: 4080, others: 940, unknown: 100 },
+    over_1_s: { total: 0, movement: 0, others: 0, unknown: 0 },
+    settings: [
+        { what: 'flag norebalance', put: 'set', seconds: 34, state: 'given back' },
+        { what: `${HOSTILE} of pools`, put: 'off', seconds: 6930, state: 'changed by others' }],
+};
 
 function reasons({ phase, paused }: Scenario): string[] {
     switch (phase) {
