@@ -171,10 +171,10 @@ def _expand(order: Order, inventory: OrderFacts) -> WeightChange:
                 raise _no_new_osds(order, not_new)
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
-        found = waiting(inventory)
-        osds = {osd for osd, why in found.items() if not why}
+        reasons = waiting(inventory)
+        osds = {osd for osd, why in reasons.items() if not why}
         if not osds:
-            raise _no_new_osds(order, found)
+            raise _no_new_osds(order, reasons)
     return WeightChange(
         weights={osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
 
@@ -196,12 +196,12 @@ def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
 
     The name of a host or rack does not include emptied disks in it, which may be failing.
     """
-    found = {osd: why for osd, why in waiting(inventory).items() if why}
+    reasons = {osd: why for osd, why in waiting(inventory).items() if why}
     if not order.names and not order.hosts:
-        return found
+        return reasons
     meant = named_osds(order.hosts, inventory, hosts=True) \
         - named_osds(order.names, inventory, hosts=False)
-    return {osd: why for osd, why in found.items() if osd in meant}
+    return {osd: why for osd, why in reasons.items() if osd in meant}
 
 
 def left_out_text(osd: int, why: str) -> str:
@@ -324,20 +324,20 @@ def weights_back(weights: Mapping[int, float], inventory: OrderFacts,
 
 
 def map_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int],
-             seen: Observation) -> MapChange:
+             observation: Observation) -> MapChange:
     """The change that restores a whole CRUSH map from before, of which more than weights of OSDs
     has changed. Raises Refused. `serving`: as of weights_back."""
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
             raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
                           '%d, which pool %s uses' % (pool.crush_rule, pool.name))
-    left = before.weights()
-    lost = sorted(osd for osd in serving if left.get(osd, 0.0) == 0.0)
+    weights_before = before.weights()
+    lost = sorted(osd for osd in serving if weights_before.get(osd, 0.0) == 0.0)
     if lost:
         raise Refused(errno.EBUSY, 'the CRUSH map from before the campaign does not contain %s, '
                       'which holds or receives PGs: run "ceph perfguard drain" first'
                       % osds_text(lost))
-    return MapChange.to(before, seen)
+    return MapChange.to(before, observation)
 
 
 def _holding(inventory: OrderFacts) -> List[int]:
@@ -371,24 +371,24 @@ def warnings(order: Order, change: WeightChange, inventory: OrderFacts) -> Tuple
     place the PGs of a pool on OSDs of one class."""
     if order.verb != 'expand' or order.weight is not None:
         return ()
-    crush, space, found = inventory.crush, inventory.space, []
+    crush, space, texts = inventory.crush, inventory.space, []
     filled = change.weights.keys() - set(change.drained)
     new = {crush.class_of(osd): osd for osd in sorted(filled, reverse=True)}
     for name, osd in sorted(new.items()):
-        per_tib = [weight * TIB / space[other].total_bytes
-                   for other, weight in crush.weights().items()
-                   if weight > DRAINED_WEIGHT and crush.class_of(other) == name
-                   and other in space and space[other].total_bytes > 0]
+        per_tib = [weight * TIB / space[old_osd].total_bytes
+                   for old_osd, weight in crush.weights().items()
+                   if weight > DRAINED_WEIGHT and crush.class_of(old_osd) == name
+                   and old_osd in space and space[old_osd].total_bytes > 0]
         typical = median(per_tib) if per_tib else 1.0
         if not 1 / MAX_WEIGHT_RATIO <= typical <= MAX_WEIGHT_RATIO:
-            found.append(
+            texts.append(
                 'new OSDs%s get their size in TiB as CRUSH weight, but other OSDs%s have a weight '
                 'of %.3g per TiB; "--weight %.4g" gives osd.%d as much data per TiB as they have%s'
                 % (
                     ' of class ' + name if name else '', ' of the class' if name else '', typical,
                     typical * space[osd].total_bytes / TIB, osd,
                     ' (add the OSDs of each class separately)' if len(new) > 1 else ''))
-    return tuple(found)
+    return tuple(texts)
 
 
 #: Of the mons: new CRUSH weights of OSDs also change weight sets.
@@ -407,9 +407,9 @@ def weight_set_warnings(crush: CrushRules,
     if entries is None:
         return ('CRUSH has weight sets ("ceph osd crush weight-set ls"): unless they follow the '
                 'weights of OSDs (%s is true, the default), no PG moves' % WEIGHT_SET_OPTION,)
-    found = {entry.section: entry.value for entry in entries if entry.name == WEIGHT_SET_OPTION}
-    in_force = {found.get('mon', found.get('global')),
-                *(value for section, value in found.items() if section.startswith('mon.'))}
+    values = {entry.section: entry.value for entry in entries if entry.name == WEIGHT_SET_OPTION}
+    in_force = {values.get('mon', values.get('global')),
+                *(value for section, value in values.items() if section.startswith('mon.'))}
     if 'false' in in_force:
         raise Refused(errno.EPERM, 'CRUSH has weight sets, which do not follow the weights of '
                       'OSDs while %s is false: no PG would move. "ceph config set mon %s '
@@ -420,8 +420,8 @@ def weight_set_warnings(crush: CrushRules,
 
 def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
     """The OSDs of these names, all of which are in CRUSH."""
-    known = inventory.crush.weights()
-    found: Set[int] = set()
+    weights = inventory.crush.weights()
+    osds: Set[int] = set()
     for name in names:
         digits = name[len('osd.'):] if name.startswith('osd.') else name
         if digits.isascii() and digits.isdigit() and len(digits) < 10 \
@@ -429,10 +429,10 @@ def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[
             osd = int(digits)
             if osd not in inventory.osdmap.osds:
                 raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
-            if osd not in known:
+            if osd not in weights:
                 raise Refused(errno.ENOENT, 'osd.%d is not in CRUSH: add it with "ceph osd crush '
                               'add osd.%d 0 host=..."' % (osd, osd))
-            found.add(osd)
+            osds.add(osd)
             continue
         below = inventory.crush.osds_below(name) if hosts else None
         if below is None:
@@ -440,8 +440,8 @@ def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[
             raise Refused(errno.ENOENT, 'no %s %r in CRUSH%s' % (
                 'OSD, host or rack' if hosts else 'OSD', name,
                 ' (did you mean osd.%s?)' % name if bare else ''))
-        found |= set(below)
-    return found
+        osds |= set(below)
+    return osds
 
 
 def serves(osd: int, osdmap: OsdMap) -> bool:
@@ -460,59 +460,60 @@ def _must_serve(osd: int, inventory: OrderFacts) -> None:
                       '%d", and try again in a few seconds' % (osd, osd))
 
 
-def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
+def _must_leave_domains(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> None:
     """Raise Refused if the rule of a pool finds too few failure domains, buckets or OSDs without
-    `gone`, because of `osds` among them, which are to be drained."""
+    `emptied`, because of `osds` among them, which are to be drained."""
     for pool in inventory.osdmap.pools.values():
-        left, domain = _domains_left(pool, gone, inventory)
+        remaining, domain = _domains_left(pool, emptied, inventory)
         needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
-        if left < needed and _domains_left(pool, gone - osds, inventory)[0] > left:
+        if remaining < needed and _domains_left(pool, emptied - osds, inventory)[0] > remaining:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
-                          'but only %d would be left' % (pool.name, needed, domain, left))
+                          'but only %d would be left' % (pool.name, needed, domain, remaining))
         for kind, number in inventory.crush.fences(pool.crush_rule):
             needed = wanted(number, pool.size)
-            fenced = len(_buckets_left(pool, kind, gone, inventory))
-            if fenced < needed and len(_buckets_left(pool, kind, gone - osds, inventory)) > fenced:
+            fenced = len(_buckets_left(pool, kind, emptied, inventory))
+            if fenced < needed \
+                    and len(_buckets_left(pool, kind, emptied - osds, inventory)) > fenced:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left' % (pool.name, needed, kind, fenced))
-        places = _places_left(pool, gone, inventory)
-        if places < pool.size and _places_left(pool, gone - osds, inventory) > places:
+        places = _places_left(pool, emptied, inventory)
+        if places < pool.size and _places_left(pool, emptied - osds, inventory) > places:
             raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
                           '(size %d)' % (inventory.crush.rule_name(pool.crush_rule),
                                          plural(places, 'OSD'), pool.name, pool.size))
 
 
-def _places_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> int:
+def _places_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> int:
     """A rule may take several trees, or choose several OSDs in a bucket: each must have enough."""
     return inventory.crush.places(pool.crush_rule, pool.size,
-                                  _osds_left(pool, gone, inventory))
+                                  _osds_left(pool, emptied, inventory))
 
 
-def _domains_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Tuple[int, str]:
+def _domains_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Tuple[int, str]:
     domain = inventory.crush.failure_domain(pool.crush_rule) or 'osd'
-    return len(_buckets_left(pool, domain, gone, inventory)), domain
+    return len(_buckets_left(pool, domain, emptied, inventory)), domain
 
 
-def _buckets_left(pool: Pool, kind: str, gone: Set[int],
+def _buckets_left(pool: Pool, kind: str, emptied: Set[int],
                   inventory: OrderFacts) -> Set[Union[int, str, None]]:
     """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
     return {osd if kind == 'osd' else inventory.crush.domain_of(osd, kind)
-            for osd in _osds_left(pool, gone, inventory)}
+            for osd in _osds_left(pool, emptied, inventory)}
 
 
-def _osds_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Set[int]:
+def _osds_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Set[int]:
     return {osd for osd in inventory.osdmap.osds
-            if osd not in gone and inventory.crush.weight_of(pool.crush_rule, osd) > 0
+            if osd not in emptied and inventory.crush.weight_of(pool.crush_rule, osd) > 0
             and serves(osd, inventory.osdmap)}
 
 
-def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
+def _must_leave_room(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> None:
     """Raise Refused if the data of the drained OSDs does not fit on the others under the same
     rules."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
     moving = _used(osds, space)
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
-               for osd in _takers(osds, gone, inventory) if osd in space)
+               for osd in _takers(osds, emptied, inventory) if osd in space)
     if moving > room:
         raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
                       'left below nearfull (%d %%)' % (
@@ -527,9 +528,9 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
     """Raise Refused if an OSD would be nearfull with its share, by CRUSH weight, of the data of
     drained OSDs."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
-    gone = osds | {osd for osd, weight in inventory.crush.weights().items()
-                   if weight <= DRAINED_WEIGHT}
-    weights, moving = _takers(osds, gone, inventory), _used(osds, space)
+    emptied = osds | {osd for osd, weight in inventory.crush.weights().items()
+                      if weight <= DRAINED_WEIGHT}
+    weights, moving = _takers(osds, emptied, inventory), _used(osds, space)
     total = sum(weights.values())
     for osd, weight in sorted(weights.items()):
         if osd in space and space[osd].total_bytes:
@@ -540,16 +541,16 @@ def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
                                   osd, 100 * used, bytes_text(moving), 100 * limit))
 
 
-def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, float]:
+def _takers(osds: Set[int], emptied: Set[int], inventory: OrderFacts) -> Dict[int, float]:
     """OSD -> CRUSH weight of the OSDs that receive the data of the drained ones."""
-    crush, found = inventory.crush, {}
+    crush, takers = inventory.crush, {}
     for rule in {pool.crush_rule for pool in inventory.osdmap.pools.values()}:
         if any(crush.weight_of(rule, osd) > 0 for osd in osds):
             for osd in inventory.osdmap.osds:
                 weight = crush.weight_of(rule, osd)
-                if weight > 0 and osd not in gone and serves(osd, inventory.osdmap):
-                    found[osd] = weight
-    return found
+                if weight > 0 and osd not in emptied and serves(osd, inventory.osdmap):
+                    takers[osd] = weight
+    return takers
 
 
 def _number(value: float) -> str:

@@ -75,9 +75,9 @@ class Effects:
     @property
     def crowded(self) -> Tuple[OsdEffect, ...]:
         """OSDs that would exceed the limit, fullest first."""
-        found = [row for row in self.osds
-                 if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
-        return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
+        rows = [row for row in self.osds
+                if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
+        return tuple(sorted(rows, key=lambda row: (-row.pgs_after, row.osd)))
 
     def risks(self, nearfull_ratio: float, undoes: bool = False) -> List[Risk]:
         """That an OSD has more PGs than it may hold, or is fuller than nearfull.
@@ -94,14 +94,14 @@ class Effects:
                               'such as osd.%d with %s%s' % (
                                   plural(len(crowded), 'OSD'), self.pg_limit, worst.osd,
                                   pgs(worst.pgs_after), instead), errno.E2BIG))
-        found = [(after, row) for row in self.osds for after in (row.fill_after,)
-                 if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)
-                 and not (undoes and (row.fill_before or 0.0) > nearfull_ratio)]
-        if found:
-            after, row = max(found, key=lambda each: (each[0], -each[1].osd))
+        fuller = [(after, row) for row in self.osds for after in (row.fill_after,)
+                  if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)
+                  and not (undoes and (row.fill_before or 0.0) > nearfull_ratio)]
+        if fuller:
+            after, row = max(fuller, key=lambda pair: (pair[0], -pair[1].osd))
             risks.append(Risk(Code.TARGET_FULL, 'not enough space: %s would be fuller than '
                               'nearfull (%d %%), such as osd.%d with %d %%' % (
-                                  plural(len(found), 'OSD'), 100 * nearfull_ratio, row.osd,
+                                  plural(len(fuller), 'OSD'), 100 * nearfull_ratio, row.osd,
                                   100 * after), errno.ENOSPC))
         return risks
 
@@ -114,19 +114,20 @@ class Effects:
                 'borrowed': [{'what': what, 'put': put} for what, put in self.borrowed]}
 
 
-def effects(moves: Sequence[Move], facts: OrderFacts, seen: Observation,
+def effects(moves: Sequence[Move], facts: OrderFacts, observation: Observation,
             options: Options, rates: Sequence[float], pg_limit: int,
-            made: Mapping[int, int]) -> Effects:
+            pgs_by_split: Mapping[int, int]) -> Effects:
     """`moves`: all moves of the campaign; `rates`: bytes per second of earlier campaigns;
-    `made`: as pool_change.pgs_made."""
-    most = caps(options)
-    forecast = plan(moves, most.pgs, most.target, None)
+    `pgs_by_split`: as pool_change.pgs_made."""
+    all_caps = caps(options)
+    forecast = plan(moves, all_caps.pgs, all_caps.target, None)
     eta, basis = _eta(forecast, rates)
-    clocked = Eta(*(by_the_clock(seconds, options, seen.wall) for seconds in eta))
+    clocked = Eta(*(by_the_clock(seconds, options, observation.wall) for seconds in eta))
     shared = facts.shared
-    after = _spaces_after(forecast, facts.space, made, _further_space(moves, shared, seen.signals))
-    return Effects(tuple(_osd_effects(forecast, facts.space, made, after)),
-                   clocked, basis, tuple(_borrowed(seen, options)), pg_limit,
+    after = _spaces_after(forecast, facts.space, pgs_by_split,
+                          _further_space(moves, shared, observation.signals))
+    return Effects(tuple(_osd_effects(forecast, facts.space, pgs_by_split, after)),
+                   clocked, basis, tuple(_borrowed(observation, options)), pg_limit,
                    round(sum(move.bytes * _shared(move, shared) for move in moves)),
                    {**facts.space, **after})
 
@@ -139,18 +140,18 @@ def _further_space(moves: Sequence[Move], shared: Mapping[int, float],
                    signals: Signals) -> Dict[int, float]:
     """OSD -> bytes of space that it gains besides those that are copied to it or away: shards take
     more or less space than they store, and what clones share is not freed."""
-    found: 'DefaultDict[int, float]' = defaultdict(float)
+    bytes_by_osd: 'DefaultDict[int, float]' = defaultdict(float)
     for move in moves:
         pool = pool_of(move.pgid)
         stored = signals.pool_bytes.get(pool, 0)
-        more = signals.space_of(pool) / stored - 1.0 if stored else 0.0
-        if move.targets and (more or pool in shared):
+        overhead = signals.space_of(pool) / stored - 1.0 if stored else 0.0
+        if move.targets and (overhead or pool in shared):
             size = move.bytes / len(move.targets)
             for osd in move.sources:
-                found[osd] += size * (shared.get(pool, 0.0) - more)
+                bytes_by_osd[osd] += size * (shared.get(pool, 0.0) - overhead)
             for osd in move.targets:
-                found[osd] += size * more
-    return found
+                bytes_by_osd[osd] += size * overhead
+    return bytes_by_osd
 
 
 def _spaces_after(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
@@ -166,7 +167,7 @@ def _spaces_after(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[
     return after
 
 
-def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[int, int],
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], pgs_by_split: Mapping[int, int],
                  after: Mapping[int, Space]) -> List[OsdEffect]:
     effects, arriving = [], {load.osd: load.pgs_in for load in forecast.osds}
     for osd, later in after.items():
@@ -174,7 +175,7 @@ def _osd_effects(forecast: MovePlan, space: Mapping[int, Space], made: Mapping[i
         before = row.pgs or 0
         effects.append(OsdEffect(
             osd, before, later.pgs or 0,
-            before + max(0, made.get(osd, 0)) + arriving.get(osd, 0),
+            before + max(0, pgs_by_split.get(osd, 0)) + arriving.get(osd, 0),
             _share(row.used_bytes, row.total_bytes), _share(later.used_bytes, later.total_bytes)))
     return effects
 
@@ -198,20 +199,20 @@ def eta_of(size: int, rates: Sequence[float]) -> Eta:
     return Eta(times[len(times) // 2], times[0] / margin, times[-1] * margin)
 
 
-def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
+def _borrowed(observation: Observation, options: Options) -> List[Tuple[str, str]]:
     """Settings that a campaign would borrow now."""
-    campaign = Campaign(0, Origin(seen.now), Phase.RELEASING)
-    settings = replace(seen.settings, stored=seen.settings.stored or {})
+    campaign = Campaign(0, Origin(observation.now), Phase.RELEASING)
+    settings = replace(observation.settings, stored=observation.settings.stored or {})
     mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
-           **wanted_mon_options(campaign, options, seen.osdmap)}
+           **wanted_mon_options(campaign, options, observation.osdmap)}
     holds = reconcile(Holds(), settings, True, True, True, mon).holds
     return [(row.what, row.put) for row in
-            campaign_rows(replace(campaign, holds=holds), seen.osdmap, 0)]
+            campaign_rows(replace(campaign, holds=holds), observation.osdmap, 0)]
 
 
-def costs(seen: Observation, options: Options) -> Document:
+def costs(observation: Observation, options: Options) -> Document:
     """Costs of releases for the mons and the OSDs, according to the options."""
-    return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
+    return {'fast_peering': peering_forecast(observation.osdmap, options.fast_peering),
             'copying': {'text': copying.text(options.pace_copying)}}
 
 
@@ -267,23 +268,23 @@ class Prepared:
         """All moves of the campaign."""
         return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
-    def assessed(self, order: Order, facts: OrderFacts, seen: Observation, options: Options,
+    def assessed(self, order: Order, facts: OrderFacts, observation: Observation, options: Options,
                  rates: Sequence[float], pg_limit: int) -> 'Prepared':
         """With the effects on OSDs, which include the balancing if target=balanced."""
-        found = replace(self, order=order)
+        assessed = replace(self, order=order)
         if self.outlook is not None and options.target == 'balanced':
-            found = replace(found, balanced=preview_balance(
-                self.planned, self.outlook, seen, Bounds.of(options), facts.space))
+            assessed = replace(assessed, balanced=preview_balance(
+                self.planned, self.outlook, observation, Bounds.of(options), facts.space))
         if self.outlook is None and not self.moves_first:
-            return found
-        return found.with_effects(facts, seen, options, rates, pg_limit)
+            return assessed
+        return assessed.with_effects(facts, observation, options, rates, pg_limit)
 
-    def with_effects(self, facts: OrderFacts, seen: Observation, options: Options,
+    def with_effects(self, facts: OrderFacts, observation: Observation, options: Options,
                      rates: Sequence[float], pg_limit: int) -> 'Prepared':
-        found = effects(self.moves, facts, seen, options, rates, pg_limit, self.pgs_made)
+        found = effects(self.moves, facts, observation, options, rates, pg_limit, self.pgs_made)
         capacity = None
         if isinstance(self.change, WeightChange) and self.outlook is not None:
-            capacity = compared(seen.osdmap, Stand(facts.crush, facts.space),
+            capacity = compared(observation.osdmap, Stand(facts.crush, facts.space),
                                 Stand(self.outlook.crush, found.space))
         return replace(self, effects=found, capacity=capacity)
 
@@ -344,27 +345,28 @@ class Prepared:
             return self.details.pins_at_once
         return len(self.planned.pins) if self.entries is None else self.entries
 
-    def all_risks(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
+    def all_risks(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """What the operator has to accept. A code may have several texts."""
         if order.verb == 'rollback':
             # Weights are restored in bursts, but a whole CRUSH map at once.
-            found = self._pins_risk(order, seen, options)
+            all_risks = self._pins_risk(order, observation, options)
             if self.crush_map is not None:
-                found += self._unpinnable_risk(options) + self._storm_risk(order)
+                all_risks += self._unpinnable_risk(options) + self._storm_risk(order)
             if self.effects is not None:
-                found += self.effects.risks(seen.osdmap.nearfull_ratio, undoes=True)
-            return found
-        found = [*self.risks, *self._incomplete_risk(), *self._unpinnable_risk(options),
-                 *self._storm_risk(order), *self._pins_risk(order, seen, options)]
+                all_risks += self.effects.risks(observation.osdmap.nearfull_ratio, undoes=True)
+            return all_risks
+        all_risks = [*self.risks, *self._incomplete_risk(), *self._unpinnable_risk(options),
+                     *self._storm_risk(order), *self._pins_risk(order, observation, options)]
         if self.ordinary:
-            found.append(Risk(Code.NO_PREVIEW, 'cannot preview the CRUSH change: %s (try again; '
-                              'otherwise all PGs that it remaps peer at once, and are pinned '
-                              'afterwards)' % self.ordinary, errno.EIO))
+            all_risks.append(Risk(Code.NO_PREVIEW,
+                                  'cannot preview the CRUSH change: %s (try again; '
+                                  'otherwise all PGs that it remaps peer at once, and are pinned '
+                                  'afterwards)' % self.ordinary, errno.EIO))
         if self.details is not None:
-            found += self.details.risks()
+            all_risks += self.details.risks()
         if self.effects is not None:
-            found += self.effects.risks(seen.osdmap.nearfull_ratio)
-        return list(dict.fromkeys(found))
+            all_risks += self.effects.risks(observation.osdmap.nearfull_ratio)
+        return list(dict.fromkeys(all_risks))
 
     def _incomplete_risk(self) -> List[Risk]:
         """Of a drain, or a map, with which CRUSH finds too few OSDs for PGs. If OSDs get a weight,
@@ -404,26 +406,29 @@ class Prepared:
                          what, pins, MAX_BURST_PINS, instead, pgs(pins - MAX_BURST_PINS)),
                      errno.EFBIG)]
 
-    def _pins_risk(self, order: Order, seen: Observation, options: Options) -> List[Risk]:
+    def _pins_risk(self, order: Order, observation: Observation, options: Options) -> List[Risk]:
         """Of a change with more pins than the mons should check."""
-        why = '' if self.in_tranches(order, seen) else too_many(
-            self.most_pins, options, seen.osdmap)
+        why = '' if self.in_tranches(order, observation) else too_many(
+            self.most_pins, options, observation.osdmap)
         return [Risk(Code.PIN_LIMIT, '%s: %s' % (why, _FEWER_PINS.get(
             order.verb, 'change fewer OSDs at a time')), errno.E2BIG)] if why else []
 
-    def in_tranches(self, order: Order, seen: Observation) -> bool:
+    def in_tranches(self, order: Order, observation: Observation) -> bool:
         """Whether the change comes in tranches if it requires too many pins."""
         return order.verb != 'rollback' and isinstance(self.change, WeightChange) \
-            and self.change.is_divisible(seen.crush)
+            and self.change.is_divisible(observation.crush)
 
-    def answer(self, order: Order, campaign: Optional[int], seen: Observation, options: Options,
-               health: Sequence[Risk] = ()) -> Document:
+    def answer(self, order: Order, campaign: Optional[int], observation: Observation,
+               options: Options, health: Sequence[Risk] = ()) -> Document:
         """For operators: the effects, and what they cost the mons and the OSDs. `health`: the risks
         of the state of the cluster."""
-        most = pin_limit(options, seen.osdmap)
-        tranches = -(-len(self.planned.pins) // most) if self.in_tranches(order, seen) else 1
-        return {**self.as_json(order, campaign), **costs(seen, options), 'pin_limit': most,
-                'risks': risks_json([*health, *self.all_risks(order, seen, options)],
+        most_pins = pin_limit(options, observation.osdmap)
+        tranches = 1
+        if self.in_tranches(order, observation):
+            tranches = -(-len(self.planned.pins) // most_pins)
+        return {**self.as_json(order, campaign), **costs(observation, options),
+                'pin_limit': most_pins,
+                'risks': risks_json([*health, *self.all_risks(order, observation, options)],
                                     order.accept),
                 'tranches': max(1, tranches)}
 
@@ -431,8 +436,8 @@ class Prepared:
         """Too many PGs would move at once, outside the caps, after a change."""
         moving = {pgid: why for pgid, why in self.planned.unpinnable.items() if why != INCOMPLETE}
         number, pins = len(moving), len(self.planned.pins)
-        most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
-        if number <= most:
+        limit = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
+        if number <= limit:
             return []
         pgid = min(moving)
         return [Risk(Code.UNPINNABLE, '%s of %d that the change remaps cannot be pinned (limit %g '
@@ -467,20 +472,21 @@ class Prepared:
             'unpinnable_pgs': len(self.planned.unpinnable)}
 
 
-def previewed(change: AnyChange, outlook: Outlook, seen: Observation,
+def previewed(change: AnyChange, outlook: Outlook, observation: Observation,
               crush_map: Optional[bytes] = None,
               bases: Mapping[str, UpmapEntry] = NO_BASES) -> Prepared:
     """The pins of a change. `bases`: as in plan_join."""
     if isinstance(outlook, NoFuture):
         return Prepared(replace(change, ordinary=True), ordinary=outlook.reason)
-    planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes, bases)
+    planned = plan_join(observation.osdmap, outlook, change.drained, observation.signals.pool_bytes,
+                        bases)
     return Prepared(change, planned, crush_map=crush_map, outlook=outlook,
-                    entries=entries_with(planned, outlook, seen.osdmap),
+                    entries=entries_with(planned, outlook, observation.osdmap),
                     incomplete=tuple(pgid for pgid in (*planned.unpinnable, *planned.pins)
-                                     if is_given_up(pgid, outlook, seen.osdmap)))
+                                     if is_given_up(pgid, outlook, observation.osdmap)))
 
 
-def weighed(order: Order, facts: OrderFacts, seen: Observation,
+def weighed(order: Order, facts: OrderFacts, observation: Observation,
             outlook: Callable[[WeightChange], Outlook],
             entries: Optional[Sequence[ConfigEntry]]) -> Prepared:
     """The change and the pins of an order that gives OSDs other CRUSH weights. Raises Refused.
@@ -490,10 +496,10 @@ def weighed(order: Order, facts: OrderFacts, seen: Observation,
     change = change_of(order, facts)
     remarks = weight_set_warnings(facts.crush, entries)
     not_new = left_out(order, facts) if order.verb == 'expand' else {}
-    found = previewed(change, outlook(change), seen)
-    if change.drained and found.ordinary:
+    prepared = previewed(change, outlook(change), observation)
+    if change.drained and prepared.ordinary:
         # Without a preview, the effect of CRUSH is estimated from the weights.
         must_fit_by_weight(set(change.drained), facts.expanded({
             osd: weight for osd, weight in change.weights.items() if osd not in change.drained}))
-    return replace(found, left_out=tuple(not_new.items()),
+    return replace(prepared, left_out=tuple(not_new.items()),
                    warnings=warnings(order, change, facts) + remarks)

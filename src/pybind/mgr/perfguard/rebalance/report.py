@@ -123,11 +123,13 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
     if phase is Phase.PREPARED and not shown.holds.prepared:
         phase = Phase.IDLE
     flights = shown.flights.in_flight
-    left = waiting.bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
+    bytes_left = 0
+    if shown.active:
+        bytes_left = waiting.bytes + sum(flight.bytes for flight in flights.values())
     tranche, tranches = tranche_of(shown)
     if shown.active and tranche:
         # As much for each tranche that is still to come as for those so far.
-        left += (shown.progress.bytes_done + left) * (tranches - tranche) // tranche
+        bytes_left += (shown.progress.bytes_done + bytes_left) * (tranches - tranche) // tranche
     progress = shown.progress
     return CampaignStatus(
         id=shown.id, phase=phase, paused=shown.orders.paused,
@@ -136,8 +138,8 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         trigger=shown.origin.trigger if campaign else None,
         moving=_moving(shown), done_ratio=progress_share(shown), pinned=held_back(shown, pins),
         in_flight=len(flights), released=progress.released, kept=shown.kept_now,
-        unpinnable=shown.pinning.unpinnable, bytes_total=progress.bytes_done + left,
-        bytes_done=progress.bytes_done, eta=eta(shown, left, waiting.osds, options, wall),
+        unpinnable=shown.pinning.unpinnable, bytes_total=progress.bytes_done + bytes_left,
+        bytes_done=progress.bytes_done, eta=eta(shown, bytes_left, waiting.osds, options, wall),
         rolled_back=shown.rollback.begun, held=shown.held,
         limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, wall),
@@ -196,17 +198,18 @@ def waits_for_window(campaign: Campaign, options: Options, wall: float) -> bool:
         return False
 
 
-def stalled(campaign: Optional[Campaign], seen: Observation, options: Options) -> Optional[str]:
+def stalled(campaign: Optional[Campaign], observation: Observation,
+            options: Options) -> Optional[str]:
     """Why the campaign is making no progress, if that is so for stalled_after seconds."""
     if campaign is None or not campaign.active or campaign.orders.paused \
             or _waits_for_operator(campaign):
         return None
-    if waits_for_window(campaign, options, seen.wall) and not campaign.flights.in_flight:
+    if waits_for_window(campaign, options, observation.wall) and not campaign.flights.in_flight:
         return None
     # A large PG may be in flight for longer.
-    idle = min(campaign.idle_seconds(seen.now), seen.now - campaign.flights.copied)
+    idle = min(campaign.idle_seconds(observation.now), observation.now - campaign.flights.copied)
     # Recovery follows the maintenance.
-    if min(idle, seen.now - campaign.progress.excused) < options.stalled_after:
+    if min(idle, observation.now - campaign.progress.excused) < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (
         campaign.id, campaign.phase.value, idle)
@@ -228,18 +231,19 @@ def eta(campaign: Campaign, left: int, waiting: Sequence[OsdLoad], options: Opti
     if campaign.phase not in RELEASING_PHASES or campaign.orders.paused:
         return None
     progress = campaign.progress
-    found = remaining(progress.arrivals, left, progress.released,
-                      progress.total - progress.released - campaign.kept_now,
-                      path_seconds(progress.arrivals, _longest_queue(waiting, caps(options))))
-    if found is None:
+    without_pauses = remaining(progress.arrivals, left, progress.released,
+                               progress.total - progress.released - campaign.kept_now,
+                               path_seconds(progress.arrivals,
+                                            _longest_queue(waiting, caps(options))))
+    if without_pauses is None:
         return None
-    return Eta(*(round(by_the_clock(work, options, wall), 1) for work in found))
+    return Eta(*(round(by_the_clock(work, options, wall), 1) for work in without_pauses))
 
 
-def _longest_queue(waiting: Sequence[OsdLoad], most: Caps) -> float:
+def _longest_queue(waiting: Sequence[OsdLoad], all_caps: Caps) -> float:
     """Bytes that one OSD is still to send or to receive, for each PG that it may at a time."""
     return max((queue for load in waiting for queue in (
-        load.bytes_out / most.source, load.bytes_in / most.target)), default=0.0)
+        load.bytes_out / all_caps.source, load.bytes_in / all_caps.target)), default=0.0)
 
 
 def by_the_clock(work: float, options: Options, wall: float) -> float:
@@ -412,20 +416,23 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
     rows = [owned('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)), flag)
             for flag in sorted(holds.flags)]
     if BALANCER in holds.held:
-        held = holds.held[BALANCER]
-        rows.append(owned(BALANCER, held.found, held.put, since, BALANCER_ON_COMMAND, BALANCER))
-    for pool_id, held in holds.autoscale.items():
+        borrowed = holds.held[BALANCER]
+        rows.append(owned(BALANCER, borrowed.found, borrowed.put, since, BALANCER_ON_COMMAND,
+                          BALANCER))
+    for pool_id, borrowed in holds.autoscale.items():
         pool = osdmap.pools.get(pool_id)
         if pool is not None:
-            rows.append(owned('pg_autoscale_mode of pool ' + pool.name, held.found, held.put,
-                              since, _restore(SetAutoscale(pool.name, held.found or 'on'))))
-    for name, held in holds.mon.items():
-        option = set_option(name, held.found)
-        rows.append(owned(option_text(name), held.found, held.put, since, _restore(option),
+            rows.append(owned('pg_autoscale_mode of pool ' + pool.name, borrowed.found,
+                              borrowed.put, since,
+                              _restore(SetAutoscale(pool.name, borrowed.found or 'on'))))
+    for name, borrowed in holds.mon.items():
+        option = set_option(name, borrowed.found)
+        rows.append(owned(option_text(name), borrowed.found, borrowed.put, since, _restore(option),
                           option.name))
-    left = campaign.change and campaign.change.left_setting(osdmap)
-    if left:
-        rows.append(owned(left.what, left.before, left.now, since, left.restore))
+    intermediate = campaign.change and campaign.change.left_setting(osdmap)
+    if intermediate:
+        rows.append(owned(intermediate.what, intermediate.before, intermediate.now, since,
+                          intermediate.restore))
     if pins:
         rows.append(owned('upmaps of pinned PGs', 'upmaps from before the campaign',
                           plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
@@ -438,14 +445,14 @@ def _restore(action: Action) -> str:
     return '; '.join(shell(command) for command in commands_of(action))
 
 
-def to_check(seen: Observation) -> List[str]:
+def to_check(observation: Observation) -> List[str]:
     """If the journal is lost: possible leftovers of a campaign, as far as the cluster shows
     them."""
-    osdmap = seen.osdmap
+    osdmap = observation.osdmap
     lines = []
     if NOREBALANCE in osdmap.flags:
         lines.append('the flag norebalance is set: ' + _restore(SetFlag(NOREBALANCE, False)))
-    if seen.settings.balancer_active == 'false':
+    if observation.settings.balancer_active == 'false':
         lines.append('the balancer is off: ' + BALANCER_ON_COMMAND)
     lines += ['pg_autoscale_mode of pool %s is off: %s' % (
         pool.name, _restore(SetAutoscale(pool.name, 'on')))

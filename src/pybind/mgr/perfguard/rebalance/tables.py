@@ -57,9 +57,9 @@ def _shares_text(shares: Mapping[str, float]) -> str:
     """As in "LATENCY 61 %, CAP_PGS 30 %, other 9 %"; "why campaign" has them all, in words."""
     ordered = sorted(shares, key=lambda code: (-shares[code], code))[:MOST_SHARES]
     parts = [(code, shares[code]) for code in ordered if shares[code] >= LEAST_LIMIT_SHARE]
-    rest = sum(shares.values()) - sum(share for _, share in parts)
-    if rest >= LEAST_LIMIT_SHARE:
-        parts.append(('other', rest))
+    others = sum(shares.values()) - sum(share for _, share in parts)
+    if others >= LEAST_LIMIT_SHARE:
+        parts.append(('other', others))
     return ', '.join('%s %.0f %%' % (code, 100.0 * share) for code, share in parts)
 
 
@@ -236,19 +236,19 @@ def _settings_text(rows: Sequence[Json]) -> str:
                      for state, settings in texts_by_state.items()) or 'none'
 
 
-def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
+def _balanced(balanced: Optional[Json]) -> List[Tuple[str, str]]:
     """The movement with target=balanced."""
-    if found is None:
+    if balanced is None:
         return []
     rows = [('moved with target=balanced', '%s, %s; %d only for the balance (limit %d in total)' % (
-        plural(found['shards'], 'shard'), bytes_text(found['bytes']), found['extra_shards'],
-        found['limit_shards']))]
-    if found['deviation'] is not None:
-        limit = ', limited by max_extra_movement %g' % found['max_extra_movement']
+        plural(balanced['shards'], 'shard'), bytes_text(balanced['bytes']),
+        balanced['extra_shards'], balanced['limit_shards']))]
+    if balanced['deviation'] is not None:
+        limit = ', limited by max_extra_movement %g' % balanced['max_extra_movement']
         rows.append(('OSDs end within', '%.2f PGs of their share of each pool (%s)' % (
-            found['deviation'], 'target_deviation %g%s' % (
-                found['target_deviation'], limit if found['limited'] else ''))))
-    return [*rows, ('pins that stay as upmaps', str(found['kept']))]
+            balanced['deviation'], 'target_deviation %g%s' % (
+                balanced['target_deviation'], limit if balanced['limited'] else ''))))
+    return [*rows, ('pins that stay as upmaps', str(balanced['kept']))]
 
 
 def _effects(data: Json) -> List[Tuple[str, str]]:
@@ -379,15 +379,15 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
     if data['via']:
         rows.append(('intermediate CRUSH rule', '%s (%s to pin)' % (
             data['via'], pgs(data['pins']))))
-    least = data['least_moves']
-    if least is not None:
-        rows += [('shards the new rule places elsewhere', str(least['shards_by_crush'])),
-                 ('shards it does not allow to stay', str(least['shards_required'])),
+    fewest = data['least_moves']
+    if fewest is not None:
+        rows += [('shards the new rule places elsewhere', str(fewest['shards_by_crush'])),
+                 ('shards it does not allow to stay', str(fewest['shards_required'])),
                  ('further shards for the balance', '%d (ends within %.2f PGs of the share)' % (
-                     least['shards_extra'], least['deviation'])),
+                     fewest['shards_extra'], fewest['deviation'])),
                  ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
                   'four times its data: the mons drop upmaps that no longer fit)'
-                  % least['upmaps'])]
+                  % fewest['upmaps'])]
     return rows
 
 
