@@ -302,3 +302,15 @@ def test_an_upgrade_of_the_mgrs_alone(admin: Admin) -> None:
         upgrade(admin, '--daemon-types', 'mgr', '--image', f'{IMAGE}:{TAGS[0]}')
     assert digests(admin, 'osd') == before and before.isdisjoint(digests(admin, 'mgr'))
     assert not watcher.alarms and 'ABORTING' not in watcher.phases
+
+
+def test_a_host_is_drained(admin: Admin) -> None:
+    """The orchestrator empties its OSDs and removes all of its daemons. The last of these tests:
+    the host remains empty."""
+    host = HOSTS[1]
+    osds = {row['id'] for row in admin.rig.json('osd', 'metadata') if row['hostname'] == host}
+    with campaign(admin, SLOWEST) as watcher:
+        admin.rig.ceph('orch', 'host', 'drain', host)
+        wait_remark(admin, 'the orchestrator is emptying')
+        admin.rig.wait(lambda: osds.isdisjoint(_osds(admin)), 600, f'the OSDs of {host} removed')
+    assert not watcher.alarms and 'ABORTING' not in watcher.phases
