@@ -189,7 +189,7 @@ def test_a_plan_is_carried_out() -> None:
     driver = Driver(cluster)
     order = Order('balance', ('rep',), max_movement='20%')
     saved = driver.give(PlanOrder(SAVE, 'even', order))
-    assert saved['change'] == 'balance rep' and saved['preview']['osds']
+    assert saved['change'] == 'balance rep --max-movement 20%' and saved['preview']['osds']
     before = sets(cluster, '')
     driver.give(PlanOrder(APPROVE, 'even'))
     driver.run_to('DONE')
