@@ -81,8 +81,11 @@ def _note_blocked(draft: Draft) -> Draft:
 
 
 def _count_turn(draft: Draft) -> Draft:
-    progress = draft.campaign.progress.turn(
-        draft.now, draft.seen.osdmap.epoch, _total(draft), _limits(draft))
+    campaign = draft.campaign
+    # Later epochs are of others, and each would write its history again.
+    epoch = draft.seen.osdmap.epoch if campaign.active or campaign.ended == draft.now \
+        else campaign.progress.last_epoch
+    progress = campaign.progress.turn(draft.now, epoch, _total(draft), _limits(draft))
     return draft.set(progress=progress.excused_at(draft.now) if _is_excused(draft) else progress)
 
 

@@ -395,3 +395,18 @@ def test_histories_of_earlier_versions_have_no_bill() -> None:
     assert 'borrowed settings' in tables.campaign(row)
     del row['bill']
     assert 'borrowed settings' not in tables.campaign(row)
+
+
+def test_the_history_is_not_written_with_each_epoch_after_an_abort() -> None:
+    driver = expanding()
+    driver.ask('abort')
+    row = ended(driver, 'ABORTED')
+    driver.run(30)
+    epoch, row = driver.cluster.epoch, driver.history[-1]
+    for _ in range(5):
+        driver.cluster.epoch += 1
+        driver.turn()
+    assert driver.cluster.epoch > epoch and driver.history[-1] is row
+    driver.restart()
+    driver.run(5)
+    assert driver.history[-1] == row
