@@ -168,7 +168,9 @@ class Bill:
             settings[key] = BorrowedSetting(
                 setting.put, round(recorded.seconds + (seconds if key in earlier else 0.0), 3),
                 key in held, key not in held and _is_given_up(key, (now, before)))
-        return replace(self, settings=settings)
+        # The mons have not accepted these.
+        return replace(self, settings={key: setting for key, setting in settings.items()
+                                       if key not in now.refused})
 
     def _with(self, sample: LatencyCounts, begin: float) -> 'Bill':
         tails = dict(self.tails)

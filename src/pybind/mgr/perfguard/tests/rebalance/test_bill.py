@@ -410,3 +410,12 @@ def test_the_history_is_not_written_with_each_epoch_after_an_abort() -> None:
     driver.restart()
     driver.run(5)
     assert driver.history[-1] == row
+
+
+def test_an_option_that_the_mons_refuse_was_not_borrowed() -> None:
+    driver = small(waiting=2, max_pgs_in_flight=1, hold_scrubs=True)
+    driver.cluster.refuse['config set osd_max_scrubs'] = 'EINVAL'
+    driver.order('expand', weight='1.0')
+    row = ended(driver)
+    assert 'osd_max_scrubs' not in str(row['bill']['settings'])
+    assert 'all borrowed settings are given back' in events_of(driver)[0]
