@@ -338,6 +338,8 @@ def setting_text(key: str) -> str:
 
 
 _WAY_BACK = ', and the way back what had moved of it'
+#: The share of counted operations that is as good as all.
+WHOLE_RATIO = 0.995
 
 
 def bill_event(campaign: Campaign) -> Tuple[str, str]:
@@ -368,10 +370,14 @@ def _p99_texts(bill: Bill) -> List[str]:
 
 
 def _slow_texts(bill: Bill) -> List[str]:
-    if not bill.counted_ratio:
+    ratio = bill.counted_ratio
+    if not ratio:
         return []
-    return ['%d over %s, of which movement explains %d' % (row.total, text, row.movement)
-            for row, text in zip(bill.slow_ops, ('100 ms', '1 s'))]
+    slow_texts = ['%d over %s' % (row.total, text) + (
+        ' (movement explains %d, and not %d; unknown %d)' % row[1:] if row.total else '')
+        for row, text in zip(bill.slow_ops, ('100 ms', '1 s'))]
+    return ['; '.join(slow_texts) + ('' if ratio >= WHOLE_RATIO else
+                                     ', of %.0f %% of the operations' % (100 * ratio))]
 
 
 def _settings_text(bill: Bill) -> str:

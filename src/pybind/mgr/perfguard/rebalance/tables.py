@@ -8,14 +8,13 @@ from ..tables import (Json, bytes_text, interval_text, ms_text, pairs, pgs, pgs_
                       reason_lines, seconds_text, table, time_text)
 from .bill import KINDS
 from .orders import AWAIT, left_out_text
-from .report import CampaignStatus
+from .report import WHOLE_RATIO, CampaignStatus
 from .types import Phase
 
 #: Number of limits in `campaign status`; those with a smaller share of the time are "other".
 MOST_SHARES, LEAST_LIMIT_SHARE = 4, 0.01
-#: Number of phases, and of limits, of a bill; and the share of counted operations that is as good
-#: as all.
-MOST_TIMES, WHOLE_RATIO = 5, 0.995
+#: Number of phases, and of limits, of a bill.
+MOST_TIMES = 5
 
 
 def rebalance_status(data: Json) -> str:

@@ -12,6 +12,7 @@ from perfguard.holds import Held
 from perfguard.observation import BALANCER, Clients
 from perfguard.rebalance import tables
 from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting
+from perfguard.rebalance.report import bill_event
 from perfguard.rebalance.types import AUTOSCALE, NOREBALANCE_KEY, Holds, Phase
 
 from ..fakes.driver import Driver
@@ -385,7 +386,7 @@ def test_slow_operations_in_a_campaign() -> None:
     bill = row['bill']
     assert bill['over_100_ms']['movement'] > 0 and bill['over_100_ms']['unknown'] == 0
     assert bill['counted_ratio'] == pytest.approx(1.0, abs=0.01)
-    assert 'of which movement explains' in events_of(driver)[0]
+    assert '(movement explains' in events_of(driver)[0]
     text = tables.shown(driver.status)
     assert 'operations over 100 ms' in text and 'movement explains' in text
 
@@ -419,3 +420,15 @@ def test_an_option_that_the_mons_refuse_was_not_borrowed() -> None:
     row = ended(driver)
     assert 'osd_max_scrubs' not in str(row['bill']['settings'])
     assert 'all borrowed settings are given back' in events_of(driver)[0]
+
+
+def test_the_event_says_what_is_unknown_and_not_counted() -> None:
+    campaign = expanding().loop.published.rebalanced.campaign
+    assert campaign is not None
+    account = Account().moving(1).turn(sample(1, 900, 100))
+
+    def text(ops: int) -> str:
+        return bill_event(replace(campaign, bill=replace(account.bill, ops=ops)))[1]
+    slow = '100 over 100 ms (movement explains 0, and not 0; unknown 100); 0 over 1 s'
+    assert slow + '; no settings' in text(1000)
+    assert slow + ', of 1 % of the operations' in text(100000)
