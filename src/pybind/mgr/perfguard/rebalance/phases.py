@@ -99,7 +99,8 @@ def _account(before: Campaign, draft: Draft) -> Draft:
     last = before.progress.turned or before.origin.started
     bill = campaign.bill.after(BillTurn(
         draft.now, before.origin.started, max(0.0, draft.now - last), before.phase, clients,
-        flight_osds(draft), bool(campaign.flights.in_flight),
+        flight_osds(draft) | flight_osds(replace(draft, campaign=before)),
+        bool(campaign.flights.in_flight or before.flights.in_flight),
         draft.now if _has_other_trouble(draft) else max(observation.osds_changed, clients.silent),
         observation.slow_osds, _has_erasure_clients(clients)))
     draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, draft.now - last))

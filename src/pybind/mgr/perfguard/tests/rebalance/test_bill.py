@@ -432,3 +432,19 @@ def test_the_event_says_what_is_unknown_and_not_counted() -> None:
     slow = '100 over 100 ms (movement explains 0, and not 0; unknown 100); 0 over 1 s'
     assert slow + '; no settings' in text(1000)
     assert slow + ', of 1 % of the operations' in text(100000)
+
+
+def test_a_move_that_ended_between_two_turns_counts_until_the_second() -> None:
+    """A large cluster makes a turn every half a minute."""
+    driver = expanding()
+
+    def moving() -> bool:
+        campaign = driver.loop.published.rebalanced.campaign
+        assert campaign is not None
+        return bool(campaign.flights.in_flight)
+    while moving():
+        now = driver.cluster.now
+        driver.turn(30.0)
+    campaign = driver.loop.published.rebalanced.campaign
+    assert campaign is not None and campaign.bill.causes.moving == now
+    assert now in campaign.bill.causes.moved.values()
