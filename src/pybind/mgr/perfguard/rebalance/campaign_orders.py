@@ -127,7 +127,8 @@ class CampaignOrders:
         campaign = replace(campaign, automatic=True, change=prepared.change,
                            orders=campaign.orders.accepting(*prepared.accepted),
                            pinning=campaign.pinning.accepting_undersized(prepared.undersized))
-        if prepared.required_bytes is not None:
+        # Pins that it takes over move as well, for the change before.
+        if prepared.required_bytes is not None and not self._campaigns.pins:
             campaign = replace(campaign, bill=campaign.bill.requiring(prepared.required_bytes))
         if prepared.follows_change:
             campaign = replace(campaign, target='crush')

@@ -448,3 +448,15 @@ def test_a_move_that_ended_between_two_turns_counts_until_the_second() -> None:
     campaign = driver.loop.published.rebalanced.campaign
     assert campaign is not None and campaign.bill.causes.moving == now
     assert now in campaign.bill.causes.moved.values()
+
+
+def test_a_campaign_that_takes_over_pins_has_no_known_size() -> None:
+    """Their moves are those of the change before."""
+    driver = small(waiting=4, max_pgs_in_flight=1)
+    first, second, third, _ = ('osd.%d' % osd for osd in sorted(driver.cluster.toys)[-4:])
+    driver.order('expand', first, second, weight='1.0')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    driver.ask('abort')
+    assert ended(driver, 'ABORTED')['bill']['bytes_required'] > 0
+    driver.order('expand', third, weight='1.0')
+    assert ended(driver)['bill']['bytes_required'] is None
