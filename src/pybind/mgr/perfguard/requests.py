@@ -98,6 +98,8 @@ class PendingOrder:
     job: Optional[AnyJob] = None
     #: The version of CRUSH that the job is based on.
     crush_version: int = -1
+    #: For a rollback: when the phase of the campaign began that the job is based on.
+    phase_since: float = 0.0
 
 
 class Requests:
@@ -250,10 +252,12 @@ class Requests:
         """For the loop: keep an order that cannot be answered in this turn."""
         self._kept.append(pending)
 
-    def finished_job(self, order: object, crush_version: int) -> Optional[AnyJob]:
-        """For the loop: the job of the same order, whose result was too late."""
+    def finished_job(self, order: object, crush_version: int,
+                     phase_since: float) -> Optional[AnyJob]:
+        """For the loop: the job of the same order on the same basis, whose result was too late."""
         given_up = self._left
         if given_up is None or given_up.order != order or given_up.crush_version != crush_version \
+                or given_up.phase_since != phase_since \
                 or self._clock() - self._left_at > RESULT_LATE_SECONDS:
             return None
         self._left = None

@@ -286,9 +286,14 @@ class CampaignOrders:
         """The effects of an order, computed by the tool thread; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = observation.crush_version
-            # The basis of a rollback changes with each release, until the abort has completed.
-            earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
-                self._context.finished_job(waiting.order, observation.crush_version)
+            # The basis of a rollback changes with each release, until the abort has completed. A
+            # result from before would give weight 0 to OSDs that have received PGs since.
+            is_rollback, campaign = waiting.order.verb == 'rollback', self._campaigns.current
+            waiting.phase_since = campaign.phase_since \
+                if is_rollback and campaign is not None else 0.0
+            earlier = None if is_rollback and self._campaigns.active else \
+                self._context.finished_job(waiting.order, observation.crush_version,
+                                           waiting.phase_since)
             waiting.job = earlier or self._context.tools.submit(work())
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '

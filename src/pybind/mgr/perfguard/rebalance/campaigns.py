@@ -46,9 +46,9 @@ class CampaignContext:
     #: Raises Refused during a shutdown; the second one also ends a completed one.
     refuse_closing: Callable[[], None]
     reopen: Callable[[], None]
-    #: The job of an earlier order that is equal, for the same CRUSH version, whose result was too
-    #: late.
-    finished_job: Callable[[object, int], Optional[AnyJob]]
+    #: The job of an earlier order that is equal, for the same CRUSH version and, for a rollback,
+    #: the same phase, whose result was too late.
+    finished_job: Callable[[object, int, float], Optional[AnyJob]]
 
 
 class Campaigns:

@@ -88,6 +88,8 @@ class WaitingOrder(Protocol):
     job: Optional[AnyJob]
     #: The version of CRUSH that the job is based on.
     crush_version: int
+    #: For a rollback: when the phase of the campaign began that the job is based on.
+    phase_since: float
     #: It was refused a moment ago: only the state of the cluster is examined first.
     again: bool
 
@@ -98,6 +100,7 @@ class QueuedOrder:
     order: PlanOrder
     job: Optional[AnyJob] = None
     crush_version: int = -1
+    phase_since: float = 0.0
     again: bool = True
 
 

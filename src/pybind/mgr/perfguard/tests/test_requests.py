@@ -97,23 +97,23 @@ def test_no_command_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
     assert pending.refused.errno == errno.EAGAIN
 
 
-@pytest.mark.parametrize('seconds, version, used', [
-    (0.0, 7, True), (0.9 * module.RESULT_LATE_SECONDS, 7, True),
-    (1.1 * module.RESULT_LATE_SECONDS, 7, False), (0.0, 8, False)])
+@pytest.mark.parametrize('seconds, version, phase, used', [
+    (0.0, 7, 5.0, True), (0.9 * module.RESULT_LATE_SECONDS, 7, 5.0, True),
+    (1.1 * module.RESULT_LATE_SECONDS, 7, 5.0, False), (0.0, 8, 5.0, False), (0.0, 7, 6.0, False)])
 def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
-        seconds: float, version: int, used: bool) -> None:
+        seconds: float, version: int, phase: float, used: bool) -> None:
     now = [1000.0]
     requests = queue(lambda: now[0])
     first = requests.submit(Order('x'))
     requests.keep(requests.next()[0])
-    first.job, first.crush_version = ToolJob(lambda: 5), 7
+    first.job, first.crush_version, first.phase_since = ToolJob(lambda: 5), 7, 5.0
     first.done.set()
     assert requests.next() == []
     now[0] += seconds
-    assert requests.finished_job(Order('y'), 7) is None
-    assert requests.finished_job(Order('x'), version) is (first.job if used else None)
+    assert requests.finished_job(Order('y'), 7, 5.0) is None
+    assert requests.finished_job(Order('x'), version, phase) is (first.job if used else None)
     # It serves once: the next order is checked against what is so then.
-    assert not used or requests.finished_job(Order('x'), version) is None
+    assert not used or requests.finished_job(Order('x'), version, phase) is None
 
 
 def test_what_is_taken_up_from_the_store_again_answers_the_commands_that_wait() -> None:

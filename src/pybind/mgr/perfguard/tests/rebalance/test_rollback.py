@@ -242,6 +242,46 @@ def test_a_rollback_is_not_refused_for_limits_that_are_exceeded_already(
     assert driver.cluster.clean()
 
 
+def gives_up(driver: Driver) -> PendingOrder:
+    """A command that does not wait until the rollback is computed."""
+    driver.tools.late = True
+    pending = driver.loop.requests.submit(Order('rollback'))
+    driver.turn()
+    driver.tools.late = False
+    if not pending.done.is_set():
+        pending.done.set()
+        driver.turn()
+        driver.tools.work()
+    return pending
+
+
+def test_a_rollback_that_takes_longer_than_commands_wait_is_possible_after_an_abort() -> None:
+    driver = expanding()
+    assert [gives_up(driver).answer for _ in range(3)] == [None] * 3
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert gives_up(driver).answer is None
+    assert gives_up(driver).answer is not None
+    driver.run_to('DONE')
+    assert new_weights(driver) == [0.0] * 3 and driver.cluster.clean()
+
+
+def test_a_rollback_computed_before_an_abort_is_computed_anew() -> None:
+    """OSDs that have received PGs since would get weight 0, at which no pin lasts."""
+    driver = Driver(waiting(), replace(OPTIONS, max_pgs_in_flight=1))
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    assert gives_up(driver).answer is None
+    driver.run_until(lambda: driver.status['released'] > 9)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    weights = driver.order('rollback')['weights']
+    serving = {osd for pg in driver.cluster.pg.values() for osd in pg.up}
+    assert serving.issuperset(driver.cluster.new) and 0.0 not in weights.values()
+    driver.run_to('DONE')
+    assert driver.cluster.clean()
+
+
 def test_a_rollback_that_relieves_full_osds_is_not_refused() -> None:
     driver = half_way()
     cluster = driver.cluster
