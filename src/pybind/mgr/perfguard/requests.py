@@ -36,6 +36,10 @@ PROMISE_SECONDS = 3600.0
 #: Seconds for which the same order may use a result that was too late for its command: the basis of
 #: its checks, such as free space, changes.
 RESULT_LATE_SECONDS = 300.0
+#: What to do about an order that takes longer, if not only give it again: the basis of a rollback
+#: changes with each release, so that a result that is too late does not serve the next command.
+_AGAIN = {'rollback': 'try again; while PGs are released, "campaign abort" first, because each try '
+          'begins anew otherwise'}
 #: Types of promises, by the document of the store that has their notes.
 PROMISES: Mapping[str, type] = {Request.document: Request, Revert.document: Revert}
 
@@ -224,8 +228,8 @@ class Requests:
             # An answered order is executed, even if the rest of the turn takes long.
             if not pending.done.is_set() and pending.answer is None:
                 pending.refused = Refused(
-                    errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
-                    % REQUEST_PATIENCE_SECONDS)
+                    errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and %s' % (
+                        REQUEST_PATIENCE_SECONDS, _AGAIN.get(order.verb, 'try again')))
                 pending.done.set()
         if pending.refused is not None:
             raise pending.refused.anew()

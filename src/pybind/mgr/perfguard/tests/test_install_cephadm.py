@@ -181,3 +181,16 @@ def test_hosts_are_asked_side_by_side(program: Any) -> None:
     with pytest.raises(program.Refusal, match='h2'):
         program.on_each(['h1', 'h2', 'h3'], call)
     assert program.on_each(['h1', 'h3'], str.upper) == ['H1', 'H3']
+
+
+def test_a_host_that_does_not_answer_is_named(
+        program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others that do."""
+    executable(tmp_path / 'ssh', '#!/bin/sh\ncase "$*" in *@10.0.0.2*) exec sleep 30; esac\n')
+    monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % tmp_path)
+    monkeypatch.setattr(program, 'COMMAND_SECONDS', 0.5)
+    hosts = program.Hosts.__new__(program.Hosts)
+    hosts.rows = [{'hostname': 'h%d' % number, 'addr': '10.0.0.%d' % number} for number in (1, 2)]
+    hosts._user, hosts._options = 'root', []
+    with pytest.raises(program.Refusal, match='h2: no answer by ssh in 0.5 seconds'):
+        program.on_each(['h1', 'h2'], lambda host: hosts.run(host, 'true'))

@@ -74,6 +74,8 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
     assert refused.value.errno == errno.ETIMEDOUT
     # The command has returned that there is no answer: the request is no longer carried out.
     assert requests.next() == []
+    with pytest.raises(Refused, match='"campaign abort" first'):
+        requests.ask(Order('rollback'), lambda: None)
 
 
 def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
