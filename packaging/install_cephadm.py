@@ -225,10 +225,13 @@ class Hosts:
         sudo = [] if self._user == 'root' else ['sudo', '-n']
         remote = ' '.join(shlex.quote(word) for word in (*sudo, 'sh', '-euc', script, 'sh', *words))
         with open(given or os.devnull, 'rb') as source:
-            return subprocess.run(
-                ['ssh', *self._options, '%s@%s' % (self._user, address), remote], stdin=source,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                timeout=COMMAND_SECONDS)
+            try:
+                return subprocess.run(
+                    ['ssh', *self._options, '%s@%s' % (self._user, address), remote], stdin=source,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                    timeout=COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise Refusal('%s: no answer by ssh in %g seconds' % (host, COMMAND_SECONDS))
 
     def run(self, host: str, script: str, *words: str, given: Optional[str] = None) -> str:
         done = self.attempt(host, script, *words, given=given)
@@ -503,9 +506,6 @@ def main(argv: Optional[List[str]] = None) -> int:
             installer.remove() if args.remove else installer.install()
     except Refusal as refusal:
         print('install-cephadm: %s' % refusal, file=sys.stderr)
-        return 1
-    except subprocess.TimeoutExpired as late:
-        print('install-cephadm: no end of %s' % late.cmd[0], file=sys.stderr)
         return 1
     return 0
 
