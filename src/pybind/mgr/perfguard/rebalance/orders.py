@@ -15,7 +15,7 @@ from ..cluster.crush_rule import wanted
 from ..cluster.types import ConfigEntry, OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
-from ..tables import bytes_text, osds_text, pgs, plural
+from ..tables import bytes_text, listed, osds_text, pgs, plural
 from .types import TINY_WEIGHT
 from .weights import WeightChange
 from .whole_map import MapChange
@@ -227,13 +227,14 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
     """Why there is nothing to expand to. `left_out_osds`: as from `waiting`."""
     unreported = [osd for osd, why in left_out_osds.items() if why == UNREPORTED]
     if unreported:
-        return Refused(errno.EAGAIN, '%s: try again in a few seconds' % '; '.join(
-            'osd.%d %s' % (osd, UNREPORTED) for osd in unreported), not_fit=True)
+        return Refused(errno.EAGAIN, '%s: try again in a few seconds' % listed(
+            ['osd.%d %s' % (osd, UNREPORTED) for osd in unreported], between='; '), not_fit=True)
     another = '"drain %s" empties the old OSDs alone' % ' '.join(map(shlex.quote, order.drain)) \
         if order.drain else 'for another CRUSH change, begin with "ceph perfguard campaign prepare"'
     if left_out_osds:
         return Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (%s)' % (
-            '; '.join(left_out_text(osd, why) for osd, why in left_out_osds.items()), another))
+            listed([left_out_text(osd, why) for osd, why in left_out_osds.items()], between='; '),
+            another))
     return Refused(errno.ENOENT, 'no new OSD of CRUSH weight 0 is up and in ("expand --await" '
                    'takes those that boot later; %s)' % another)
 

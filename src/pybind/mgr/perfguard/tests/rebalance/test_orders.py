@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
-from perfguard.errors import Refused
+from perfguard.errors import MOST_ERROR_CHARACTERS, Refused
 from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
                                         must_fit_by_weight, waiting, warnings)
 from perfguard.rebalance.types import TINY_WEIGHT
@@ -119,6 +119,13 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     assert 'no OSD of CRUSH weight 0 is new' in refusal(Order('expand', weight='1'), there)
     assert 'no new OSD of CRUSH weight 0 is up and in' in refusal(Order('expand'), inventory(osds={
         8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)}))
+
+
+def test_a_refusal_with_many_emptied_osds_still_names_the_ways_out() -> None:
+    emptied = dict.fromkeys(range(8, 408), 0.0)
+    why = refusal(Order('expand'), inventory(emptied, drained=dict.fromkeys(emptied, 1.0)))
+    assert len(why) < MOST_ERROR_CHARACTERS
+    assert '("expand osd.12" adds it) and 395 more (for another CRUSH change, begin with' in why
 
 
 @pytest.mark.parametrize('why, changes', [
