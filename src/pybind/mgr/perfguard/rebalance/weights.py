@@ -94,7 +94,10 @@ class WeightChange(Change):
         return {osd: weights[osd] for osd in remaining[:self.burst or len(remaining)]}
 
     def _left(self) -> List[int]:
-        return sorted(self.weights.keys() - set(self.done))
+        """The OSDs of later bursts. New OSDs before drained ones: CRUSH may find too few failure
+        domains between the bursts otherwise, and PGs without a place cannot be pinned."""
+        drained = set(self.drained)
+        return sorted(self.weights.keys() - set(self.done), key=lambda osd: (osd in drained, osd))
 
     # ---- as a kind of change
 

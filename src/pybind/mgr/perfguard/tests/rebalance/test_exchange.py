@@ -2,13 +2,14 @@
 """New OSDs for old ones in one campaign: `expand --drain`."""
 from collections import Counter
 from dataclasses import replace
-from typing import Dict, List
+from typing import Dict, List, Mapping, Set, Tuple
 
 import pytest
 
 from perfguard.rebalance.types import Phase
 
 from ..fakes.driver import OPTIONS, Driver
+from ..fakes.mon_model import ToyOsd
 from ..fakes.straw_cluster import AuditedCluster
 
 OLD, NEW = ('osd.0', 'osd.5'), (10, 11)
@@ -95,3 +96,40 @@ def test_a_rollback_fills_the_old_osds_and_empties_the_new_ones() -> None:
     assert {pgid: set(data) for pgid, data in ends.items()} == {
         pgid: set(data) for pgid, data in before.items()}
     assert driver.cluster.clean() and not driver.cluster.wrong  # type: ignore[attr-defined]
+
+
+class FewHosts(AuditedCluster):
+    """As CRUSH does, it gives up before it finds a host whose OSDs are all drained."""
+
+    def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> List[int]:
+        weights: Dict[int, float] = {}
+        for toy in toys.values():
+            weights[toy.domain] = weights.get(toy.domain, 0.0) + toy.crush_weight
+        return super().raw_under(pgid, {
+            osd: toy for osd, toy in toys.items() if weights[toy.domain] > 0.001})
+
+
+@pytest.mark.parametrize('target', ['balanced', 'crush'])
+def test_no_pg_lacks_a_host_between_the_bursts(
+        target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three copies on three hosts, of which one is replaced."""
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 8)
+    cluster = FewHosts(pgs=48, hosts=3, osds_per_host=2)
+    cluster.add_osds(2, 0.0)
+    for pg in cluster.pg.values():
+        pg.data = pg.up
+    cluster.tick()
+    driver = Driver(cluster, replace(OPTIONS, target=target))
+    driver.order('expand', 'osd.6', 'osd.7', drain=('osd.0', 'osd.1'), weight='1')
+    epochs: Set[Tuple[Tuple[int, float], ...]] = set()
+
+    def joined() -> bool:
+        assert not [pgid for pgid, pg in cluster.pg.items()
+                    if len(set(pg.up) & cluster.toys.keys()) < 3]
+        epochs.add(tuple(sorted(weights(driver).items())))
+        return driver.phase == Phase.RELEASING.value
+
+    driver.run_until(joined, 100)
+    assert len(epochs) > 3 and not cluster.moved
+    finish(driver, Moves(driver))
+    assert [osd for osd, weight in weights(driver).items() if weight] == [2, 3, 4, 5, 6, 7]
