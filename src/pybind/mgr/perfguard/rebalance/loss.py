@@ -95,15 +95,15 @@ class OsdLoss:
 
 
 def lost_osds(order: Order, facts: OrderFacts) -> FrozenSet[int]:
-    """The OSDs of an order, of which at least one is in. Raises Refused."""
-    osds = frozenset(named_osds(order.names, facts, hosts=True))
+    """The OSDs of an order, of which at least one is in. Others may still hold data that moves away
+    from them. Raises Refused."""
     rows = facts.osdmap.osds
-    present = {osd for osd in osds if osd in rows and rows[osd].reweight > 0.0}
-    if not present:
+    osds = frozenset(named_osds(order.names, facts, hosts=True) & rows.keys())
+    if not any(rows[osd].reweight > 0.0 for osd in osds):
         raise Refused(errno.ENOENT, 'no OSD of %s is in' % ', '.join(order.names))
     if all(osd in osds or row.reweight == 0.0 for osd, row in rows.items()):
         raise Refused(errno.EINVAL, 'no OSD would be left')
-    return frozenset(present)
+    return osds
 
 
 def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: Observation,

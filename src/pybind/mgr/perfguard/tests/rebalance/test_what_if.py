@@ -176,6 +176,18 @@ def test_a_loss_is_what_then_happens(lost: Tuple[int, ...]) -> None:
     assert found['shards'] <= sum(affected.values())
 
 
+def test_an_osd_that_is_out_may_still_hold_data() -> None:
+    cluster = StrawCluster(hosts=6, osds_per_host=2, pgs=64)
+    cluster.flags.add('nobackfill')
+    driver = driven(cluster)
+    cluster.mark_out(0)
+    driver.run(3)
+    found = driver.order('lose', 'h0', dry_run=True)
+    held = [pgid for pgid, pg in cluster.pg.items() if {0, 1} & set(pg.data)]
+    assert found['osds'] == [0, 1] and any(0 in pg.data for pg in cluster.pg.values())
+    assert sum(row['degraded_pgs'] for row in found['pools']) == len(held)
+
+
 def test_nothing_is_left_to_lose() -> None:
     cluster = StrawCluster(hosts=6, pgs=8)
     driver = driven(cluster)
