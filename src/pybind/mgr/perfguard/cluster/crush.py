@@ -227,6 +227,18 @@ class CrushRules:
                 for bucket in self._buckets.values()
                 if bucket.type_id == type_id and '~' not in bucket.name}
 
+    def whole_subtrees(self, type_name: str, osds: AbstractSet[int]) -> Sequence[Tuple[str, str]]:
+        """Type and name of the buckets of that type, or of one with a larger number, that have
+        OSDs and no others than these; the smallest types first."""
+        least = self._type_ids.get(type_name)
+        if least is None:
+            return []
+        return [(self._type_name(bucket), bucket.name) for bucket in sorted(
+            self._buckets.values(), key=lambda bucket: (bucket.type_id, bucket.name))
+            if bucket.type_id >= least and '~' not in bucket.name
+            for below in (weights_below(self._buckets, bucket.id).keys(),)
+            if below and below <= osds]
+
     def weights(self) -> Mapping[int, float]:
         """OSD -> CRUSH weight, of all OSDs in CRUSH."""
         return self._weights

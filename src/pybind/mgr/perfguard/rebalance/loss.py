@@ -27,9 +27,9 @@ from .pool_change import all_pgs
 from .prepared import EARLIER_CAMPAIGNS, eta_of
 from .progress import Eta
 
-#: Types of buckets that the mons mark out as a whole by default (mon_osd_down_out_subtree_limit is
-#: rack).
-_MARKED_OUT = ('osd', 'host')
+#: The default of mon_osd_down_out_subtree_limit: the mons do not mark out OSDs below a bucket of
+#: that type, or of one with a larger number, all of whose OSDs are down (OSDMonitor::tick).
+SUBTREE_LIMIT = 'rack'
 #: The default of mon_osd_min_in_ratio.
 MIN_IN_RATIO = 0.75
 
@@ -144,7 +144,7 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
             for key in ('total_bytes', 'used_bytes'))),
         shards, recovered, moved, eta_of(recovered, rates) if rates else None, affected, capacity,
         _above(osdmap.nearfull_ratio, after), _above(osdmap.full_ratio, after),
-        tuple(_warnings(order, lost, observation)))
+        tuple(_warnings(lost, observation)))
 
 
 def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: FrozenSet[int],
@@ -188,13 +188,15 @@ def _above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
                         key=lambda osd: (-fills[osd], osd)))
 
 
-def _warnings(order: Order, lost: AbstractSet[int], observation: Observation) -> List[str]:
-    warnings = []
-    kinds = {observation.crush.type_of(name) or 'osd' for name in order.names}
-    if not kinds <= set(_MARKED_OUT):
-        warnings.append('by default the mons do not mark out a whole %s '
-                        '(mon_osd_down_out_subtree_limit): recovery begins with "ceph osd out"'
-                        % sorted(kinds - set(_MARKED_OUT))[0])
+def _warnings(lost: AbstractSet[int], observation: Observation) -> List[str]:
+    warnings, crush = [], observation.crush
+    serving = {osd for osd, row in observation.osdmap.osds.items() if row.up}
+    whole = crush.whole_subtrees(SUBTREE_LIMIT, (crush.weights().keys() - serving) | lost)
+    hit = [row for row in whole if lost & (crush.osds_below(row[1]) or frozenset())]
+    for kind, name in hit[:1]:
+        warnings.append('by default the mons do not mark out a whole %s (%s; '
+                        'mon_osd_down_out_subtree_limit): recovery begins with "ceph osd out"'
+                        % (kind, name))
     osds_left = sum(1 for osd, row in observation.osdmap.osds.items()
                     if row.reweight > 0.0 and osd not in lost)
     if osds_left < MIN_IN_RATIO * len(observation.osdmap.osds):

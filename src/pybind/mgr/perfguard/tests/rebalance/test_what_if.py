@@ -204,13 +204,28 @@ def test_what_keeps_the_mons_from_marking_osds_out() -> None:
     cluster = FakeCluster(hosts=6, racks=3)
     driver = driven(cluster)
     warnings = ' '.join(driver.order('lose', 'r0', dry_run=True)['warnings'])
-    assert 'a whole rack (mon_osd_down_out_subtree_limit)' in warnings
+    assert 'a whole rack (r0; mon_osd_down_out_subtree_limit)' in warnings
     assert 'mon_osd_min_in_ratio' in warnings
     assert driver.order('lose', 'osd.0', dry_run=True)['warnings'] == []
     cluster.flags.add('noout')
     driver.run(2)
     assert driver.order('lose', 'osd.0', dry_run=True)['warnings'] == [
         'noout is set: recovery begins once it is unset']
+
+
+def test_hosts_that_are_a_whole_rack_are_not_marked_out_either() -> None:
+    cluster = FakeCluster(hosts=6, racks=3)
+    driver = driven(cluster)
+
+    def racks(*names: str) -> List[str]:
+        return [word.strip('(;') for text in driver.order('lose', *names, dry_run=True)['warnings']
+                if 'subtree_limit' in text for word in text.split() if word.startswith('(r')]
+
+    assert racks('h0', 'h3') == racks('r0') == racks('h0', 'h3', 'h1') == ['r0']
+    assert racks('h0') == racks('h0', 'h1') == []
+    cluster.take_down(3)
+    driver.run(2)
+    assert racks('h0') == ['r0'] and racks('h1') == []
 
 
 def test_osds_that_would_be_too_full() -> None:
