@@ -199,10 +199,16 @@ class Observation:
     def announced(self) -> FrozenSet[int]:
         """OSDs that are down for maintenance: an operator has set noout for them, their hosts, or
         all OSDs."""
+        return self.osdmap.absent if NOOUT in self.osdmap.flags \
+            else self.osdmap.absent & self.noout_by_name
+
+    @property
+    def noout_by_name(self) -> FrozenSet[int]:
+        """OSDs for which, or for a bucket above which, noout is set."""
         names = self.osdmap.noout
         below = {osd for name in names for osd in self.crush.osds_below(name) or ()}
-        return frozenset(osd for osd in self.osdmap.absent if NOOUT in self.osdmap.flags
-                         or osd in below or 'osd.%d' % osd in names)
+        return frozenset(osd for osd in self.osdmap.osds
+                         if osd in below or 'osd.%d' % osd in names)
 
     def host_of(self, osd: int) -> str:
         """The host of an OSD; without one in CRUSH, its own name."""

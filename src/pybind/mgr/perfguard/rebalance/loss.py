@@ -30,6 +30,8 @@ from .progress import Eta
 #: The default of mon_osd_down_out_subtree_limit: the mons do not mark out OSDs below a bucket of
 #: that type, or of one with a larger number, all of whose OSDs are down (OSDMonitor::tick).
 SUBTREE_LIMIT = 'rack'
+#: Flags with which PGs that lack shards do not get them again.
+_NO_RECOVERY = frozenset({'norecover', 'nobackfill'})
 #: The default of mon_osd_min_in_ratio.
 MIN_IN_RATIO = 0.75
 
@@ -204,6 +206,11 @@ def _warnings(lost: AbstractSet[int], observation: Observation) -> List[str]:
                         '(mon_osd_min_in_ratio)' % (100 * MIN_IN_RATIO))
     if NOOUT in observation.osdmap.flags:
         warnings.append('noout is set: recovery begins once it is unset')
+    elif lost & observation.noout_by_name:
+        warnings.append('noout is set for %s ("ceph osd unset-group"): recovery begins once it is '
+                        'unset' % osds_text(sorted(lost & observation.noout_by_name)))
+    for flag in sorted(_NO_RECOVERY & observation.osdmap.flags):
+        warnings.append('%s is set: PGs do not recover until it is unset' % flag)
     down = [osd for osd in observation.osdmap.absent if osd not in lost]
     if down:
         warnings.append('%s down: its PGs count as if it returned with its data' % (

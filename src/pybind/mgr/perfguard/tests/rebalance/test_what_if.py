@@ -213,6 +213,23 @@ def test_what_keeps_the_mons_from_marking_osds_out() -> None:
         'noout is set: recovery begins once it is unset']
 
 
+def test_what_prevents_recovery() -> None:
+    cluster = FakeCluster(hosts=6)
+    driver = driven(cluster)
+    cluster.noout |= {'h0', 'osd.4'}
+    cluster.flags |= {'norecover', 'nobackfill'}
+    driver.run(2)
+
+    def warnings(*names: str) -> List[str]:
+        found = driver.order('lose', *names, dry_run=True)['warnings']
+        return [text.partition(':')[0] for text in found]
+
+    flags = ['nobackfill is set', 'norecover is set']
+    assert warnings('h0') == ['noout is set for osd.0 ("ceph osd unset-group")', *flags]
+    assert warnings('h4') == ['noout is set for osd.4 ("ceph osd unset-group")', *flags]
+    assert warnings('h3') == flags
+
+
 def test_hosts_that_are_a_whole_rack_are_not_marked_out_either() -> None:
     cluster = FakeCluster(hosts=6, racks=3)
     driver = driven(cluster)
