@@ -103,7 +103,8 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
         rules = _rules(tools, enlarged)
         pgs: Dict[str, FuturePg] = {}
         others: Dict[str, FuturePg] = {}
-        places = {pool.id: _Places(tools, osdmap, pool, present, enlarged)
+        gone = rules.weights().keys() - osdmap.osds.keys() - set(new.osds)
+        places = {pool.id: _Places(tools, osdmap, pool, present, enlarged, gone)
                   for pool in osdmap.pools.values()}
         for line in _lines(now):
             pgid = line.split(None, 1)[0]
@@ -182,8 +183,9 @@ class _Places:
     """
 
     def __init__(self, tools: '_Tools', osdmap: OsdMap, pool: Pool, present: Path,
-                 enlarged: Path) -> None:
-        self._tools, self._osdmap, self._pool = tools, osdmap, pool
+                 enlarged: Path, gone: AbstractSet[int]) -> None:
+        """`gone`: OSDs that CRUSH still contains, and the OSDMap does not."""
+        self._tools, self._osdmap, self._pool, self._gone = tools, osdmap, pool, gone
         self._pgp_num = pool.pgp_num or pool.pg_num
         self._now = self._placed(present, min(SAMPLE, self._pgp_num))
         self._later = self._placed(enlarged, self._pgp_num)
@@ -213,10 +215,13 @@ class _Places:
         return places
 
     def _reweights(self) -> Iterator[str]:
-        """Of OSDs that are out, or have another reweight than 1."""
+        """Of OSDs that are out, or have another reweight than 1. crushtool takes 1 for all others
+        in CRUSH, and cuts the fraction off after it has multiplied by 65536."""
         for osd in self._osdmap.osds.values():
             if osd.reweight != 1.0:
-                yield from ('--weight', str(osd.id), '%.6f' % osd.reweight)
+                yield from ('--weight', str(osd.id), repr(osd.reweight))
+        for number in sorted(self._gone):
+            yield from ('--weight', str(number), '0')
 
 
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,

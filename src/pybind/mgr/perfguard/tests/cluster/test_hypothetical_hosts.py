@@ -2,15 +2,18 @@
 """Mappings with hosts that are not there, and without OSDs: by Ceph's tools, against OSDMaps in
 which the OSDs exist, or have no CRUSH weight."""
 import json
+import struct
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import pytest
 
-from perfguard.cluster.crush_preview import CRUSHTOOL, OSDMAPTOOL, grown, outlook, shrunk
-from perfguard.cluster.map_encoding import with_osds_out, with_pg_nums
+from perfguard.cluster.crush_preview import (CRUSHTOOL, OSDMAPTOOL, _Tools, grown, outlook,
+                                             shrunk)
+from perfguard.cluster.map_encoding import (_states_at, _with_checksum, with_osds_out,
+                                            with_pg_nums)
 from perfguard.cluster.ports import Future, FuturePg, Grown, NewHost, NewHosts, NoFuture
 from perfguard.cluster.types import Osd, OsdMap, OsdSet, Pool, PoolPgs
 
@@ -115,6 +118,41 @@ def test_osds_that_are_out_or_have_a_reweight_count(maps: Maps, encoded: bytes) 
     # The same without the reweight is noticed: crushtool then places PGs elsewhere now.
     found = enlarged_by(with_osds_out(encoded, [3]))
     assert isinstance(found, NoFuture) and 'elsewhere than the OSDMap' in found.reason
+
+
+def with_reweight(encoded: bytes, osd: int, units: int, state: int = 3) -> bytes:
+    """`units`: of 1/65536; `state`: 1 (it exists) and 2 (it is up)."""
+    changed = bytearray(encoded)
+    at, number = _states_at(encoded)
+    struct.pack_into('<I', changed, at + 4 * osd, state)
+    struct.pack_into('<I', changed, at + 4 * number + 4 + 4 * osd, units)
+    return _with_checksum(changed)
+
+
+def test_an_osd_that_was_removed_and_is_still_in_crush_gets_no_pg(
+        maps: Maps, encoded: bytes) -> None:
+    osds = {osd: row for osd, row in OSDMAP.osds.items() if osd != 3}
+    found = enlarged_by(with_reweight(encoded, 3, 0, 0), replace(OSDMAP, osds=osds))
+    assert isinstance(found, Grown), found
+    later = placed(with_reweight(maps.encoded(maps.enlarged()), 3, 0, 0))
+    assert {pgid: pg.raw for pgid, pg in every(found.future).items()} == later
+
+
+def test_crushtool_is_given_the_reweight_itself(
+        encoded: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With six digits it takes one of 60,000 units for 59,999."""
+    given: List[str] = []
+    run_tool = _Tools.run
+
+    def noted(tools: _Tools, *argv: str, **limits: int) -> Path:
+        given.extend(argv[argv.index('--weight') + 2:][:1] if '--weight' in argv else ())
+        return run_tool(tools, *argv, **limits)
+
+    monkeypatch.setattr(_Tools, 'run', noted)
+    osds = {**OSDMAP.osds, 3: Osd(3, True, 60000 / 65536)}
+    found = enlarged_by(with_reweight(encoded, 3, 60000), replace(OSDMAP, osds=osds))
+    assert isinstance(found, Grown), found
+    assert given and {int(float(text) * 65536) for text in given} == {60000}
 
 
 def test_crush_has_the_hosts_before_their_osds_have_a_weight(encoded: bytes) -> None:
