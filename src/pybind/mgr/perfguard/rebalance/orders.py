@@ -82,12 +82,11 @@ class Order:
             ('--within', '%gs' % self.within if self.within else None),
             ('--deviation', self.deviation), ('--max-movement', self.max_movement),
             ('--what-if', self.what_if), ('--under', ','.join(self.under) or None),
-            ('--class', self.device_class))
+            ('--class', self.device_class), ('--drain', ','.join(self.drain) or None))
             if value is not None for word in (name, str(value))]
         file = self.crush_map is not None or self.mappings is not None
-        drain = ('--drain', *self.drain) if self.drain else ()
         return ' '.join([verb, *map(shlex.quote, (
-            *self.names, *self.hosts, *options, *drain)), *(['-i <file>'] if file else [])])
+            *self.names, *self.hosts, *options)), *(['-i <file>'] if file else [])])
 
 
 @dataclass(frozen=True)
@@ -242,6 +241,12 @@ def _no_new_osds(order: Order, left_out_osds: Mapping[int, str]) -> Refused:
 def _exchange(order: Order, inventory: OrderFacts) -> WeightChange:
     """New OSDs for old ones, in one change: each shard of an old OSD moves once, to its end."""
     growing = _expand(order, inventory)
+    # "ceph" takes one word for an option: the next one names OSDs to be filled.
+    stray = [name for name in order.hosts if growing.weights.keys().isdisjoint(
+        inventory.crush.osds_below(name) or ())]
+    if stray:
+        raise Refused(errno.EINVAL, '%s has no new OSD: if it is to be drained, give a list with '
+                      'commas, "--drain %s"' % (stray[0], ','.join((*order.drain, *stray))))
     both = growing.weights.keys() & named_osds(
         [name for name in order.drain if name.startswith('osd.')], inventory, hosts=False)
     if both:

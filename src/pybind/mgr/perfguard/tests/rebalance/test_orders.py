@@ -394,7 +394,14 @@ def test_an_exchange_needs_new_osds_and_others_than_those_that_leave() -> None:
 
 def test_the_text_of_an_exchange_is_the_command_that_gives_it() -> None:
     assert exchange('h0', "osd.1", hosts=('new',)).command == \
-        'ceph perfguard expand new --drain h0 osd.1'
+        'ceph perfguard expand new --drain h0,osd.1'
+
+
+def test_a_host_without_new_osds_was_to_be_drained() -> None:
+    """Of "expand h0 --drain h1 h2", ceph gives the last word to the OSDs that are filled."""
+    there = inventory({8: 0.0, 9: 1.0})
+    assert refusal(exchange('h1', hosts=('h0', 'h2'), weight='1'), there) == (
+        'h2 has no new OSD: if it is to be drained, give a list with commas, "--drain h1,h2"')
 
 
 def test_weights_of_new_osds_are_compared_with_those_of_the_same_class_alone() -> None:
