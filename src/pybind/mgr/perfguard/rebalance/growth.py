@@ -62,8 +62,8 @@ def growth(order: Order, facts: OrderFacts) -> Growth:
     crush = facts.crush
     above = _above(order.under, crush)
     device_class = _device_class(order.device_class, [name for _, name in above], facts)
-    weight = max(TINY_WEIGHT, round(size / TIB, 4)) if order.weight is None \
-        else weight_of(order.weight)
+    weight = weight_of(repr(max(TINY_WEIGHT, round(size / TIB, 4)))
+                       if order.weight is None else order.weight)
     free = (osd for osd in count() if osd not in facts.osdmap.osds and osd not in crush.weights())
     names = (name for name in map('what-if-{}'.format, count(1)) if crush.type_of(name) is None)
     return Growth(NewHosts(tuple(

@@ -102,6 +102,13 @@ def test_what_is_no_shape(text: str, code: int) -> None:
     assert refused.errno == code and '\n' not in str(refused)
 
 
+def test_a_size_without_a_crush_weight_is_refused_before_the_tools_fail() -> None:
+    cluster = FakeCluster()
+    cluster.no_tools = 'Value too large for defined data type'
+    refused = refusal(driven(cluster), 'expand', what_if='1x1x99999P')
+    assert refused.errno == errno.EINVAL and 'must be between 0.0001 and 65534' in str(refused)
+
+
 def test_hosts_are_added_where_hosts_are() -> None:
     driver = driven(FakeCluster(hosts=6, racks=3))
     refused = refusal(driver, 'expand', what_if='3x1x1T')
