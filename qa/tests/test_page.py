@@ -163,7 +163,7 @@ def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -
 
 
 def test_an_ended_campaign_shows_its_bill(browser: Browser, page: FakePage) -> None:
-    look(browser, page, 'aborted')
+    look(browser, page, 'done')
     browser.wait_shows('bill')
     text = browser.text('bill')
     for part in ('8.7 TiB', 'RELEASING 112 min', 'p99 4.40 ms (before 3.10 ms)', '93.0 %',

@@ -49,6 +49,7 @@ function scenarios(): Record<string, Faked> {
         planned: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
+        done: { ...usual, phase: 'DONE' },
         huge: { ...usual, phase: 'RELEASING', osds: 1080 },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
         readonly: { ...usual, phase: 'RELEASING', may: false },
