@@ -12,6 +12,7 @@ from perfguard.holds import Held
 from perfguard.observation import BALANCER, Clients
 from perfguard.rebalance import tables
 from perfguard.rebalance.bill import Bill, BillTurn, BorrowedSetting
+from perfguard.rebalance.campaign import Campaign
 from perfguard.rebalance.report import bill_event
 from perfguard.rebalance.types import AUTOSCALE, NOREBALANCE_KEY, Holds, Phase
 
@@ -423,8 +424,9 @@ def test_an_option_that_the_mons_refuse_was_not_borrowed() -> None:
 
 
 def test_the_event_says_what_is_unknown_and_not_counted() -> None:
-    campaign = expanding().loop.published.rebalanced.campaign
-    assert campaign is not None
+    current = expanding().loop.published.rebalanced.campaign
+    assert current is not None
+    campaign: Campaign = current
     account = Account().moving(1).turn(sample(1, 900, 100))
 
     def text(ops: int) -> str:
