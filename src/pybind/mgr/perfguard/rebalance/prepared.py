@@ -312,7 +312,9 @@ class Prepared:
         if self.change is None or self.ordinary:
             return None
         share = 1.0 if self.details is None else self.details.required_share
-        return round(share * sum(move.bytes for move in self.planned.moves.values()))
+        by_crush = share * sum(move.bytes for move in self.planned.moves.values())
+        # A balanced end state may need less than what CRUSH moves, or more for the balance alone.
+        return round(min(by_crush, sum(move.bytes for move in self.moves)))
 
     @property
     def follows_change(self) -> bool:

@@ -80,6 +80,8 @@ def test_each_shard_moves_once_from_an_old_osd_to_where_it_ends(target: str) -> 
         len(set(ends[pgid]) - set(moves.before[pgid])) for pgid in ends)
     if target == 'balanced':
         assert held <= sum(moves.shards.values()) < LESS * one_after_the_other(target)
+    bill = driver.status['bill']
+    assert 0 < bill['bytes_required'] <= bill['bytes_moved']
     assert driver.cluster.clean() and not driver.cluster.wrong  # type: ignore[attr-defined]
 
 
