@@ -448,7 +448,10 @@ class CrushOrders:
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         if records == self._known:
             return
-        self._store.put(DRAINED, encode(records, Dict[int, Drained]))
+        if records:
+            self._store.put(DRAINED, encode(records, Dict[int, Drained]))
+        else:
+            self._store.remove(DRAINED)
         self._known = records
 
     def _undone(self, osdmap: OsdMap) -> FrozenSet[int]:
