@@ -163,6 +163,7 @@ def test_a_balance_is_aborted(guard: Guard) -> None:
     sets = acting_sets(cluster)
     cluster.mgr_fail()
     guard.wait_ready()
+    wait_reported(guard)
     assert acting_sets(cluster) == sets
     order(guard, 'balance', max_movement='100%')
     guard.wait_phase('DONE', timeout=180)
