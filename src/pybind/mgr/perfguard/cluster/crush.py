@@ -196,14 +196,17 @@ class CrushRules:
 
     def osds_below(self, name: str) -> Optional[FrozenSet[int]]:
         """The OSDs below a bucket; None: no such bucket."""
-        for bucket in self._buckets.values():
-            if bucket.name == name and '~' not in name:
-                return frozenset(weights_below(self._buckets, bucket.id))
-        return None
+        bucket = self._bucket_named(name)
+        return None if bucket is None else frozenset(weights_below(self._buckets, bucket.id))
 
     def type_of(self, name: str) -> Optional[str]:
         """Type of a bucket; None: no such bucket."""
-        return next((self._type_name(bucket) for bucket in self._buckets.values()
+        bucket = self._bucket_named(name)
+        return None if bucket is None else self._type_name(bucket)
+
+    def _bucket_named(self, name: str) -> Optional[Bucket]:
+        """None: there is none, or it is one of a device class."""
+        return next((bucket for bucket in self._buckets.values()
                      if bucket.name == name and '~' not in name), None)
 
     def parents(self, type_name: str) -> Mapping[str, Tuple[str, str]]:
@@ -269,8 +272,7 @@ class CrushRules:
     def uneven(self) -> Mapping[int, Mapping[str, float]]:
         """OSDs whose weights differ between trees -> location ("host=a") -> weight. Most commands
         give an OSD a weight in all trees."""
-        types = {number: name for name, number in self._type_ids.items()}
-        return {osd: {'%s=%s' % (types.get(self._buckets[bucket].type_id),
+        return {osd: {'%s=%s' % (self._type_name(self._buckets[bucket]),
                                  self._buckets[bucket].name): weight / 0x10000
                       for bucket, weight in weights.items()}
                 for osd, weights in self._weights_by_bucket().items()
@@ -295,13 +297,6 @@ class CrushRules:
         the same map a new version when an OSD starts and names its device class."""
         return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
                                       self._rest, self._hashing]).encode())
-
-    def weightless(self, osds: AbstractSet[int]) -> 'CrushRules':
-        """The map in which these OSDs have weight 0."""
-        return replace(self, _buckets={
-            number: replace(bucket, items=tuple(
-                (item, 0 if item in osds else weight) for item, weight in bucket.items))
-            for number, bucket in self._buckets.items()})
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.

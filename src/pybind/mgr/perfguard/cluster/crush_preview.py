@@ -112,7 +112,8 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
             raw = places[pool_of(pgid)].later(pgid, pg.raw)
             changed = osdmap.entry(pgid) or raw != pg.raw
             (pgs if changed else others)[pgid] = pg._replace(raw=raw, up=(), present=pg.raw)
-        return Grown(Future(pgs, rules, others=others), rules.weightless(frozenset(new.osds)))
+        return Grown(Future(pgs, rules, others=others),
+                     rules.with_weights(dict.fromkeys(new.osds, 0.0)))
 
     return _foreseen(work, stopping)
 
