@@ -8,8 +8,8 @@ import json
 import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
-                    Sequence, Set, Tuple)
+from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple, Union)
 
 from .crush_rule import (Bucket, Buckets, Choice, CrushRule, DumpedRule, Spread, compiled,
                          emit_order, emit_violation, emitted, product, spread_of, wanted,
@@ -151,6 +151,11 @@ class CrushRules:
         if osd not in domains:
             domains[osd] = self._above(osd, type_name)
         return domains[osd]
+
+    def domains_of(self, osds: Iterable[int],
+                   type_name: str) -> AbstractSet[Union[int, str, None]]:
+        """The names of the buckets of a type above these OSDs; of type "osd": the OSDs."""
+        return {osd if type_name == 'osd' else self.domain_of(osd, type_name) for osd in osds}
 
     def _above(self, osd: int, type_name: str) -> Optional[str]:
         type_id = self._type_ids.get(type_name)

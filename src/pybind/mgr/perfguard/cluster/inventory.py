@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
+from .crush_rule import wanted
 from .types import ConfigEntry, Json, OsdMap, Pool
 
 #: The option of the module whose default is the version on the host of an mgr.
@@ -44,6 +45,10 @@ class OsdFacts:
     pgs: Optional[int] = None
 
 
+#: The type of failure domains, how many a PG needs, and how many there are.
+Domains = Tuple[str, int, int]
+
+
 @dataclass(frozen=True)
 class PoolFacts:
     id: int
@@ -65,15 +70,11 @@ class PoolFacts:
     shared_bytes: int = 0
     #: Shards of a PG that may be lost without losing data.
     redundancy: int = 2
-    #: The type of its failure domains, how many a PG needs, and how many there are; ('', 0, 0): the
-    #: rule takes several trees.
-    domains: 'Domains' = ('', 0, 0)
+    #: As failure_domains; ('', 0, 0): the rule takes several trees.
+    domains: Domains = ('', 0, 0)
     #: How many times its share of the reads the busiest OSD serves if all PGs are read alike; None:
     #: erasure coded, or a release before Reef.
     read_score: Optional[float] = None
-
-
-Domains = Tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
     places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
                               if crush.weight_of(rule, osd.osd) > 0)
               for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
-    domains = {(rule, size): _domains(rule, size, crush) for rule, size in {
+    domains = {(rule, size): failure_domains(rule, size, crush) for rule, size in {
         (pool.crush_rule, pool.size) for pool in osdmap.pools.values()}}
     spaces = pool_spaces(mgr)
     shared = shared_bytes(mgr, spaces)
@@ -212,15 +213,16 @@ def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], 
         (dumped.get('read_balance') or {}).get('score_acting'))
 
 
-def _domains(rule: int, size: int, crush: CrushRules) -> Domains:
-    spread = crush.spread(rule, size)
-    if len(spread.takes) != 1:
+def failure_domains(rule: int, size: int, crush: CrushRules) -> Domains:
+    """Those of which a rule has the fewest to spare: its failure domains, or what it chooses above
+    them."""
+    if len(crush.spread(rule, size).takes) != 1:
         return '', 0, 0
-    take, = spread.takes
-    bucket_of, shards = (take.groups[0].bucket_of, take.groups[0].shards) if take.groups else (
-        spread.domain, 1)
-    buckets = {bucket_of.get(osd) for osd in take.osds if crush.weight_of(rule, osd) > 0}
-    return crush.failure_domain(rule) or 'osd', -(-take.shards // shards), len(buckets)
+    osds = [osd for osd in crush.weights() if crush.weight_of(rule, osd) > 0]
+    choices = [*((kind, wanted(number, size)) for kind, number in crush.fences(rule)),
+               (crush.failure_domain(rule) or 'osd', crush.domains_needed(rule, size))]
+    return min(((kind, needed, len(crush.domains_of(osds, kind))) for kind, needed in choices),
+               key=lambda row: row[2] - row[1])
 
 
 def pool_spaces(mgr: Any) -> Dict[int, Json]:

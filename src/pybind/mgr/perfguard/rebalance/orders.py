@@ -501,10 +501,9 @@ def _domains_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Tuple
 
 
 def _buckets_left(pool: Pool, kind: str, emptied: Set[int],
-                  inventory: OrderFacts) -> Set[Union[int, str, None]]:
+                  inventory: OrderFacts) -> AbstractSet[Union[int, str, None]]:
     """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
-    return {osd if kind == 'osd' else inventory.crush.domain_of(osd, kind)
-            for osd in _osds_left(pool, emptied, inventory)}
+    return inventory.crush.domains_of(_osds_left(pool, emptied, inventory), kind)
 
 
 def _osds_left(pool: Pool, emptied: Set[int], inventory: OrderFacts) -> Set[int]:

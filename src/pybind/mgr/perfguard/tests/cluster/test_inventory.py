@@ -4,8 +4,12 @@ from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.cluster.inventory import pool_space, shared_bytes, shared_ratios
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.inventory import (failure_domains, pool_space, shared_bytes,
+                                         shared_ratios)
 from perfguard.cluster.types import Pool
+
+from .test_crush import DUMP
 
 
 class Mgr:
@@ -52,3 +56,14 @@ def test_bytes_that_clones_share(space: Dict[str, int], objects: Tuple[int, int]
     ({'stored_raw': 3000, 'bytes_used': 1200}, 2000)])
 def test_space_of_one_copy(space: Dict[str, int], found: int) -> None:
     assert pool_space(Pool(1, 'ec', True, 6, 5, 0, 8, 8, 8, data_shards=4), space) == found
+
+
+@pytest.mark.parametrize('rule, size, domains', [
+    (0, 3, ('host', 3, 4)), (2, 3, ('host', 3, 4)), (3, 3, ('osd', 3, 8)),
+    # Two hosts in each of two racks: no other rack can take what one of them held.
+    (1, 4, ('rack', 2, 2)),
+    # Several trees.
+    (4, 2, ('', 0, 0))])
+def test_failure_domains_that_a_pool_needs_and_has(rule: int, size: int,
+                                                   domains: Tuple[str, int, int]) -> None:
+    assert failure_domains(rule, size, CrushRules.from_dump(DUMP)) == domains
