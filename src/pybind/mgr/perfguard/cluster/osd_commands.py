@@ -193,7 +193,7 @@ def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[in
 
 
 class _PackedHistograms(NamedTuple):
-    """Histograms in a fifth of the memory."""
+    """Histograms in a fifth of the memory: there may be 10,000."""
     bounds: 'array[int]'
     read: 'array[int]'
     write: 'array[int]'
@@ -211,22 +211,15 @@ def _dumps(out: str) -> Tuple[Histograms, _PackedHistograms]:
     return dump, _PackedHistograms.of(dump)
 
 
-def _counts(osd: int, end: float, dump: Histograms, begin: float,
-            before: Histograms) -> List[LatencyCounts]:
-    """The operations between two dumps of an OSD; none if it was restarted."""
-    counts = dump.since(before) if end > begin else None
-    return [] if counts is None else [LatencyCounts(osd, end - begin, dump.bounds, *counts)]
-
-
 class HistogramSampler:
     """Samples all OSDs in turn."""
 
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
-        #: OSD -> (time, histograms) of the first dump of the sample.
-        self._first: Dict[int, Tuple[float, Histograms]] = {}
-        #: OSD -> (time, histograms) of its last dump: there may be 10,000.
+        #: OSD -> (time, histograms) of its last dump.
         self._dumped: Dict[int, Tuple[float, _PackedHistograms]] = {}
+        #: OSDs whose last dump is the first one of a sample.
+        self._begun: Set[int] = set()
         #: What the last `take` has counted; see Readings.counted.
         self.counted: Tuple[LatencyCounts, ...] = ()
         #: The last OSD whose sample was begun.
@@ -235,39 +228,45 @@ class HistogramSampler:
     def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
         """Returns completed samples and requests further dumps. `alive`: sorted OSDs."""
         done = self._collect(now)
-        for osd in set(self._first) - set(alive):
-            del self._first[osd]
+        self._begun.intersection_update(alive)
         # An OSD that hangs is not alive, and its slow operations must count later.
         self._dumped = {osd: dumped for osd, dumped in self._dumped.items()
-                        if osd in self._first or now - dumped[0] <= MOST_COUNTED_SECONDS}
-        ended = [osd for osd, (begin, _) in self._first.items() if now - begin >= SAMPLE_SECONDS]
+                        if osd in self._begun or now - dumped[0] <= MOST_COUNTED_SECONDS}
+        ended = [osd for osd in sorted(self._begun)
+                 if now - self._dumped[osd][0] >= SAMPLE_SECONDS]
         self._asking.ask(LATENCY_TOPIC, ended + self._next(alive), LATENCY_COMMAND)
         return tuple(done)
 
     def sampling(self) -> FrozenSet[int]:
         """OSDs whose sample is in progress."""
-        return frozenset(self._first)
+        return frozenset(self._begun)
 
     def _collect(self, now: float) -> List[LatencyCounts]:
         done: List[LatencyCounts] = []
         counted: List[LatencyCounts] = []
         for answer in self._asking.answers(LATENCY_TOPIC, _dumps):
             dump, packed = answer.parsed
-            earlier = self._dumped.get(answer.osd)
-            if earlier is not None:
-                counted += [counts._replace(age=now - answer.asked) for counts in _counts(
-                    answer.osd, answer.asked, dump, earlier[0], earlier[1].unpacked())]
+            counts = self._since_last(answer.osd, answer.asked, dump)
+            if counts is not None:
+                counted.append(counts._replace(age=now - answer.asked))
+            if answer.osd in self._begun and counts is not None:
+                done.append(counts)
+            self._begun ^= {answer.osd}
             self._dumped[answer.osd] = (answer.asked, packed)
-            begin = self._first.pop(answer.osd, None)
-            if begin is None:
-                self._first[answer.osd] = (answer.asked, dump)
-            else:
-                done += _counts(answer.osd, answer.asked, dump, *begin)
         self.counted = tuple(counted)
         return done
 
+    def _since_last(self, osd: int, end: float, dump: Histograms) -> Optional[LatencyCounts]:
+        """The operations since the last dump of an OSD; None: there is none, or the OSD was
+        restarted."""
+        if osd not in self._dumped or end <= self._dumped[osd][0]:
+            return None
+        begin, before = self._dumped[osd]
+        counts = dump.since(before.unpacked())
+        return None if counts is None else LatencyCounts(osd, end - begin, dump.bounds, *counts)
+
     def _next(self, alive: Sequence[int]) -> List[int]:
-        busy = set(self._first) | self._asking.asked(LATENCY_TOPIC)
+        busy = self._begun | self._asking.asked(LATENCY_TOPIC)
         at_once = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
         room = at_once - len(busy)
         waiting = [osd for osd in alive if osd > self._last] + \
