@@ -72,9 +72,8 @@ class BillTurn(NamedTuple):
     #: The phase before it.
     phase: Phase
     clients: Clients = Clients()
-    #: OSDs that take part in PGs in flight; whether there are any.
+    #: OSDs that take part in PGs in flight; empty if there are none.
     osds: AbstractSet[int] = frozenset()
-    moving: bool = False
     #: When something besides movement last may have slowed operations; OSDs that are slow.
     troubled: float = 0.0
     slow: AbstractSet[int] = frozenset()
@@ -94,7 +93,7 @@ class _Causes:
     slow: Mapping[int, float] = field(default_factory=dict)
 
     def after(self, turn: BillTurn) -> '_Causes':
-        return _Causes(self.since or turn.now, turn.now if turn.moving else self.moving,
+        return _Causes(self.since or turn.now, turn.now if turn.osds else self.moving,
                        max(self.troubled, turn.troubled), _noted(self.moved, turn.osds, turn.now),
                        _noted(self.slow, turn.slow, turn.now))
 

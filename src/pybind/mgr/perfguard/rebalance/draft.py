@@ -236,7 +236,7 @@ class Draft:
 Rule = Callable[[Draft], Draft]
 
 
-def flight_osds(draft: Draft) -> FrozenSet[int]:
+def flight_osds(campaign: Campaign) -> FrozenSet[int]:
     """OSDs of PGs in flight."""
-    flights = draft.campaign.flights.in_flight.values()
+    flights = campaign.flights.in_flight.values()
     return frozenset(osd for flight in flights for osd in route_osds(flight))

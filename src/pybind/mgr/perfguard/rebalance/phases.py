@@ -99,8 +99,7 @@ def _account(before: Campaign, draft: Draft) -> Draft:
     last = before.progress.turned or before.origin.started
     bill = campaign.bill.after(BillTurn(
         draft.now, before.origin.started, max(0.0, draft.now - last), before.phase, clients,
-        flight_osds(draft) | flight_osds(replace(draft, campaign=before)),
-        bool(campaign.flights.in_flight or before.flights.in_flight),
+        flight_osds(campaign) | flight_osds(before),
         draft.now if _has_other_trouble(draft) else max(observation.osds_changed, clients.silent),
         observation.slow_osds, _has_erasure_clients(clients)))
     draft = draft.set(bill=bill.borrowing(before.holds, campaign.holds, draft.now - last))
@@ -506,7 +505,7 @@ class _Obstacles(NamedTuple):
 def _obstacles(draft: Draft, degraded: bool) -> _Obstacles:
     """`degraded`: PGs are degraded that the campaign has not released."""
     loose = loose_moves(draft)
-    wide, partial = spread(stops_of(draft), flight_osds(draft))
+    wide, partial = spread(stops_of(draft), flight_osds(draft.campaign))
     partial = [*partial, *slow_read_stops(draft.campaign.pace.slow_reads, draft.now)]
     full = [stop.reason for stop in wide if stop.reason.code == Code.MON_DISK]
     stops = [stop.reason for stop in wide if stop.reason not in full]

@@ -387,20 +387,20 @@ def _burdened(draft: Draft, pace: Pace) -> Pace:
     now = draft.now
     hosts = {host: since for host, since in pace.burdened.items()
              if now - since < AFTERWARDS_SECONDS}
-    hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft)), now))
+    hosts.update(dict.fromkeys(map(draft.seen.host_of, flight_osds(draft.campaign)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
 
 
 def _burdened_osds(draft: Draft, pace: Pace) -> FrozenSet[int]:
     """OSDs of PGs in flight, and those that still delete PGs which may have moved away."""
-    return flight_osds(draft) | {osd for osd in draft.seen.removing
-                                 if draft.seen.host_of(osd) in pace.burdened}
+    return flight_osds(draft.campaign) | {osd for osd in draft.seen.removing
+                                          if draft.seen.host_of(osd) in pace.burdened}
 
 
 def _path(draft: Draft, pace: Pace) -> Path:
     """The OSDs of PGs in flight, those of all hosts with movement now or recently, and pools whose
     rules lead there. A new mgr does not know recent movement, so all OSDs count."""
-    observation, osds = draft.seen, flight_osds(draft)
+    observation, osds = draft.seen, flight_osds(draft.campaign)
     if draft.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(observation.osdmap.osds)
     else:

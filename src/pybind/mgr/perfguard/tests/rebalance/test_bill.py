@@ -53,7 +53,7 @@ class Account:
 
     def moving(self, *osds: int) -> 'Account':
         """PGs in flight between these OSDs, for some seconds."""
-        return self.turn(osds=frozenset(osds), moving=True, seconds=20.0)
+        return self.turn(osds=frozenset(osds), seconds=20.0)
 
     @property
     def slow(self) -> Tuple[int, int, int, int]:
@@ -189,8 +189,8 @@ def test_the_parts_are_never_negative() -> None:
         account = Account([any_sample(chance, -1)])
         for _ in range(4):
             account.turn(*(any_sample(chance, osd) for osd in range(3)),
-                         osds=frozenset(chance.sample(range(3), 1)), seconds=20.0,
-                         moving=chance.random() < 0.6, erasure=chance.random() < 0.2,
+                         osds=frozenset(chance.sample(range(3), chance.random() < 0.6)),
+                         seconds=20.0, erasure=chance.random() < 0.2,
                          troubled=account.now * (chance.random() < 0.2))
         for row in account.bill.slow_ops:
             assert row.total == row.movement + row.others + row.unknown and min(row) >= 0
