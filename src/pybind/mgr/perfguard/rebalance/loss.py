@@ -50,8 +50,7 @@ class PgLoss(NamedTuple):
     final: OsdSet
 
 
-@dataclass
-class PoolLoss:
+class PoolLoss(NamedTuple):
     """Number of PGs of a pool."""
     pool: str
     min_size: int
@@ -90,7 +89,7 @@ class OsdLoss:
                 'moved_bytes': self.moved_bytes,
                 **dict(zip(('eta_seconds', 'eta_low_seconds', 'eta_high_seconds'), eta)),
                 'eta_basis': '' if self.eta is None else EARLIER_CAMPAIGNS,
-                'pools': [dict(vars(row)) for row in self.pools],
+                'pools': [row._asdict() for row in self.pools],
                 'capacity': self.capacity.as_json(),
                 'nearfull_osds': list(self.nearfull), 'full_osds': list(self.full),
                 'warnings': list(self.warnings)}
@@ -117,7 +116,7 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
     gained: 'Counter[int]' = Counter()
     pgs_before: 'Counter[int]' = Counter()
     pgs_after: 'Counter[int]' = Counter()
-    pools: Dict[int, PoolLoss] = {}
+    pools: Dict[int, List[PgLoss]] = {}
     shards = recovered = moved = 0
     for pgid, pg in all_pgs(future):
         pool = osdmap.pools[pool_of(pgid)]
@@ -132,14 +131,14 @@ def loss_of(order: Order, lost: AbstractSet[int], future: Future, observation: O
         shards, recovered = shards + again, recovered + again * stored
         moved += (len(loss.targets) - again) * stored
         if loss.lost or not loss.placed:
-            _count(loss, pool, pools.setdefault(
-                pool.id, PoolLoss(pool.name, pool.min_size)))
+            pools.setdefault(pool.id, []).append(loss)
     before = {osd: row._replace(pgs=pgs_before[osd]) for osd, row in facts.space.items()}
     after = {osd: Space(0, 0, 0) if osd in lost else Space(
         row.total_bytes, max(0, row.used_bytes + gained[osd]), pgs_after[osd])
         for osd, row in before.items()}
     capacity = compared(osdmap, Stand(observation.crush, before), Stand(observation.crush, after))
-    affected = tuple(row for _, row in sorted(pools.items()))
+    affected = tuple(_pool_loss(osdmap.pools[number], losses)
+                     for number, losses in sorted(pools.items()))
     return OsdLoss(
         tuple(sorted(lost)), order.names, Space(*(
             sum(getattr(before[osd], key) for osd in lost if osd in before)
@@ -175,11 +174,12 @@ def pg_loss(pgid: str, pg: FuturePg, pool: Pool, lost: AbstractSet[int], out: Fr
     return PgLoss(len(present & lost), serving, targets, freed, pool.is_complete(final), final)
 
 
-def _count(loss: PgLoss, pool: Pool, row: PoolLoss) -> None:
-    row.degraded_pgs += loss.lost > 0
-    row.inactive_pgs += loss.lost > 0 and loss.left < pool.min_size
-    row.unreadable_pgs += loss.lost > 0 and loss.left < pool.data_shards
-    row.unplaced_pgs += not loss.placed
+def _pool_loss(pool: Pool, losses: Sequence[PgLoss]) -> PoolLoss:
+    left = [loss.left for loss in losses if loss.lost]
+    return PoolLoss(pool.name, pool.min_size, len(left),
+                    sum(number < pool.min_size for number in left),
+                    sum(number < pool.data_shards for number in left),
+                    sum(not loss.placed for loss in losses))
 
 
 def _above(ratio: float, space: Mapping[int, Space]) -> Tuple[int, ...]:
