@@ -10,6 +10,7 @@ from perfguard.cluster.types import OsdMap
 from perfguard.errors import Refused
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.weights import WeightChange
+from perfguard.store import Store
 from perfguard.upmap.pins import Unpinnable
 
 from ..fakes.cluster import FakeReply
@@ -487,3 +488,17 @@ def test_a_drain_that_was_ended_early_is_not_ended_by_another_campaign(next_is_k
         next_campaign(driver, 'expand')
         driver.run_to('DONE', 900)
     assert weight(driver, 3) == 0.0001 and 3 in next_steps(driver)
+
+
+def test_no_record_of_drains_is_left_once_all_have_a_weight_again() -> None:
+    driver = small_weights()
+    drained(driver, EMPTY)
+    drained(driver, NOT_EMPTY)
+    store = Store(driver.kv)
+    driver.order('undrain', 'osd.%d' % EMPTY)
+    driver.run_until(lambda: set(store.get('drained') or ()) == {str(NOT_EMPTY)}, 600)
+    driver.run_to('DONE', 600)
+    driver.order('undrain', 'osd.%d' % NOT_EMPTY)
+    driver.run_to('DONE', 600)
+    driver.turn()
+    assert store.get('drained') is None
