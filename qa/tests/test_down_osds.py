@@ -101,9 +101,10 @@ def test_a_drain_while_another_osd_is_down_empties_its_osd(when: str, release: s
     assert len(guard.event_texts('plan', last)) == 1 and not guard.tracebacks()
 
 
-@pytest.mark.parametrize('whole', [False, pytest.param(True, marks=pytest.mark.releases(
-    'pacific', 'reef', 'tentacle', quick=()))])
-def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
+@pytest.mark.parametrize('noout', ['of the host', *(
+    pytest.param(scope, marks=pytest.mark.releases('pacific', 'reef', 'tentacle', quick=()))
+    for scope in ('of a class', 'of all'))])
+def test_a_host_in_maintenance(noout: str, release: str, guard: Guard) -> None:
     """No release concerns it, nothing alarms, and the goals are those from before."""
     cluster, last = guard.cluster, guard.last_event()
     balance_from_now_on(guard)
@@ -115,7 +116,9 @@ def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
     order(guard, 'expand', what=['osd.%d' % osd for osd in added], weight='1.0')
     guard.wait_moving()
     before = acting_sets(cluster)
-    with noout_for(cluster, '' if whole else 'host1'):
+    device_class = next(row['device_class'] for row in cluster.mon('osd df')['nodes']
+                        if row['id'] == here[0])
+    with noout_for(cluster, {'of the host': 'host1', 'of a class': device_class}.get(noout, '')):
         take_down(cluster, here)
         guard.wait_code('DEGRADED')
         pinned = _pinned(cluster)
@@ -141,10 +144,10 @@ def test_a_host_in_maintenance(whole: bool, release: str, guard: Guard) -> None:
 
 
 @contextlib.contextmanager
-def noout_for(cluster: Cluster, host: str) -> Iterator[None]:
-    """noout for a host; without a name, for all OSDs."""
-    given: Dict[str, Any] = {'flags': 'noout', 'who': [host]} if host else {'key': 'noout'}
-    verb = '-group' if host else ''
+def noout_for(cluster: Cluster, name: str) -> Iterator[None]:
+    """noout for a host or a device class; without a name, for all OSDs."""
+    given: Dict[str, Any] = {'flags': 'noout', 'who': [name]} if name else {'key': 'noout'}
+    verb = '-group' if name else ''
     cluster.mon('osd set' + verb, **given)
     try:
         yield

@@ -197,18 +197,19 @@ class Observation:
 
     @property
     def announced(self) -> FrozenSet[int]:
-        """OSDs that are down for maintenance: an operator has set noout for them, their hosts, or
-        all OSDs."""
+        """OSDs that are down for maintenance: an operator has set noout for them, their hosts or
+        device class, or all OSDs."""
         return self.osdmap.absent if NOOUT in self.osdmap.flags \
             else self.osdmap.absent & self.noout_by_name
 
     @property
     def noout_by_name(self) -> FrozenSet[int]:
-        """OSDs for which, or for a bucket above which, noout is set."""
+        """OSDs for which, or for their device class or a bucket above which, noout is set."""
         names = self.osdmap.noout
         below = {osd for name in names for osd in self.crush.osds_below(name) or ()}
         return frozenset(osd for osd in self.osdmap.osds
-                         if osd in below or 'osd.%d' % osd in names)
+                         if osd in below or 'osd.%d' % osd in names
+                         or self.crush.class_of(osd) in self.osdmap.noout_classes)
 
     def host_of(self, osd: int) -> str:
         """The host of an OSD; without one in CRUSH, its own name."""

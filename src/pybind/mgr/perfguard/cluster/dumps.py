@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The OSDMap and the states of PGs in the JSON of commands and of ceph-mgr, as frozen types."""
 import time
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Protocol, Sequence,
-                    Tuple, Union)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Protocol,
+                    Sequence, Tuple, Union)
 
 from ..errors import InvalidValue
 from .types import (NO_OSD, NOOUT, RJENKINS, ConfigEntry, Items, Osd, OsdMap, Pair, PgCounts,
@@ -76,7 +76,9 @@ def osdmap_from_dump(dump: Mapping[str, Any], known_items: Optional[KnownItems] 
             crush_version=dump.get('crush_version', 0),
             upmap_primaries={e['pgid']: e['primary_osd']
                              for e in dump.get('pg_upmap_primaries', ())},
-            noout=_noout(dump))
+            noout=frozenset([*_with_noout(dump, 'crush_node_flags'), *(
+                'osd.%d' % osd['osd'] for osd in dump['osds'] if NOOUT in osd.get('state', ()))]),
+            noout_classes=frozenset(_with_noout(dump, 'device_class_flags')))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
 
@@ -90,11 +92,9 @@ def _flags(dump: Mapping[str, Any]) -> FrozenSet[str]:
     return frozenset(name for name in names if name)
 
 
-def _noout(dump: Mapping[str, Any]) -> FrozenSet[str]:
-    buckets = dump.get('crush_node_flags') or {}
-    return frozenset(
-        [name for name, flags in buckets.items() if NOOUT in flags]
-        + ['osd.%d' % osd['osd'] for osd in dump['osds'] if NOOUT in osd.get('state', ())])
+def _with_noout(dump: Mapping[str, Any], key: str) -> List[str]:
+    flags_by_name = dump.get(key) or {}
+    return [name for name, flags in flags_by_name.items() if NOOUT in flags]
 
 
 def _osd(dumped: Mapping[str, Any]) -> Osd:

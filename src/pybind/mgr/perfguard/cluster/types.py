@@ -176,6 +176,8 @@ class OsdMap:
     upmap_primaries: Mapping[str, int] = field(default_factory=dict)
     #: OSDs and buckets of CRUSH for which noout is set ("ceph osd set-group noout").
     noout: FrozenSet[str] = frozenset()
+    #: Device classes for which it is set by the same command.
+    noout_classes: FrozenSet[str] = frozenset()
 
     @property
     def absent(self) -> FrozenSet[int]:

@@ -111,10 +111,12 @@ def test_upmap_items_are_known_from_one_osdmap_to_the_next() -> None:
 
 
 def test_osds_and_hosts_that_are_not_marked_out() -> None:
-    """As "ceph osd set-group noout host1 osd.2" leaves it on Pacific and Tentacle."""
+    """As "ceph osd set-group noout host1 osd.2 hdd" leaves it on Pacific and Tentacle."""
     dump: Dict[str, Any] = {
         'epoch': 1, 'flags_set': [], 'pools': [], 'pg_upmap_items': [], 'pg_upmap': [],
         'pg_temp': [], 'crush_node_flags': {'host1': ['noout'], 'host2': ['noup']},
+        'device_class_flags': {'hdd': ['noout'], 'ssd': ['noin']},
         'osds': [{'osd': 1, 'up': 1, 'weight': 1.0, 'state': ['exists', 'up']},
                  {'osd': 2, 'up': 1, 'weight': 1.0, 'state': ['noout', 'exists', 'up']}]}
-    assert osdmap_from_dump(dump).noout == {'host1', 'osd.2'}
+    osdmap = osdmap_from_dump(dump)
+    assert (osdmap.noout, osdmap.noout_classes) == ({'host1', 'osd.2'}, {'hdd'})

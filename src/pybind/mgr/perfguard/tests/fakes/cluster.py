@@ -245,6 +245,8 @@ class FakeCluster:
     sizes: Dict[int, int] = field(default_factory=dict)
     #: OSDs and hosts for which noout is set.
     noout: Set[str] = field(default_factory=set)
+    noout_classes: Set[str] = field(default_factory=set)
+    device_classes: Dict[int, str] = field(default_factory=dict)
     #: What the orchestrator does.
     orchestrator: Orchestrating = Orchestrating()
     #: OSD -> vendor, model and serial number of its drive.
@@ -653,7 +655,8 @@ class FakeCluster:
             upmap_vectors={pgid: e.vector for pgid, e in entries.items()
                            if e.vector is not None},
             pg_temp={pgid: pg.temp for pgid, pg in self.pg.items() if pg.temp is not None},
-            min_compat_client='luminous', noout=frozenset(self.noout))
+            min_compat_client='luminous', noout=frozenset(self.noout),
+            noout_classes=frozenset(self.noout_classes))
         return FakeView(osdmap, self.crush_version_, {
             pgid: Placement(pg.up, pg.up if pg.temp is None else pg.temp)
             for pgid, pg in self.pg.items()})
@@ -664,6 +667,8 @@ class FakeCluster:
         toys = {osd: toy for osd, toy in known.items() if osd not in self.not_in_crush}
         return CrushRules.from_dump({**ToyMon(toys, 3, ()).crush_dump(),
                                      'tunables': self.tunables,
+                                     'devices': [{'id': osd, 'class': name} for osd, name
+                                                 in self.device_classes.items()],
                                      'choose_args': self.choose_args or None})
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:

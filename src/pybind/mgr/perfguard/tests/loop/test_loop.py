@@ -194,19 +194,23 @@ def test_stalled_is_raised_and_cleared() -> None:
     assert driver.cluster.checks == {}
 
 
-@pytest.mark.parametrize('flags, names', [({'noout'}, set()), (set(), {'h0'}), (set(), {'osd.0'})])
-def test_what_waits_for_announced_maintenance_is_not_stalled(flags: Set[str],
-                                                             names: Set[str]) -> None:
+@pytest.mark.parametrize('flags, names, classes', [
+    ({'noout'}, set(), set()), (set(), {'h0'}, set()), (set(), {'osd.0'}, set()),
+    (set(), set(), {'hdd'})])
+def test_what_waits_for_announced_maintenance_is_not_stalled(
+        flags: Set[str], names: Set[str], classes: Set[str]) -> None:
     driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.cluster.device_classes = {0: 'hdd', 1: 'ssd'}
     driver.to_releasing()
     driver.cluster.flags |= {'nobackfill', *flags}
     driver.cluster.noout |= names
+    driver.cluster.noout_classes |= classes
     driver.cluster.take_down(0)
     driver.run(60)
     assert 'PERFGUARD_STALLED' not in driver.cluster.checks
-    # The maintenance of another host is announced, not that of this one.
+    # The maintenance of another host and class is announced, not that of this OSD.
     driver.cluster.flags.discard('noout')
-    driver.cluster.noout = {'h3'}
+    driver.cluster.noout, driver.cluster.noout_classes = {'h3'}, {'ssd'}
     driver.run(40)
     assert 'PERFGUARD_STALLED' in driver.cluster.checks
 
