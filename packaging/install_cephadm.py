@@ -20,13 +20,16 @@ import fnmatch
 import hashlib
 import json
 import os
+import queue
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -40,6 +43,8 @@ MOUNTED = ('perfguard', 'dashboard/controllers/perfguard.py')
 OLDEST_PYTHON = (3, 9)
 WAIT_SECONDS = 600.0
 COMMAND_SECONDS = 120.0
+#: For cephadm's shell, which may have to pull its image; and to end.
+START_SECONDS, END_SECONDS = 300.0, 10.0
 #: Hosts at a time.
 HOSTS_AT_ONCE = 10
 
@@ -116,6 +121,7 @@ def hosts_of(spec: Json, hosts: Sequence[Json]) -> List[str]:
 #: takes seconds to start, and also writes lines of its own.
 SESSION = '''
 import json, subprocess, sys
+print(sys.argv[1], flush=True)
 for line in iter(sys.stdin.readline, ""):
     command, given, seconds = json.loads(line)
     try:
@@ -137,7 +143,8 @@ class Answer(NamedTuple):
 
 
 class Ceph:
-    """The command ceph of this host, or that of cephadm's shell."""
+    """The command ceph of this host, or that of cephadm's shell. Raises Refusal if there is none,
+    or none in time."""
 
     def __init__(self) -> None:
         if shutil.which('ceph'):
@@ -146,28 +153,62 @@ class Ceph:
             python = ['cephadm', 'shell', '--', 'python3']
         else:
             raise Refusal('neither ceph nor cephadm is installed on this host')
+        # A group of its own, as cephadm's shell has children.
         self._shell = subprocess.Popen(
             [*python, '-c', SESSION, ANSWER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            universal_newlines=True)
+            universal_newlines=True, start_new_session=True)
+        self._lines: 'queue.Queue[str]' = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._answer(START_SECONDS, '"cephadm shell" did not start in %g seconds: start it by '
+                         'hand to see why' % START_SECONDS)
+        except Refusal:
+            self.close()
+            raise
 
     def close(self) -> None:
-        self._shell.communicate()
+        """End the shell, in time."""
+        assert self._shell.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._shell.stdin.close()
+        try:
+            self._shell.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._shell.pid, signal.SIGKILL)
+            self._shell.wait()
+        self._reader.join(END_SECONDS)
+
+    def _read(self) -> None:
+        assert self._shell.stdout is not None
+        with self._shell.stdout:
+            for line in self._shell.stdout:
+                self._lines.put(line)
+        self._lines.put('')
+
+    def _answer(self, seconds: float, refusal: str) -> str:
+        """The next answer of the session; raises Refusal if there is none in time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise Refusal(refusal)
+            if not line:
+                raise Refusal('"cephadm shell" has ended, and has said why')
+            if line.startswith(ANSWER):
+                return line[len(ANSWER):]
 
     def attempt(self, *words: str, given: str = '') -> Answer:
-        assert self._shell.stdin is not None and self._shell.stdout is not None
-        try:
+        assert self._shell.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
             print(json.dumps([['ceph', *words], given, COMMAND_SECONDS]), file=self._shell.stdin,
                   flush=True)
-        except BrokenPipeError:
-            pass
-        for line in iter(self._shell.stdout.readline, ''):
-            if line.startswith(ANSWER):
-                answer = json.loads(line[len(ANSWER):])
-                if answer is None:
-                    raise Refusal('no answer to "ceph %s" in %g seconds' % (
-                        ' '.join(words), COMMAND_SECONDS))
-                return Answer(*answer)
-        raise Refusal('"cephadm shell" has ended, and has said why')
+        refusal = 'no answer to "ceph %s" in %g seconds' % (' '.join(words), COMMAND_SECONDS)
+        answer = json.loads(self._answer(COMMAND_SECONDS + END_SECONDS, refusal))
+        if answer is None:
+            raise Refusal(refusal)
+        return Answer(*answer)
 
     def __call__(self, *words: str, given: str = '') -> str:
         done = self.attempt(*words, given=given)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The program that installs perfguard with cephadm: specifications of mgrs, and its commands."""
 import importlib.util
+import os
+import signal
 import sys
 import tarfile
 import threading
@@ -157,16 +159,30 @@ def test_a_command_without_an_answer(program: Any, shell: Any, monkeypatch: pyte
         shell('hang')
 
 
-def test_a_shell_that_cannot_start(program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                   ) -> None:
-    """It has said why."""
-    executable(tmp_path / 'host' / 'cephadm', '#!/bin/sh\nexit 1\n')
+def test_a_shell_that_hangs(program: Any, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it does, the installer ends."""
+    monkeypatch.setattr(program, 'COMMAND_SECONDS', 0.5)
+    monkeypatch.setattr(program, 'END_SECONDS', 0.5)
+    os.killpg(shell._shell.pid, signal.SIGSTOP)
+    with pytest.raises(program.Refusal, match='no answer to "ceph osd"'):
+        shell('osd')
+    shell.close()
+    assert shell._shell.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize('script, refusal', [
+    ('exit 1', '"cephadm shell" has ended'),
+    # Its child keeps the output open.
+    ('sleep 30; exit', '"cephadm shell" did not start in 0.5 seconds')])
+def test_a_shell_that_does_not_start(script: str, refusal: str, program: Any, tmp_path: Path,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / 'host' / 'cephadm', '#!/bin/sh\necho starting\n%s\n' % script)
     monkeypatch.setenv('PATH', '%s:/usr/bin:/bin' % (tmp_path / 'host'))
     monkeypatch.setattr(program.shutil, 'which', lambda word: word if word == 'cephadm' else None)
-    ceph = program.Ceph()
-    with pytest.raises(program.Refusal, match='"cephadm shell" has ended'):
-        ceph('orch', 'status')
-    ceph.close()
+    monkeypatch.setattr(program, 'START_SECONDS', 0.5)
+    monkeypatch.setattr(program, 'END_SECONDS', 0.5)
+    with pytest.raises(program.Refusal, match=refusal):
+        program.Ceph()
 
 
 def test_hosts_are_asked_side_by_side(program: Any) -> None:
