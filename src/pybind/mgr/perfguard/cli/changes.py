@@ -143,7 +143,7 @@ class ChangeCommands(Handlers):
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
         """Empty OSDs or hosts, then fill their new devices under the same OSD IDs"""
         if cancel:
-            _refuse_ignored('--cancel', {'--dry-run': dry_run})
+            _refuse_ignored('--cancel', {'--dry-run': dry_run, '--accept': bool(accept)})
             return show(self.loop.ask(Order(CANCEL, words(*what))), format, message)
         return show(self._change(REPLACE, what, dry_run=dry_run, accept=accept), format,
                     CHANGE_TEXTS[REPLACE])

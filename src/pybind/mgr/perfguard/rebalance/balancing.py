@@ -217,17 +217,10 @@ def chosen(names: Sequence[str], observation: Observation) -> Chosen:
     pools_by_id: Dict[int, Pool] = {}
     left_out: Dict[str, str] = {}
     for name in names:
-        named = by_name.get(name)
-        group = _group(name, observation)
-        if named is not None and group and group != [named]:
-            raise Refused(errno.EINVAL, '%.64r is a pool, and a device class or CRUSH root of %s: '
-                          'name the pools' % (name, plural(len(group), 'pool')))
-        if named is None and not group:
-            raise Refused(errno.ENOENT, 'no pool, nor device class or CRUSH root with pools, is '
-                          'called %.64r' % name)
-        for pool in [named] if named is not None else group:
-            why = _why_not(pool, observation, by_hand, named is not None)
-            if why and named is not None:
+        is_pool = name in by_name
+        for pool in _named(name, observation):
+            why = _why_not(pool, observation, by_hand, is_pool)
+            if why and is_pool:
                 raise Refused(errno.EINVAL, 'pool %s cannot be balanced: %s' % (name, why))
             if why:
                 left_out[pool.name] = why
@@ -237,6 +230,26 @@ def chosen(names: Sequence[str], observation: Observation) -> Chosen:
         raise Refused(errno.ENOENT, 'no pool can be balanced: %s' % '; '.join(
             '%s: %s' % row for row in list(left_out.items())[:NAMED_POOLS]))
     return Chosen(_ordered(pools_by_id.values()), left_out)
+
+
+def _named(name: str, observation: Observation) -> List[Pool]:
+    """The pool of this name, or those of a device class or below a root. Raises Refused."""
+    pools = [pool for pool in observation.osdmap.pools.values() if pool.name == name]
+    group = _group(name, observation)
+    if pools and group and group != pools:
+        raise Refused(errno.EINVAL, '%.64r is a pool, and a device class or CRUSH root of %s: '
+                      'name the pools' % (name, plural(len(group), 'pool')))
+    if not pools and not group:
+        raise Refused(errno.ENOENT, 'no pool, nor device class or CRUSH root with pools, is '
+                      'called %.64r' % name)
+    return pools or group
+
+
+def check_balance(order: Order, observation: Observation) -> None:
+    """Raise Refused for names that do not exist, and for invalid options."""
+    for name in order.names:
+        _named(name, observation)
+    change_ordered(order, (), observation)
 
 
 def _ordered(pools: Iterable[Pool]) -> Tuple[Pool, ...]:

@@ -87,10 +87,12 @@ class CampaignOrders:
 
         `saved`: the plan that is carried out; `keep`: journals the data of the change."""
         request = Request('prepare', sure=order.verb == 'rule')
+        if not order.dry_run:
+            # Refuse impossible changes before running the tools of Ceph.
+            self._crush_orders.check_arguments(order, observation)
         if order.verb == 'balance':
             self._campaigns.refuse_held()
         if not order.dry_run:
-            # Refuse impossible changes before running the tools of Ceph.
             self._check_new(request, observation)
             if waiting.again:
                 self._refuse_health(waiting, not_fit(observation, (

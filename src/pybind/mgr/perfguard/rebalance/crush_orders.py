@@ -21,7 +21,7 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import listed
-from .balancing import balance_ordered
+from .balancing import balance_ordered, check_balance
 from .campaign import Campaign, Rollback
 from .change import Change
 from .changes import AnyChange
@@ -29,9 +29,10 @@ from .growth import growth
 from .join_plan import Join, bases_of, plan_join
 from .least_moves import least_moves
 from .loss import loss_of, lost_osds
-from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, map_back, waiting,
-                     weights_back)
-from .pg_num import NewPgNum, at_the_end, of_autoscaler, pg_num_ordered, pgs_made, step_to
+from .orders import (DRAINED_WEIGHT, LOSE, Order, OrderFacts, check_map, check_names, map_back,
+                     waiting, weights_back)
+from .pg_num import (NewPgNum, at_the_end, check_pg_num, of_autoscaler, pg_num_ordered, pgs_made,
+                     step_to)
 from .pool_change import first_moves, overfull, refuse_incomplete
 from .pool_rule import RuleChange, bridging_rule, new_rule, rule_ordered
 from .prepared import Prepared, previewed, weighed
@@ -99,6 +100,18 @@ class CrushOrders:
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         """OSD -> vendor, model and serial number of its main drive."""
         return self._cluster.drive_ids(osds)
+
+    def check_arguments(self, order: Order, observation: Observation) -> None:
+        """Raise Refused for an argument that is wrong whatever the state of the cluster. Files are
+        read later, by the tools of Ceph."""
+        if order.verb == 'rule':
+            rule_ordered(order.names, observation.osdmap, observation.crush)
+        elif order.verb == 'pg_num':
+            check_pg_num(order.names, observation.osdmap)
+        elif order.verb == 'balance':
+            check_balance(order, observation)
+        elif order.verb in ('expand', 'drain', 'undrain'):
+            check_names(order, self.facts(observation, {}))
 
     def preparing(self, order: Order, observation: Observation, options: Options,
                   rates: Sequence[float] = ()) -> Callable[[], Prepared]:

@@ -140,6 +140,14 @@ def how_to_leave_empty(osd: int) -> str:
     return '"ceph osd crush reweight osd.%d 0" keeps the balancer from placing PGs on it' % osd
 
 
+def check_names(order: Order, inventory: OrderFacts) -> None:
+    """Raise Refused for names that are not in CRUSH, and for an invalid weight."""
+    named_osds(order.names, inventory, hosts=order.verb != 'expand')
+    named_osds((*order.hosts, *order.drain), inventory, hosts=True)
+    if order.weight is not None:
+        weight_of(order.weight)
+
+
 def change_of(order: Order, inventory: OrderFacts) -> WeightChange:
     """The change of an order. Raises Refused."""
     if order.verb == 'expand':

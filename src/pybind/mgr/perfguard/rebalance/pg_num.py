@@ -257,13 +257,8 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
 
     `limit`: mon_max_pg_per_osd; `pool_limit`: mon_max_pool_pg_num; 0: none.
     """
-    name, number = names
-    pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
-    if pool is None:
-        raise Refused(errno.ENOENT, 'pool %r does not exist' % name)
-    if not _NUMBER.fullmatch(number):
-        raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r' % number)
-    pg_num = int(number)
+    pool = check_pg_num(names, osdmap)
+    name, pg_num = pool.name, int(names[1])
     _refuse_pool(pool)
     if next_step(osdmap, pool, pg_num) is None:
         raise Refused(errno.EALREADY, 'pool %s already has %s' % (name, pgs(pg_num)))
@@ -273,6 +268,19 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, limit: int,
                       % (pg_num, pool_limit))
     _refuse_too_many(pool, pg_num, osdmap, limit)
     return pool, pg_num
+
+
+def check_pg_num(names: Sequence[str], osdmap: OsdMap) -> Pool:
+    """The pool of an order. Raises Refused for a pool that does not exist, or for no number."""
+    name, *numbers = names
+    pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
+    if pool is None:
+        raise Refused(errno.ENOENT, 'pool %r does not exist' % name)
+    for number in numbers:
+        if not _NUMBER.fullmatch(number):
+            raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r'
+                          % number)
+    return pool
 
 
 def _refuse_pool(pool: Pool) -> None:

@@ -13,7 +13,7 @@ from .campaign import Campaign, Orders
 from .holds import retaken
 from .pinning import lastingly_unpinned
 from .pool_rule import RuleChange
-from .risks import of_health, refuse
+from .risks import RISKS, of_health, refuse
 from .settings import assignment, overridden, problems
 from .states import STATES, from_phases
 from .types import NOREBALANCE_KEY, Phase
@@ -104,6 +104,10 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'prepare':
         _check_new(campaign, request, unhealthy, unfit)
         return
+    if verb == 'accept':
+        _check_code(request.code)
+    if verb == 'set':
+        assignment('%s=%s' % (request.option, request.value))
     if verb == 'abort' and awaiting:
         return
     if not running and not _decides(campaign, verb):
@@ -117,10 +121,6 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                 campaign.id, campaign.phase.value, _BEGINS))
         raise Refused(errno.ENOENT, 'no campaign is active: %s' % _BEGINS)
     assert campaign is not None
-    if verb == 'accept':
-        _check_code(request.code)
-    if verb == 'set':
-        assignment('%s=%s' % (request.option, request.value))
     if verb in ('abort', 'accept', 'set'):
         return
     if verb == 'pin' and not campaign.holds.prepared:
@@ -176,6 +176,9 @@ def _decides(campaign: Optional[Campaign], verb: str) -> bool:
 
 
 def _check_code(code: str) -> None:
+    if code in RISKS and code not in WAIVABLE:
+        raise Refused(errno.EINVAL, '%s stops no release: it is a risk of beginning a change, '
+                      'which takes it as "--accept %s"' % (code, code))
     if code not in WAIVABLE:
         raise Refused(errno.EINVAL, 'cannot accept %r; must be one of %s'
                       % (code, ', '.join(WAIVABLE)))

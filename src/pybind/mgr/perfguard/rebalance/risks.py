@@ -5,7 +5,7 @@ from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from ..cluster.types import Json
 from ..errors import MOST_ERROR_CHARACTERS, Code, Reason, Refused, code_of
-from ..watch.stop_conditions import UNHEALTHY
+from ..watch.stop_conditions import UNHEALTHY, WAIVABLE
 
 #: Maximum length of a command that a refusal spells out; the rest is for the risks.
 MOST_COMMAND = 600
@@ -39,6 +39,10 @@ def accepted(codes: Iterable[str]) -> Tuple[str, ...]:
     """The codes of "--accept" in any spelling; raises Refused for an unknown one."""
     known_codes = tuple(code_of(code.strip()) for text in codes for code in text.split(','))
     for code in known_codes:
+        if code in WAIVABLE and code not in RISKS:
+            raise Refused(errno.EINVAL, '%s stops releases, but not the beginning of a change: '
+                          '"campaign accept %s" ignores it once the campaign has begun (omit '
+                          '--accept %s)' % (code, code, code))
         if code not in RISKS:
             raise Refused(errno.EINVAL, 'cannot accept %.40r; must be one of %s'
                           % (code, ', '.join(RISKS)))
