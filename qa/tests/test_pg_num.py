@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pool gets more PGs and fewer again: what moves is released in batches, and moves once."""
+import errno
 import json
 import time
 from collections import Counter
@@ -58,16 +59,14 @@ def movement(cluster: Cluster, pool: int, first: int) -> Tuple[int, 'Counter[str
     return most, times
 
 
-def change(guard: Guard, pool: str, pg_num: int, recommended: bool = False) -> None:
-    """`recommended`: the command names no number, and the autoscaler recommends this one."""
-    cluster, number_of = guard.cluster, {} if recommended else {'pg_num': pg_num}
+def change(guard: Guard, pool: str, pg_num: int) -> None:
+    cluster = guard.cluster
     cluster.wait_clean(60)
     wait_reported(guard)
     first, found = cluster.epoch(), guard.foreign()
     number = pool_row(cluster, pool)['pool']
-    preview = order(guard, 'preview', change='pg_num',
-                    what=[pool, *map(str, number_of.values())])
-    answer = order(guard, 'pg_num', pool=pool, **number_of)
+    preview = order(guard, 'preview', change='pg_num', what=[pool, str(pg_num)])
+    answer = order(guard, 'pg_num', pool=pool, pg_num=pg_num)
     assert answer['pgs'] == preview['pgs'] > 0 and not answer['unpinnable'], answer
     done = guard.wait_phase('DONE', timeout=600)
     cluster.wait_clean(60)
@@ -153,7 +152,9 @@ def test_the_number_that_the_autoscaler_recommends(guard: Guard) -> None:
         number = recommended(cluster, 'few')
         shown = order(guard, 'preview', change='pg_num', what=['few'])
         assert shown['pg_num']['to'] == number
-        change(guard, 'few', number, recommended=True)
+        retval, _, error = guard.ask('pg_num', pool='few')
+        assert retval == -errno.EINVAL and 'recommends %d for pool few' % number in error, error
+        change(guard, 'few', number)
         assert pool_row(cluster, 'few')['pg_autoscale_mode'] == 'warn'
     finally:
         for pool in 'few', 'rep':

@@ -158,7 +158,7 @@ class ChangeCommands(Handlers):
     @writes('perfguard pg_num', CHANGE_TEXTS['pg_num'])
     def pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
                accept: Optional[List[str]] = None) -> Json:
-        """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
+        """Split or merge PGs of a pool in batches; without <pg_num>, name the recommended number"""
         return self._change('pg_num', (pool,) if pg_num is None else (pool, str(pg_num)),
                             dry_run=dry_run, accept=accept)
 

@@ -10,6 +10,7 @@ import base64
 import errno
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import (Callable, Collection, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
@@ -222,6 +223,10 @@ class CrushOrders:
         pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap,
                                       self._cluster.pgs_per_osd_limit(),
                                       self._cluster.pool_pgs_limit())
+        if not order.dry_run and len(order.names) == 1:
+            raise Refused(errno.EINVAL, 'pg_num is missing: the pg_autoscaler recommends %d for '
+                          'pool %s ("ceph perfguard pg_num %s %d --dry-run" shows what would move)'
+                          % (pg_num, pool.name, quote(pool.name), pg_num))
         numbers = at_the_end(pool, pg_num)
         outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
         if isinstance(outlook, NoFuture):

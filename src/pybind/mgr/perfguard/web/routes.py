@@ -263,7 +263,7 @@ ROUTES: Tuple[Route, ...] = (
           Field('rule', STRING, 'Name of the CRUSH rule', required=True), _DRY_RUN, _ACCEPT),
     _post('/pg_num', 'pg_num', 'Split or merge the PGs of a pool',
           Field('pool', STRING, 'Name of the pool', required=True),
-          Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'),
+          Field('pg_num', INTEGER, 'Number of PGs; dry_run: as the autoscaler recommends'),
           _DRY_RUN, _ACCEPT),
     _post('/balance', 'balance', 'Move PGs until OSDs have their share of the PGs or bytes',
           Field('what', WORDS_KIND, 'Only these pools, device classes or CRUSH roots'), *_BALANCE,

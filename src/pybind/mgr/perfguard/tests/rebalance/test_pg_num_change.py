@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
+import errno
 from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
@@ -230,16 +231,14 @@ def test_a_number_beyond_the_limit_of_the_mons_is_refused() -> None:
     driver.order('pg_num', 'rep', '6', dry_run=True)
 
 
-def test_without_a_number_the_pool_gets_what_the_autoscaler_recommends() -> None:
+def test_a_number_is_required_and_the_refusal_names_that_of_the_autoscaler() -> None:
     driver = driver_of()
-    driver.cluster.modes[1] = 'warn'
     driver.cluster.recommended = {'rep': 16, 'ec': 4}
     driver.run(3)
     assert driver.order('pg_num', 'rep', dry_run=True)['pg_num']['to'] == 16
-    driver.order('pg_num', 'rep')
-    driver.run_to('DONE')
-    ended(driver.cluster, 16)  # type: ignore[arg-type]
-    assert driver.cluster.modes[1] == 'warn'
+    with pytest.raises(Refused, match='recommends 16 .*pg_num rep 16 --dry-run') as refused:
+        driver.order('pg_num', 'rep')
+    assert refused.value.errno == errno.EINVAL and driver.phase == 'IDLE'
 
 
 @pytest.mark.parametrize('recommended, text', [

@@ -117,15 +117,11 @@ def test_a_plan_that_would_take_another_intermediate_rule_is_refused(
     assert refused.value.errno == errno.ESTALE and driver.phase == 'IDLE'
 
 
-def test_a_plan_is_refused_once_the_autoscaler_recommends_another_number() -> None:
+def test_a_plan_names_the_number_of_pgs() -> None:
     driver = Driver(SplitCluster(pgs=8))
     driver.cluster.recommended = {'rep': 16}
-    assert save(driver, 'pg_num', 'rep')['preview']['pg_num']['to'] == 16
-    driver.cluster.recommended = {'rep': 12}
-    with pytest.raises(Refused, match='pg_num: 16, now 12'):
-        approve(driver)
-    driver.cluster.recommended = {'rep': 16}
-    approve(driver)
+    with pytest.raises(Refused, match='recommends 16 for pool rep'):
+        save(driver, 'pg_num', 'rep')
 
 
 def test_a_split_that_crowds_an_osd_is_refused_unless_it_is_forced() -> None:
