@@ -236,10 +236,15 @@ def exported(data: Json) -> str:
 def watch_history(data: Json) -> str:
     if not data['points']:
         return 'no history yet'
-    return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
-        (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
-         _number(row['write_rate']), _number(row['write_ms']))
-        for row in data['points']], left=('time',))
+    is_summed = any('read_max_ms' in row for row in data['points'])
+    names = [kind + key for kind in ('read', 'write') for key in (
+        '_rate', '_ms', '_max_ms')[:3 if is_summed else 2]]
+    columns = [name.replace('_rate', 's/s').replace('_max_ms', ' max').replace('_ms', ' ms')
+               for name in names]
+    return table(('time', *columns), [
+        (time_text(row['time']), *(_number(row.get(name)) for name in names))
+        for row in data['points']], left=('time',)) + (
+            '\n\n--all shows each reading' if is_summed else '')
 
 
 def interval_text(seconds: Optional[float], low: Optional[float], high: Optional[float]) -> str:

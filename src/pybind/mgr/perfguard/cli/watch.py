@@ -23,6 +23,8 @@ from .shell import CommandResult, Handlers, reads, show, writes
 
 #: Maximum number of points of one export: formatting one holds the GIL of the mgr for about 5 us.
 MOST_EXPORTED = 50000
+#: Rows of a history that fit a terminal of 24 lines.
+SCREEN_ROWS = 20
 
 
 class WatchCommands(Handlers):
@@ -103,7 +105,7 @@ class WatchCommands(Handlers):
 
     @reads('perfguard history')
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,
-                format: Optional[str] = None) -> CommandResult:
+                all_: bool = False, format: Optional[str] = None) -> CommandResult:
         """Show the latency of the cluster, a pool or osd.<id>: the last hour, or the --week"""
         watched = self._ready().watched
         if export:
@@ -112,7 +114,9 @@ class WatchCommands(Handlers):
         if points is None:
             raise Refused(errno.ENOENT, 'no history of %r: must be cluster, a pool, or osd.<id>'
                           % what)
-        return show(history_json(what, points), format, tables.watch_history)
+        is_whole = all_ or format not in (None, 'plain')
+        return show(history_json(what, points, 0 if is_whole else SCREEN_ROWS), format,
+                    tables.watch_history)
 
     def _exported(self, osds: Sequence[OsdRow], what: str, week: bool) -> Dict[str, Any]:
         """The history of all OSDs, of a host's, or of one."""

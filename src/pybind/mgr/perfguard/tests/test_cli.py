@@ -542,7 +542,10 @@ def test_history(shell: Shell) -> None:
     driver = shell.driver
     driver.cluster.read = Readings(seconds=2.0, counters={}, clients=(
         ClientOps(1, 0, Ops(8 * 10 ** 6, 4), Ops()),), places={})
-    driver.run(6)
+    driver.run(60)
+    assert len(shell('history')[1].splitlines()) <= 24
+    assert len(shell('history', **{'all': True})[1].splitlines()) == 32
+    assert len(shell.json('history')['points']) == 31
     for what in ('cluster', 'rep'):
         shown = shell.json('history', what=what)
         assert shown['of'] == what and shown['points'][-1]['read_ms'] == 2.0

@@ -155,6 +155,13 @@ def test_watch_history() -> None:
         {'time': 1e9, 'seconds': 5.0, 'read_ms': 0.5, 'write_ms': None, 'read_rate': 40.0,
          'write_rate': 0.0}]})
     assert text.splitlines()[1].split()[3:] == ['40.00', '0.50', '0.00', '-']
+    text = tables.watch_history({'of': 'cluster', 'points': [
+        {'time': 1e9, 'seconds': 180.0, 'read_ms': 0.5, 'write_ms': None, 'read_rate': 40.0,
+         'write_rate': 0.0, 'read_max_ms': 7.0, 'write_max_ms': None}]})
+    head, row, _, end = text.splitlines()
+    assert head.split() == ['time', 'reads/s', 'read', 'ms', 'read', 'max', 'writes/s', 'write',
+                            'ms', 'write', 'max']
+    assert row.split()[3:] == ['40.00', '0.50', '7.00', '0.00', '-', '-'] and '--all' in end
 
 
 def test_clients_in_status(moving: Driver) -> None:

@@ -240,16 +240,27 @@ def laggy_json(state: LaggyStatus) -> Json:
         'suspects': [suspect._asdict() for suspect in state.suspects]}
 
 
-def history_json(subject: str, points: Sequence[HistoryPoint]) -> Json:
-    """Uses the first four columns, which all kinds of history share."""
-    rows = []
-    for point in points:
-        read, write = (mean_flow([point], number, total) for number, total in (
-            (READS, READ_NS), (WRITES, WRITE_NS)))
-        rows.append({'time': round(point.end, 1), 'seconds': round(point.seconds, 1),
-                     'read_ms': ms(read), 'write_ms': ms(write),
-                     'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1)})
-    return {'of': subject, 'points': rows}
+def history_json(subject: str, points: Sequence[HistoryPoint], most_rows: int = 0) -> Json:
+    """Uses the first four columns, which all kinds of history share.
+
+    `most_rows`: each row sums up several points if there are more than that; 0: never.
+    """
+    size = max(1, -(-len(points) // most_rows)) if most_rows else 1
+    ends = range(len(points), 0, -size)
+    return {'of': subject, 'points': [_history_row(points[max(0, end - size):end])
+                                      for end in reversed(ends)]}
+
+
+def _history_row(points: Sequence[HistoryPoint]) -> Json:
+    row: Json = {'time': round(points[-1].end, 1),
+                 'seconds': round(sum(point.seconds for point in points), 1)}
+    for kind, number, total in ('read', READS, READ_NS), ('write', WRITES, WRITE_NS):
+        flow = mean_flow(points, number, total)
+        row.update({kind + '_ms': ms(flow), kind + '_rate': round(flow.rate, 1)})
+        if len(points) > 1:
+            flows = [mean_flow([point], number, total) for point in points]
+            row[kind + '_max_ms'] = ms(max(flows, key=lambda any_flow: any_flow.ms))
+    return row
 
 
 #: Columns of an export; throughput in operations per second, latency in milliseconds.

@@ -588,6 +588,16 @@ def test_history() -> None:
         assert shown['of'] == what and shown['points'][0]['read_ms'] == pytest.approx(0.5, rel=0.2)
         week = cluster.watch.history_of(what, pools, True, 0)
         assert week is not None and week[0].seconds == pytest.approx(600.0)
+    points = cluster.watch.history_of('cluster', pools, False, 0)
+    assert points is not None and len(points) == 240
+    whole, summed = (report.history_json('cluster', points, rows)['points'] for rows in (0, 23))
+    assert len(whole) == 240 and len(summed) == 22 and 'read_max_ms' not in whole[0]
+    assert [row['seconds'] for row in summed] == [45.0, *[55.0] * 21]
+    assert [row['time'] for row in summed] == [row['time'] for row in whole[8::11]]
+    assert summed[-1]['read_max_ms'] == max(row['read_ms'] for row in whole[-11:])
+    assert sum(row['read_rate'] * row['seconds'] for row in summed) == pytest.approx(
+        sum(row['read_rate'] * row['seconds'] for row in whole), rel=0.01)
+    assert report.history_json('cluster', points[:3], 23)['points'] == whole[:3]
     for nothing in ('osd.9', 'osd.', 'osd.x', 'rgw', '', 'osd.-1'):
         assert cluster.watch.history_of(nothing, pools, False, 0) is None
 

@@ -18,8 +18,8 @@ from ..fakes.mgr_module import COMMANDS
 #: Handlers of the changes that `preview` shows.
 PREVIEWED = {'expand', 'drain', 'undrain', 'replace', 'rule', 'pg_num', 'balance', 'crushmap',
              'adopt', 'import_mappings', 'campaign_rollback'}
-#: Parameters that are not the caller's to give: Ceph's and the format.
-OWN = {'self', 'format'}
+#: Parameters that are not the caller's to give: Ceph's and the format. "all" concerns a text only.
+OWN = {'self', 'format', 'all'}
 
 
 @pytest.fixture(scope='module')
