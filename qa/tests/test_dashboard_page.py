@@ -11,6 +11,7 @@ from typing import Iterator, List, NamedTuple
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from qa.cluster import Cluster
 from qa.cluster.dashboard import Dashboard
@@ -136,6 +137,46 @@ def test_idle(scene: Scene) -> None:
     assert not browser.violations()
 
 
+@pytest.mark.parametrize('verb, field, given, text', [
+    ('grow', 'what_if', '1x2x1G', '2 new OSDs of 954 MiB in 1 host below default'),
+    ('lose', 'what', 'osd.7', 'Lost: 1 OSD of ')])
+def test_suppositions_are_previewed(scene: Scene, verb: str, field: str, given: str,
+                                    text: str) -> None:
+    browser = scene.browser
+    wait_quiet(scene.guard)
+    browser.click('ask-' + verb)
+    browser.wait_shows('%s-%s' % (verb, field))
+    browser.all('%s-%s' % (verb, field))[0].send_keys(given)
+    browser.wait_text(verb + '-preview', text, 30)
+    assert 'Pool p: MAX AVAIL' in browser.text(verb + '-preview')
+    assert not browser.violations()
+    browser.screenshot('%s-%s' % (verb, scene.cluster.release.name))
+    browser.click('confirm-no')
+    assert scene.guard.status()['phase'] == 'IDLE'
+
+
+def test_a_phone_without_a_mouse(scene: Scene) -> None:
+    """An order is previewed, and left, with keys alone."""
+    with Browser(scene.directory, width=390, height=3200) as phone:
+        scene.enter(phone, 'admin')
+        phone.wait_shows('heat-osd-7')
+        phone.wait_shows('button-drain')
+        phone.all('button-drain')[0].send_keys(Keys.ENTER)
+        phone.wait_shows('drain-what')
+        focused = phone.driver.switch_to.active_element
+        assert focused.get_attribute('data-test') == 'drain-what'
+        focused.send_keys('osd.7')
+        phone.wait_text('drain-preview', 'will be set for 1 OSD: osd.7.', 30)
+        assert phone.script('return document.documentElement.scrollWidth') == 390
+        assert not phone.violations()
+        phone.screenshot('phone-' + scene.cluster.release.name)
+        phone.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+        phone.wait(lambda: phone.driver.switch_to.active_element.get_attribute('data-test')
+                   == 'button-drain', 'the focus to return')
+        assert not phone.violations()
+    assert scene.guard.status()['phase'] == 'IDLE'
+
+
 def test_probe(scene: Scene) -> None:
     """Started from the form; its results are shown on the page."""
     browser, cluster = scene.browser, scene.cluster
@@ -234,8 +275,11 @@ def test_expansion(scene: Scene) -> None:
     browser.click('button-expand')
     browser.wait_shows('expand-weight')
     browser.all('expand-weight')[0].send_keys('1.0')
+    browser.all('expand-drain')[0].send_keys('osd.4')
+    browser.wait_text('expand-preview', 'will be set for 5 OSDs: osd.4, osd.8', 30)
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING', 60)
+    assert crush_weights(cluster)[4] < 0.001
     browser.wait_shows('heat-osd-11')
     browser.wait(lambda: bar(browser) > 0, 'the bar to move', 60)
     first = bar(browser)

@@ -202,6 +202,36 @@ def test_osds_are_drained_or_replaced_after_a_preview(
     browser.wait_text('phase', 'RELEASING')
 
 
+def test_hosts_are_exchanged_after_a_preview(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'exchanging')
+    browser.click('button-expand')
+    browser.wait_shows('expand-drain')
+    browser.all('expand-what')[0].send_keys('host9')
+    browser.all('expand-drain')[0].send_keys('host3, osd.7')
+    browser.wait_text('expand-preview', 'will be set for 2 OSDs: host3, osd.7.')
+    browser.click('confirm-yes')
+    browser.wait_text('phase', 'RELEASING')
+
+
+@pytest.mark.parametrize('verb, fields, text', [
+    ('grow', {'what_if': '4x12x16T', 'under': 'rack2', 'device_class': 'ssd'},
+     '48 new OSDs of 14.6 TiB in 4 hosts below rack2, class ssd.'),
+    ('lose', {'what': 'host3'}, 'Time to full redundancy: not known yet.')])
+def test_what_is_only_supposed_is_previewed_and_never_begun(
+        browser: Browser, page: FakePage, verb: str, fields: Dict[str, str], text: str) -> None:
+    look(browser, page, 'holding')
+    browser.click('ask-' + verb)
+    browser.wait_shows('%s-%s' % (verb, next(iter(fields))))
+    for name, value in fields.items():
+        browser.all('%s-%s' % (verb, name))[0].send_keys(value)
+    browser.wait_text(verb + '-preview', text)
+    assert 'MAX AVAIL 1.8 TiB (before 931 GiB)' in browser.text(verb + '-preview')
+    assert HOSTILE in browser.text(verb + '-preview')
+    assert browser.violations() == [] and not browser.all('confirm-yes')
+    press(browser, Keys.ESCAPE)
+    browser.wait(lambda: focused(browser) == 'ask-' + verb, 'the focus to return')
+
+
 def test_a_crush_map_is_applied_from_a_file_after_a_preview(
         browser: Browser, page: FakePage, tmp_path: Path) -> None:
     look(browser, page, 'applying')
@@ -346,7 +376,7 @@ def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'readonly')
     browser.wait_text('banner-readonly', 'guest has read-only access')
     browser.wait_shows('probe-row-1')
-    assert buttons(browser) == []
+    assert buttons(browser) == [] and not browser.all('ask-lose')
     assert browser.all('probe-form') == []
     assert not any(browser.all(f'probe-{verb}-1') for verb in ('baseline', 'delete'))
 
@@ -455,6 +485,21 @@ def test_it_fits_a_narrow_window(tmp_path: Path, page: FakePage) -> None:
             'return [document.documentElement.scrollWidth, window.innerWidth,'
             ' Math.ceil(document.querySelector(".choice-list").getBoundingClientRect().right)]'
         ) == [390, 390, 380]
+        assert narrow.violations() == []
+        for test, field in (('button-expand', 'expand-drain'), ('ask-grow', 'grow-what_if')):
+            narrow.open(page.url('phone'))
+            narrow.wait_shows(test)
+            narrow.driver.find_element(
+                By.CSS_SELECTOR, '[data-test="%s"]' % test).send_keys(Keys.ENTER)
+            narrow.wait_shows(field)
+            narrow.all(field)[0].send_keys('4x12x16T')
+            narrow.wait_text(field.partition('-')[0] + '-preview', 'Primaries that move')
+            narrow.screenshot('phone-' + test)
+            assert narrow.script(
+                'return [document.documentElement.scrollWidth,'
+                ' document.querySelector("dialog").scrollWidth'
+                ' - document.querySelector("dialog").clientWidth]') == [390, 0]
+            assert narrow.violations() == []
 
 
 def test_the_manual_has_each_picture_and_no_other() -> None:

@@ -46,9 +46,54 @@ export interface BalancePreview {
     left_out: { pool: string; reason: string }[];
 }
 
+interface Fill {
+    osds: number;
+    fill: number | null;
+    fullest_fill: number | null;
+}
+
+export interface Capacity {
+    classes: { class: string; before: Fill; after: Fill }[];
+    pools: { pool: string; max_avail_before: number | null; max_avail_after: number | null }[];
+}
+
+/** Hosts that do not exist yet. */
+export interface WhatIf {
+    hosts: number;
+    osds: number;
+    size_bytes: number;
+    under: string[];
+    device_class: string;
+}
+
+/** What is lost with OSDs, hosts or racks. */
+export interface Loss {
+    osds: number[];
+    total_bytes: number;
+    used_bytes: number;
+    shards: number;
+    bytes: number;
+    moved_bytes: number;
+    eta_seconds: number | null;
+    eta_low_seconds: number | null;
+    eta_high_seconds: number | null;
+    pools: {
+        pool: string; degraded_pgs: number; inactive_pgs: number; unreadable_pgs: number;
+        unplaced_pgs: number;
+    }[];
+    capacity: Capacity;
+    nearfull_osds: number[];
+    full_osds: number[];
+    warnings: string[];
+}
+
 export interface OrderPreview {
     /** Of "expand --await", which has nothing else. */
     message?: string;
+    /** Of hosts that do not exist yet. */
+    what_if?: WhatIf;
+    /** Of a change of CRUSH weights. */
+    capacity?: Capacity | null;
     /** Of a change of pools. */
     rule?: RulePreview | null;
     pg_num?: { pool: string; from: number; to: number } | null;
@@ -98,17 +143,26 @@ export const CHANGES = ['expand', 'drain', 'undrain', 'replace', 'balance', 'rul
     'crushmap'] as const;
 export type ChangeVerb = typeof CHANGES[number];
 
+/** What is only previewed: hosts that do not exist yet, and a loss. */
+export const SUPPOSITIONS = ['grow', 'lose'] as const;
+export type Supposition = typeof SUPPOSITIONS[number];
+
+export function isSupposition(verb: ChangeVerb | Supposition): verb is Supposition {
+    return (SUPPOSITIONS as readonly string[]).includes(verb);
+}
+
 /** Fields without which there is nothing to preview. */
-const REQUIRED: Record<ChangeVerb, string[]> = {
+const REQUIRED: Record<ChangeVerb | Supposition, string[]> = {
     expand: [], drain: ['what'], undrain: ['what'], replace: ['what'], balance: [],
-    rule: ['pool', 'rule'], pg_num: ['pool'], crushmap: ['crush_map'],
+    rule: ['pool', 'rule'], pg_num: ['pool', 'pg_num'], crushmap: ['crush_map'],
+    grow: ['what_if'], lose: ['what'],
 };
 /** Several words. */
-const LISTS = ['what'];
+const LISTS = ['what', 'drain', 'under'];
 const NUMBERS = ['pg_num'];
 
 /** The request for the filled fields of a form; null: some are missing. */
-export function bodyOf(verb: ChangeVerb, given: Record<string, string>
+export function bodyOf(verb: ChangeVerb | Supposition, given: Record<string, string>
     ): Record<string, unknown> | null {
     const filled = Object.entries(given).map(([name, text]) => [name, text.trim()] as const)
         .filter(([, text]) => text);
@@ -119,6 +173,12 @@ export function bodyOf(verb: ChangeVerb, given: Record<string, string>
         LISTS.includes(name) ? text.split(/[\s,]+/).filter(Boolean)
             : NUMBERS.includes(name) && /^\d+$/.test(text) ? Number(text)
                 : text === CHECKED ? true : text]));
+}
+
+/** The path and the body of the request for a preview. */
+export function previewOf(verb: ChangeVerb | Supposition, body: object): [string, object] {
+    return isSupposition(verb) ? ['preview', { ...body, change: verb === 'grow' ? 'expand' : verb }]
+        : [verb, { ...body, dry_run: true }];
 }
 
 /** The value of a box that is checked. */
@@ -138,7 +198,41 @@ export function mapText(bytes: Uint8Array): string {
 }
 
 /** What an order will do. */
-export function previewLines(order: OrderPreview): string[] {
+export function previewLines(order: OrderPreview | Loss): string[] {
+    return 'moved_bytes' in order ? lossLines(order) : orderLines(order);
+}
+
+function lossLines(loss: Loss): string[] {
+    const beyond: [number[], string][] = [[loss.full_osds, 'full'], [loss.nearfull_osds, 'nearfull']];
+    return [
+        `Lost: ${plural(loss.osds.length, 'OSD')} of ${bytesText(loss.total_bytes)}, `
+            + `${bytesText(loss.used_bytes)} used.`,
+        `To recover: ${plural(loss.shards, 'shard')}, ${bytesText(loss.bytes)}; `
+            + `${bytesText(loss.moved_bytes)} more move. Time to full redundancy: ${etaText(loss)}.`,
+        ...loss.pools.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool}: `
+            + `${plural(row.degraded_pgs, 'PG')} degraded, ${countText(row.inactive_pgs)} below `
+            + `min_size, ${countText(row.unreadable_pgs)} unreadable, `
+            + `${countText(row.unplaced_pgs)} not placed again.`),
+        ...beyond.filter(([osds]) => osds.length).slice(0, 1).map(([osds, what]) => (
+            `${plural(osds.length, 'OSD')} would be above ${what}, such as osd.${osds[0]}.`)),
+        ...capacityLines(loss.capacity), ...loss.warnings];
+}
+
+function capacityLines({ classes, pools }: Capacity): string[] {
+    return [
+        ...classes.map(({ class: name, before, after }) => `${name ? `Class ${name}` : 'No class'}: `
+            + `${plural(after.osds, 'OSD')} (before ${countText(before.osds)}), fill `
+            + `${percentText(after.fill)} (before ${percentText(before.fill)}), fullest OSD `
+            + `${percentText(after.fullest_fill)} (before ${percentText(before.fullest_fill)}).`),
+        ...pools.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool}: MAX AVAIL `
+            + `${sizeText(row.max_avail_after)} (before ${sizeText(row.max_avail_before)}).`)];
+}
+
+function sizeText(bytes: number | null): string {
+    return bytes === null ? NONE : bytesText(bytes);
+}
+
+function orderLines(order: OrderPreview): string[] {
     const drains = order.drains ?? [];
     const next = drains.slice(0, MOST_NAMES).map((row) => `osd.${row.osd}: ${row.next}`);
     const more = drains.length > MOST_NAMES ? [`${plural(drains.length - MOST_NAMES, 'more OSD')}.`]
@@ -149,7 +243,12 @@ export function previewLines(order: OrderPreview): string[] {
 
 /** What is changed. */
 function subject(order: OrderPreview): string[] {
-    const { rule, pg_num: pgNum, balance } = order;
+    const { rule, pg_num: pgNum, balance, what_if: hosts } = order;
+    if (hosts) {
+        return [`${plural(hosts.osds, 'new OSD')} of ${bytesText(hosts.size_bytes)} in `
+            + `${plural(hosts.hosts, 'host')} below ${hosts.under.join(', ')}`
+            + `${hosts.device_class ? `, class ${hosts.device_class}` : ''}.`];
+    }
     if (rule) {
         return ruleLines(rule);
     }
@@ -180,7 +279,6 @@ function ruleLines({ pool, from, to, via, pins, least_moves: least }: RulePrevie
 
 function balanceLines(balance: BalancePreview): string[] {
     const range = ([low, high]: [number, number]) => `${percentText(low)} to ${percentText(high)}`;
-    const size = (bytes: number | null) => (bytes === null ? NONE : bytesText(bytes));
     return [
         `${balance.by === 'bytes' ? 'Fill of the OSDs' : 'PGs of the OSDs, of their share'}: `
             + `${range(balance.load_after)} (before ${range(balance.load_before)}). Upmaps: `
@@ -190,8 +288,8 @@ function balanceLines(balance: BalancePreview): string[] {
             + 'out.'] : []),
         ...balance.pools.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool}: OSDs end within `
             + `${row.deviation_after.toFixed(2)} PGs of their share (before `
-            + `${row.deviation_before.toFixed(2)}); MAX AVAIL ${size(row.max_avail_after)} (before `
-            + `${size(row.max_avail_before)}).`),
+            + `${row.deviation_before.toFixed(2)}); MAX AVAIL ${sizeText(row.max_avail_after)} (before `
+            + `${sizeText(row.max_avail_before)}).`),
         ...balance.left_out.slice(0, MOST_NAMES).map((row) => `Pool ${row.pool} is left out: `
             + `${row.reason}.`)];
 }
@@ -243,7 +341,7 @@ function changeLines(order: OrderPreview): string[] {
         lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `
             + 'once.');
     }
-    return [...lines, ...remarks, peering];
+    return [...lines, ...(order.capacity ? capacityLines(order.capacity) : []), ...remarks, peering];
 }
 
 function deviationLines(balanced: NonNullable<OrderPreview['balanced']>): string[] {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bodyOf, CHECKED, fillRows, mapText, type OrderPreview, previewLines } from '../src/orders';
+import {
+    bodyOf, CHECKED, fillRows, type Loss, mapText, type OrderPreview, previewLines, previewOf,
+} from '../src/orders';
 
 const ORDER: OrderPreview = {
     weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
@@ -83,7 +85,16 @@ test('what is filled in becomes what is sent', () => {
     assert.deepEqual(bodyOf('balance', {}), {});
     assert.equal(bodyOf('rule', { pool: 'rbd' }), null);
     assert.deepEqual(bodyOf('rule', { pool: 'rbd', rule: 'fast' }), { pool: 'rbd', rule: 'fast' });
-    assert.deepEqual(bodyOf('pg_num', { pool: 'rbd' }), { pool: 'rbd' });
+    assert.equal(bodyOf('pg_num', { pool: 'rbd' }), null);
+    assert.deepEqual(bodyOf('expand', { what: 'host9', drain: 'host3,osd.7' }),
+        { what: ['host9'], drain: ['host3', 'osd.7'] });
+    assert.equal(bodyOf('grow', { under: 'rack2' }), null);
+    assert.deepEqual(previewOf('grow', bodyOf('grow', { what_if: '4x12x16T', under: 'rack2' })!),
+        ['preview', { change: 'expand', what_if: '4x12x16T', under: ['rack2'] }]);
+    assert.deepEqual(previewOf('lose', bodyOf('lose', { what: 'host3' })!),
+        ['preview', { change: 'lose', what: ['host3'] }]);
+    assert.deepEqual(previewOf('drain', bodyOf('drain', { what: 'host3' })!),
+        ['drain', { what: ['host3'], dry_run: true }]);
     assert.deepEqual(bodyOf('pg_num', { pool: 'rbd', pg_num: '128' }), { pool: 'rbd', pg_num: 128 });
     // The API says what is wrong with it.
     assert.deepEqual(bodyOf('pg_num', { pool: 'rbd', pg_num: 'x' }), { pool: 'rbd', pg_num: 'x' });
@@ -128,6 +139,45 @@ test('the preview of a balance shows the loads, the pools and what is left out',
     assert.equal(lines[4], 'Pool old is left out: it has upmaps.');
     assert.match(previewLines({ ...ORDER, balance: { ...balance, by: 'pgs', wanted_shards: 16 } })
         .join(' '), /^PGs of the OSDs, of their share: 45\.0 % .*\. Pool rbd/);
+});
+
+const CAPACITY = {
+    classes: [{
+        class: 'ssd', before: { osds: 8, fill: 0.6, fullest_fill: 0.7 },
+        after: { osds: 12, fill: 0.4, fullest_fill: null },
+    }],
+    pools: [{ pool: 'rbd', max_avail_before: 2 ** 40, max_avail_after: null }],
+};
+const CAPACITY_LINES = ['Class ssd: 12 OSDs (before 8), fill 40.0 % (before 60.0 %), fullest OSD '
+    + '\u2013 (before 70.0 %).', 'Pool rbd: MAX AVAIL \u2013 (before 1.0 TiB).'];
+
+test('hosts that do not exist yet are described with the capacity that they bring', () => {
+    const hosts = {
+        hosts: 2, osds: 4, size_bytes: 2 ** 44, under: ['rack1', 'rack2'], device_class: 'ssd',
+    };
+    const lines = previewLines({ ...ORDER, what_if: hosts, capacity: CAPACITY });
+    assert.equal(lines[0], '4 new OSDs of 16.0 TiB in 2 hosts below rack1, rack2, class ssd.');
+    assert.deepEqual(lines.slice(2, 4), CAPACITY_LINES);
+    assert.doesNotMatch(previewLines({ ...ORDER, what_if: { ...hosts, device_class: '' } })[0]!,
+        /class/);
+});
+
+test('a loss shows what is degraded, what cannot be read, and what will be full', () => {
+    const loss: Loss = {
+        osds: [1, 2], total_bytes: 2 ** 44, used_bytes: 2 ** 42, shards: 23, bytes: 2 ** 41,
+        moved_bytes: 2 ** 30, eta_seconds: 7200, eta_low_seconds: 5400, eta_high_seconds: 10800,
+        pools: [{ pool: 'rbd', degraded_pgs: 12, inactive_pgs: 3, unreadable_pgs: 1, unplaced_pgs: 2 }],
+        capacity: CAPACITY, nearfull_osds: [4, 5], full_osds: [5], warnings: ['noout is set'],
+    };
+    assert.deepEqual(previewLines(loss), [
+        'Lost: 2 OSDs of 16.0 TiB, 4.0 TiB used.',
+        'To recover: 23 shards, 2.0 TiB; 1.0 GiB more move. Time to full redundancy: 2.0 h (90 min to '
+            + '3.0 h).',
+        'Pool rbd: 12 PGs degraded, 3 below min_size, 1 unreadable, 2 not placed again.',
+        '1 OSD would be above full, such as osd.5.', ...CAPACITY_LINES, 'noout is set']);
+    assert.match(previewLines({ ...loss, full_osds: [], eta_seconds: null }).join(' '),
+        /not known yet\. .* 2 OSDs would be above nearfull, such as osd\.4\./);
+    assert.doesNotMatch(previewLines({ ...loss, full_osds: [], nearfull_osds: [] }).join(' '), /above/);
 });
 
 test('a wait for new OSDs is described by its message', () => {

@@ -8,6 +8,7 @@ interface Props {
     label: string;
     test: string;
     title: string;
+    /** Empty: there is nothing to confirm. */
     yes: string;
     /** The subject, if the label does not contain it ("Delete" of which probe?). */
     about?: string;

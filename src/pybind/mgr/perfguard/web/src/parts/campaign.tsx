@@ -5,7 +5,7 @@ import {
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
-import { CHANGES, type ChangeVerb } from '../orders';
+import { CHANGES, type ChangeVerb, SUPPOSITIONS } from '../orders';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
@@ -51,6 +51,9 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
                     </Action>
                 );
             })}
+            {SUPPOSITIONS.map((verb) => (
+                <ChangeOrder key={verb} store={store} verb={verb} onKeep={() => undefined} />
+            ))}
         </div>
     );
 }

@@ -35,12 +35,14 @@ export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo 
             <Failure text={error} />
             <div class="dialog-buttons">
                 <button type="button" class="button" data-test="confirm-no" onClick={onNo}>
-                    Cancel
+                    {yes ? 'Cancel' : 'Close'}
                 </button>
-                <button type="button" class={`button ${grave ? 'grave' : 'primary'}`}
-                    data-test="confirm-yes" disabled={busy} aria-busy={busy} onClick={onYes}>
-                    {busy ? 'Sending\u2026' : yes}
-                </button>
+                {yes && (
+                    <button type="button" class={`button ${grave ? 'grave' : 'primary'}`}
+                        data-test="confirm-yes" disabled={busy} aria-busy={busy} onClick={onYes}>
+                        {busy ? 'Sending\u2026' : yes}
+                    </button>
+                )}
             </div>
         </dialog>
     );

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useEffect, useState } from 'preact/hooks';
 import {
-    bodyOf, type ChangeVerb, CHECKED, fillRows, mapText, type OrderPreview, previewLines,
+    bodyOf, type ChangeVerb, CHECKED, fillRows, isSupposition, type Loss, mapText, type OrderPreview,
+    previewLines, previewOf, type Supposition,
 } from '../orders';
 import { failureOf, type Store } from '../store';
 import { Action } from './action';
@@ -19,19 +20,21 @@ interface FieldWords {
 interface Words {
     label: string;
     title: string;
+    /** Empty for what is only previewed. */
     yes: string;
     fields: FieldWords[];
     kind?: 'primary' | 'plain';
 }
 
 const WHAT: FieldWords = { name: 'what', label: 'OSDs, hosts or racks', placeholder: 'host3 osd.7' };
-const WORDS: Record<ChangeVerb, Words> = {
+const WORDS: Record<ChangeVerb | Supposition, Words> = {
     expand: {
         label: 'Expand\u2026', title: 'Expand to new OSDs?', yes: 'Expand', kind: 'primary',
         fields: [
             { ...WHAT, placeholder: 'all new ones' },
             { name: 'weight', label: 'CRUSH weight of each OSD', placeholder: 'its size', size: 10,
                 kind: 'decimal' },
+            { ...WHAT, name: 'drain', label: 'OSDs, hosts or racks to drain' },
             { name: 'awaited', label: 'The OSDs that boot from now on', kind: 'box' }],
     },
     drain: {
@@ -62,22 +65,33 @@ const WORDS: Record<ChangeVerb, Words> = {
         label: 'pg_num\u2026', title: 'Split or merge the PGs of a pool?', yes: 'Change pg_num',
         fields: [
             { name: 'pool', label: 'Pool' },
-            { name: 'pg_num', label: 'Number of PGs', placeholder: 'as the autoscaler', size: 14,
-                kind: 'decimal' }],
+            { name: 'pg_num', label: 'Number of PGs', size: 10, kind: 'decimal' }],
     },
     crushmap: {
         label: 'CRUSH map\u2026', title: 'Set a new CRUSH map?', yes: 'Set',
         fields: [{ name: 'crush_map', label: 'CRUSH map, as text or compiled', kind: 'file' }],
     },
+    grow: {
+        label: 'New hosts\u2026', title: 'What would new hosts add?', yes: '',
+        fields: [
+            { name: 'what_if', label: 'Hosts \u00d7 OSDs of each \u00d7 size', placeholder: '4x12x16T',
+                size: 14 },
+            { name: 'under', label: 'Below the CRUSH buckets', placeholder: 'those of the others' },
+            { name: 'device_class', label: 'Device class', placeholder: 'that of the others',
+                size: 16 }],
+    },
+    lose: {
+        label: 'Loss\u2026', title: 'What would be lost with OSDs, hosts or racks?', yes: '', fields: [WHAT],
+    },
 };
 
 interface Props {
     store: Store;
-    verb: ChangeVerb;
+    verb: ChangeVerb | Supposition;
     onKeep: (keep: boolean) => void;
 }
 
-/** Begins a change, after it has shown what that will move. */
+/** Begins a change, after it has shown what that will move, or only shows it. */
 export function ChangeOrder({ store, verb, onKeep }: Props) {
     const [given, setGiven] = useState<Record<string, string>>({});
     const words = WORDS[verb];
@@ -90,8 +104,8 @@ export function ChangeOrder({ store, verb, onKeep }: Props) {
         onKeep(on);
     };
     return (
-        <Action label={words.label} test={`button-${verb}`} kind={words.kind ?? 'plain'}
-            title={words.title} yes={words.yes} onKeep={keep}
+        <Action label={words.label} test={`${isSupposition(verb) ? 'ask' : 'button'}-${verb}`}
+            kind={words.kind ?? 'plain'} title={words.title} yes={words.yes} onKeep={keep}
             onDone={() => store.refresh()}
             act={() => store.api.post(verb, body ?? {})}>
             {words.fields.map((field) => (
@@ -164,19 +178,19 @@ async function read(file: File | undefined): Promise<string> {
 
 interface PreviewProps {
     store: Store;
-    verb: ChangeVerb;
+    verb: ChangeVerb | Supposition;
     body: object;
 }
 
 /** Asks a moment after the last key: each preview is work for perfguard. */
 function Preview({ store, verb, body }: PreviewProps) {
-    const [preview, setPreview] = useState<OrderPreview | string>('Loading the preview\u2026');
+    const [preview, setPreview] = useState<OrderPreview | Loss | string>('Loading the preview\u2026');
     useEffect(() => {
         let wanted = true;
         const timer = setTimeout(async () => {
             try {
-                const answer = await store.api.post<OrderPreview>(verb,
-                    { ...body, dry_run: true });
+                const answer = await store.api.post<OrderPreview | Loss>(
+                    ...previewOf(verb, body));
                 if (wanted) {
                     setPreview(answer);
                 }
@@ -195,9 +209,11 @@ function Preview({ store, verb, body }: PreviewProps) {
 }
 
 /** `preview`: or a text in its place. */
-export function OrderText({ preview, test }: { preview: OrderPreview | string; test: string }) {
+export function OrderText({ preview, test }:
+    { preview: OrderPreview | Loss | string; test: string }) {
     const lines = typeof preview === 'string' ? [preview] : previewLines(preview);
-    const fills = typeof preview === 'string' ? [] : fillRows(preview.osds ?? []);
+    const fills = typeof preview === 'string' || 'moved_bytes' in preview ? []
+        : fillRows(preview.osds ?? []);
     return (
         <div role="status" class="order" data-test={test}>
             {lines.map((line) => <p key={line}>{line}</p>)}

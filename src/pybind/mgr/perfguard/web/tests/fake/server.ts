@@ -47,6 +47,8 @@ function scenarios(): Record<string, Faked> {
         ruling: { ...usual, phase: 'IDLE' },
         splitting: { ...usual, phase: 'IDLE' },
         planned: { ...usual, phase: 'IDLE' },
+        exchanging: { ...usual, phase: 'IDLE' },
+        phone: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
         done: { ...usual, phase: 'DONE' },
@@ -205,6 +207,26 @@ const PREVIEW = {
         { osd: 630, pgs_before: 0, pgs_after: 98, fill_before: null, fill_after: null }],
 };
 
+const CAPACITY = {
+    classes: [{ class: 'ssd', before: { osds: 630, fill: 0.6, fullest_fill: 0.7 },
+        after: { osds: 678, fill: 0.55, fullest_fill: 0.6 } }],
+    pools: [{ pool: HOSTILE, max_avail_before: 1e12, max_avail_after: 2e12 }],
+};
+/** By the change, and whether it is of hosts that do not exist yet. */
+const SUPPOSED: Record<string, object> = {
+    expand: {
+        ...PREVIEW, capacity: CAPACITY, what_if: {
+            hosts: 4, osds: 48, size_bytes: 16e12, under: ['rack2'], device_class: 'ssd' },
+    },
+    lose: {
+        verb: 'lose', dry_run: true, osds: [1, 2], total_bytes: 32e12, used_bytes: 9e12, shards: 230,
+        bytes: 9e12, moved_bytes: 1e12, eta_seconds: null, eta_low_seconds: null,
+        eta_high_seconds: null, pools: [{
+            pool: HOSTILE, degraded_pgs: 120, inactive_pgs: 0, unreadable_pgs: 0, unplaced_pgs: 2 }],
+        capacity: CAPACITY, nearfull_osds: [7], full_osds: [], warnings: ['noout is set'],
+    },
+};
+
 /** In what the previews of some orders differ. */
 const CHANGED: Record<string, object> = {
     replace: {
@@ -228,7 +250,12 @@ const CHANGED: Record<string, object> = {
 };
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
-    body: { dry_run?: boolean; token?: string; crush_map?: string; awaited?: boolean }): void {
+    body: { dry_run?: boolean; token?: string; crush_map?: string; awaited?: boolean;
+        change?: string; drain?: string[] }): void {
+    if (path === 'preview') {
+        send(answer, 200, SUPPOSED[body.change ?? '']);
+        return;
+    }
     if (path.endsWith('crushmap') && !body.crush_map?.startsWith('# begin')) {
         refuse(answer, 400, 'not a CRUSH map, for a test');
         return;
@@ -244,7 +271,11 @@ function order(scenario: Faked, answer: ServerResponse, path: string,
         return;
     }
     if (body.dry_run) {
-        send(answer, 200, { ...PREVIEW, ...(CHANGED[path] ?? {}) });
+        const drained = (body.drain ?? []).map((name) => [name, 0.0001]);
+        send(answer, 200, {
+            ...PREVIEW, ...(CHANGED[path] ?? {}),
+            ...(drained.length ? { weights: Object.fromEntries(drained) } : {}),
+        });
         return;
     }
     const verb = path.replace(/^(campaign|plan\/rack2)\//, '');
