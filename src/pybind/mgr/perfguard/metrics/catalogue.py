@@ -203,7 +203,7 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'A probe has ended, but its clean-up cannot complete. The detail names the remaining '
         'objects, pool or user, and the cause.',
         'perfguard repeats the clean-up until it succeeds; no other probe begins before that. '
-        '``probe cancel --force`` gives up the clean-up.'),
+        '``probe cancel <id> --force`` gives up the clean-up.'),
     HealthCheck(
         'PERFGUARD_LOOP_FAILED',
         'The loop failed three or more times in a row: the data that perfguard shows is out of '
