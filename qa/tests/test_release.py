@@ -36,7 +36,15 @@ REFUSED: Tuple[Tuple[str, Dict[str, Any], int], ...] = (
     ('probe show', {'run': 99}, 2), ('probe run', {'pool': 'nosuch', **SHORT}, 2),
     ('expand', {'what': ['osd.99']}, 2), ('drain', {'what': ['nohost']}, 2),
     ('history', {'what': 'osd.99'}, 2), ('preview', {'change': 'rollback'}, 2),
-    ('preview', {'change': 'crushmap'}, 22))
+    ('preview', {'change': 'crushmap'}, 22),
+    ('undrain', {'what': ['osd.0'], 'accept': ['UPGRADE']}, 22),
+    ('campaign accept', {'code': 'OSD_DOWN'}, 22))
+#: Typing errors, which are refused as such while a campaign is active as well.
+UNKNOWN: Tuple[Tuple[str, Dict[str, Any]], ...] = (
+    ('expand', {'what': ['osd.99']}), ('drain', {'what': ['nohost']}),
+    ('undrain', {'what': ['osd.99']}), ('replace', {'what': ['osd.99']}),
+    ('rule', {'pool': 'p', 'rule': 'nosuch'}), ('pg_num', {'pool': 'nosuch', 'pg_num': 64}),
+    ('balance', {'what': ['nosuch']}))
 
 
 @dataclass(frozen=True)
@@ -129,10 +137,35 @@ def ceph(guard: Guard, code: int, *argv: str) -> Tuple[str, str]:
     return done.stdout, done.stderr
 
 
+def test_the_ceph_command_completes_the_words_of_commands(site: Site) -> None:
+    """Where an argument may stand, it only repeats the word, as for Ceph's own commands."""
+    def completed(*words: str) -> List[str]:
+        return [word for word in site.cluster.ceph('--completion', *words).stdout.split()
+                if word != words[-1]]
+
+    assert completed('perfg') == ['perfguard']
+    assert completed('perfguard', 'camp') == ['campaign']
+    assert completed('perfguard', 'campaign', 'r') == ['resume', 'rollback']
+    assert completed('perfguard', 'probe', 'sch') == ['schedule']
+    assert completed('perfguard', 'drain', 'os') == completed('osd', 'out', 'os') == []
+
+
+def test_a_history_fits_a_terminal(site: Site) -> None:
+    shown = [len(ceph(site.guard, 0, 'history', 'cluster', *option)[0].splitlines())
+             for option in ((), ('--all',))]
+    points = json.loads(ceph(site.guard, 0, 'history', '--format', 'json')[0])['points']
+    print('history: %d lines, --all %d, %d points' % (*shown, len(points)))
+    # Readings arrive between the commands.
+    assert shown[0] <= 24 and shown[1] >= len(points) - 5
+
+
 def test_expand_in_one_epoch_with_a_failover(site: Site) -> None:
     cluster, guard = site.cluster, site.guard
     added = cluster.add_osds(2, weight=0.0)
     join(guard, 'expand', weight='1.0')
+    assert {command: guard.ask(command, **args)[0] for command, args in UNKNOWN} \
+        == {command: -2 for command, _ in UNKNOWN}
+    assert guard.ask('drain', what=['osd.0'])[0] == -16
     cluster.mon('osd unset', key='nobackfill')
     guard.wait_phase('RELEASING', 'FINISHING', 'DONE')
     site.fail_mgr()
