@@ -7,11 +7,12 @@ import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
 from typing import Any, Mapping, Optional, Tuple
 
+from ..histogram import BUCKETS
 from ..types import RANDOM, Job, JobStep, Stream, StreamResult
 from ..wire import WorkerRequest
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
-from .engine import BUCKETS, ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
+from .engine import ERRORS_MAX, SECOND_NS, Streams, Tally, Timing
 from .objects import Payload
 from .protocol import Failed, words
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from perfguard.probe import worker
+from perfguard.probe.histogram import BUCKETS, bucket_of, middle_of
 from perfguard.probe.types import PERCENTILES
-from perfguard.probe.worker.engine import BUCKETS, SECOND_NS, Tally, bucket_of, middle_of
+from perfguard.probe.worker.engine import SECOND_NS, Tally
 
 ERROR_MAX = 0.004
 
