@@ -52,3 +52,16 @@ def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
     Where counters can have labels, the name that older releases use belongs to those that do.
     """
     return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter
+
+
+def call_module(mgr: Any, module: str, method: str, *args: Any) -> Any:
+    """What a method of another module returns. Raises OSError with the reason: the module is not
+    enabled, it fails, or its release has no such method, as not all of them are meant for others.
+    """
+    try:
+        return mgr.remote(module, method, *args)
+    except NameError as error:
+        raise OSError('module %s of this Ceph release has no method %s, which this version of '
+                      'perfguard needs' % (module, method)) from error
+    except (ImportError, RuntimeError) as error:
+        raise OSError('%s: %s' % (module, error)) from error

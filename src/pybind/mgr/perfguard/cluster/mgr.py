@@ -10,6 +10,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List,
 
 from mgr_module import CommandResult, MgrModule
 
+from ..compat import call_module
 from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
@@ -281,12 +282,12 @@ class MgrCluster:
         It calls the module, because the key of an mgr may not send commands to mgrs.
         """
         try:
-            retval, out, error = self._mgr.remote(
-                'pg_autoscaler', '_command_autoscale_status', 'json')
+            retval, out, error = call_module(
+                self._mgr, 'pg_autoscaler', '_command_autoscale_status', 'json')
             if retval != 0:
                 raise OSError('pg_autoscaler: %s' % error)
             return {str(row['pool_name']): int(row['pg_num_final']) for row in json.loads(out)}
-        except (ImportError, RuntimeError, LookupError, TypeError, ValueError) as failure:
+        except (LookupError, TypeError, ValueError) as failure:
             raise OSError('pg_autoscaler: %s' % failure) from failure
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
@@ -460,9 +461,9 @@ class MgrCluster:
 
     def _balancer(self, command: Mapping[str, str]) -> Tuple[int, str, str]:
         try:
-            retval, out, error = self._mgr.remote('balancer', '_handle_command', '', command)
-        except (ImportError, RuntimeError) as failure:
-            return -errno.ENOENT, '', 'balancer: %s' % failure
+            retval, out, error = call_module(self._mgr, 'balancer', '_handle_command', '', command)
+        except OSError as failure:
+            return -errno.ENOENT, '', str(failure)
         return int(retval), str(out), str(error)
 
     def _wait(self, results: Sequence[CommandResult], deadline: float) -> List[Reply]:
@@ -492,8 +493,8 @@ class MgrCluster:
 
     def _progress(self, method: str, *args: Any) -> None:
         try:
-            self._mgr.remote('progress', method, *args)
-        except (ImportError, RuntimeError) as error:
+            call_module(self._mgr, 'progress', method, *args)
+        except OSError as error:
             # The progress module is optional.
             log.debug('progress %s: %s', method, error)
 

@@ -813,6 +813,22 @@ def test_the_balancer_is_switched_by_its_own_command(mgr_stub: types.ModuleType)
     assert mgr.remotes == [('balancer', '_handle_command', '', {'prefix': 'balancer off'})]
 
 
+def test_methods_of_other_modules_that_a_release_lacks_are_named(
+        mgr_stub: types.ModuleType) -> None:
+    """ceph-mgr raises NameError for a method that does not exist."""
+    class Later(Mgr):
+        def remote(self, *args: Any) -> Any:
+            raise NameError('Method not found')
+
+    cluster = mgr_cluster(Later())
+    reply = cluster.switch_balancer(False)
+    assert reply.retval != 0 and 'balancer' in reply.error and '_handle_command' in reply.error
+    assert not cluster.balancer_busy()
+    with pytest.raises(OSError, match='pg_autoscaler .* has no method _command_autoscale_status'):
+        cluster.recommended_pg_nums()
+    cluster.progress('id', 'text', 0.5)
+
+
 @pytest.mark.parametrize('retval, error, busy', [
     (-22, 'Balancer finishing up....try again', True), (-2, 'plan  not found', False),
     (-22, 'Balancer enabled, disable to execute a plan', False)])
