@@ -201,40 +201,68 @@ def moved(before: Sequence[List[int]], after: Sequence[List[int]]) -> int:
     return sum(old != new for pair in zip(before, after) for old, new in zip(*pair))
 
 
-def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard) -> None:
-    """From host to rack and back, with target=balanced."""
+@pytest.fixture
+def least(guard: Guard) -> Iterator[str]:
+    """A pool for target=balanced, and its CRUSH rule."""
     cluster = guard.cluster
+    # Tentacle removes a rule with its last pool.
+    make_rule(cluster, 'ec-racks', 4, 2, 'rack')
     cluster.pool_create('least', 32, erasure=(4, 2))
     cluster.fill('least', 300, 4096)
     cluster.wait_clean(60)
-    first_rule = cluster.mon('osd pool get', pool='least', var='crush_rule')['crush_rule']
     guard.configure({'target': 'balanced'})
     try:
-        rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
-        before, first = acting(cluster, 'least'), cluster.epoch()
-        required = sum(len(osds) - len({rack_of[osd] for osd in osds}) for osds in before)
-        shown = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])[
-            'rule']['least_moves']
-        assert shown['shards_required'] == required > 0, shown
-        wait_reported(guard)
-        order(guard, 'rule', pool='least', rule='ec-racks')
-        guard.wait_phase('DONE', timeout=300)
-        cluster.wait_clean(60)
-        there = acting(cluster, 'least')
-        print('%s: %d of %d shards moved from host to rack (required %d, by CRUSH alone %d), '
-              '%d upmaps' % (cluster.release.name, moved(before, there), 6 * len(before), required,
-                             shown['shards_by_crush'], len(guard.upmaps())))
-        assert all(len({rack_of[osd] for osd in osds}) == 6 for osds in there)
-        assert required <= moved(before, there) <= 1.1 * required
-        assert len(guard.upmaps()) == shown['upmaps']
-        moved_before_the_switch(cluster, 'least', first)
-        wait_reported(guard)
-        order(guard, 'rule', pool='least', rule=first_rule)
-        guard.wait_phase('DONE', timeout=300)
-        cluster.wait_clean(60)
-        assert acting(cluster, 'least') == there
+        yield cluster.mon('osd pool get', pool='least', var='crush_rule')['crush_rule']
     finally:
         guard.configure({'target': 'crush'})
         cluster.mon('osd pool delete', pool='least', pool2='least',
                     yes_i_really_really_mean_it=True)
+
+
+def test_fewer_upmaps_cost_movement(guard: Guard, least: str) -> None:
+    cluster = guard.cluster
+    before, first = acting(cluster, 'least'), cluster.epoch()
+    free = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])['rule']['least_moves']
+    most = free['upmaps'] // 2
+    wait_reported(guard)
+    shown = order(guard, 'rule', pool='least', rule='ec-racks', upmaps_max=most)[
+        'rule']['least_moves']
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    shards = moved(before, acting(cluster, 'least'))
+    print('%s: %d upmaps instead of %d, %d shards moved instead of %d (by CRUSH alone %d)' % (
+        cluster.release.name, len(guard.upmaps()), free['upmaps'], shards,
+        free['shards_required'] + free['shards_extra'], shown['shards_by_crush']))
+    assert len(guard.upmaps()) == shown['upmaps'] <= most
+    assert shards == shown['shards_required'] + shown['shards_extra']
+    moved_before_the_switch(cluster, 'least', first)
+    assert not guard.tracebacks()
+
+
+def test_only_what_the_rule_does_not_allow_to_stay_moves(guard: Guard, least: str) -> None:
+    """From host to rack and back, with target=balanced."""
+    cluster = guard.cluster
+    rack_of = {osd: rack for rack, osds in osds_by_rack(cluster).items() for osd in osds}
+    before, first = acting(cluster, 'least'), cluster.epoch()
+    required = sum(len(osds) - len({rack_of[osd] for osd in osds}) for osds in before)
+    shown = order(guard, 'preview', change='rule', what=['least', 'ec-racks'])[
+        'rule']['least_moves']
+    assert shown['shards_required'] == required > 0, shown
+    wait_reported(guard)
+    order(guard, 'rule', pool='least', rule='ec-racks')
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    there = acting(cluster, 'least')
+    print('%s: %d of %d shards moved from host to rack (required %d, by CRUSH alone %d), '
+          '%d upmaps' % (cluster.release.name, moved(before, there), 6 * len(before), required,
+                         shown['shards_by_crush'], len(guard.upmaps())))
+    assert all(len({rack_of[osd] for osd in osds}) == 6 for osds in there)
+    assert required <= moved(before, there) <= 1.1 * required
+    assert len(guard.upmaps()) == shown['upmaps']
+    moved_before_the_switch(cluster, 'least', first)
+    wait_reported(guard)
+    order(guard, 'rule', pool='least', rule=least)
+    guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    assert acting(cluster, 'least') == there
     assert not guard.tracebacks()

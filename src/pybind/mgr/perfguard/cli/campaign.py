@@ -148,14 +148,16 @@ class CampaignCommands(Handlers):
     def plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
                   weight: Optional[str] = None, prior_version: Optional[int] = None,
                   by: Optional[str] = None, deviation: Optional[str] = None,
-                  max_movement: Optional[str] = None, drain: Optional[List[str]] = None,
+                  max_movement: Optional[str] = None, upmaps_max: Optional[int] = None,
+                  drain: Optional[List[str]] = None,
                   inbuf: Optional[str] = None, accept: Optional[List[str]] = None) -> Json:
         """Save a preview of expand, drain, undrain, replace, rule, pg_num, balance or crushmap"""
         if spelled(change) not in CHANGES:
             raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                           % (change, ', '.join(CHANGES)))
         order = order_of(change, what or (), weight, prior_version, inbuf, accept, by=by,
-                         deviation=deviation, max_movement=max_movement, drain=drain)
+                         deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max,
+                         drain=drain)
         return self._order(PlanOrder(SAVE, plan, order))
 
     @reads('perfguard plan ls', tables.saved_plans)

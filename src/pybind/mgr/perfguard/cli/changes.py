@@ -31,7 +31,8 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
              await_: bool = False, within: Optional[str] = None, by: Optional[str] = None,
              deviation: Optional[str] = None, max_movement: Optional[str] = None,
              drain: Optional[Sequence[str]] = None, what_if: Optional[str] = None,
-             under: Optional[Sequence[str]] = None, class_: Optional[str] = None) -> Order:
+             under: Optional[Sequence[str]] = None, class_: Optional[str] = None,
+             upmaps_max: Optional[int] = None) -> Order:
     """The order for a change by its name. Raises Refused."""
     codes = accepted(accept or ())
     change = spelled(change)
@@ -40,6 +41,7 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
             ('--weight', weight), ('--prior-version', prior_version), ('--await', await_),
             ('--within', within), ('-i', inbuf or None), ('--by', by), ('--deviation', deviation),
             ('--max-movement', max_movement), ('--drain', drain), ('--what-if', what_if),
+            ('--upmaps-max', upmaps_max),
             ('--under', under), ('--class', class_))})
         return Order(LOSE, _names(LOSE, what), dry_run=True)
     if change not in CHANGE_TEXTS:
@@ -49,6 +51,7 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
         '--weight': weight is not None and change != 'expand',
         '--prior-version': prior_version is not None and change != 'crushmap',
         '--drain': drain is not None and change != 'expand',
+        '--upmaps-max': upmaps_max is not None and change != 'rule',
         '--await': await_ and change != 'expand',
         '--within': within is not None and not await_,
         '-i': bool(inbuf) and change not in _OF_FILES,
@@ -70,13 +73,15 @@ def order_of(change: str, what: Sequence[str] = (), weight: Optional[str] = None
     if what_if is not None:
         return Order(change, weight=weight, dry_run=True, what_if=what_if,
                      under=words(*(under or ())), device_class=class_)
+    if upmaps_max is not None and upmaps_max < 0:
+        raise Refused(errno.EINVAL, '--upmaps-max must be at least 0, not %d' % upmaps_max)
     if await_:
         return _awaited(what, weight, within, codes, dry_run, drain or ())
     if change == 'expand':
         return expansion(words(*what), weight=weight, accept=codes, dry_run=dry_run,
                          drain=words(*drain or ()))
     return Order(change, _names(change, what), accept=codes, dry_run=dry_run, by=by,
-                 deviation=deviation, max_movement=max_movement)
+                 deviation=deviation, max_movement=max_movement, upmaps_max=upmaps_max)
 
 
 def _awaited(what: Sequence[str], weight: Optional[str], within: Optional[str],
@@ -149,10 +154,11 @@ class ChangeCommands(Handlers):
                     CHANGE_TEXTS[REPLACE])
 
     @writes('perfguard rule', CHANGE_TEXTS['rule'])
-    def rule(self, pool: str, rule: str, dry_run: bool = False,
+    def rule(self, pool: str, rule: str, upmaps_max: Optional[int] = None, dry_run: bool = False,
              accept: Optional[List[str]] = None) -> Json:
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
-        return self._change('rule', (pool, rule), dry_run=dry_run, accept=accept)
+        return self._change('rule', (pool, rule), upmaps_max=upmaps_max, dry_run=dry_run,
+                            accept=accept)
 
     @writes('perfguard pg-num')
     @writes('perfguard pg_num', CHANGE_TEXTS['pg_num'])
@@ -195,7 +201,8 @@ class ChangeCommands(Handlers):
     def preview(self, change: Optional[str] = None, what: Optional[List[str]] = None,
                 weight: Optional[str] = None, prior_version: Optional[int] = None,
                 by: Optional[str] = None, deviation: Optional[str] = None,
-                max_movement: Optional[str] = None, inbuf: Optional[str] = None,
+                max_movement: Optional[str] = None, upmaps_max: Optional[int] = None,
+                inbuf: Optional[str] = None,
                 await_: bool = False, within: Optional[str] = None,
                 drain: Optional[List[str]] = None, what_if: Optional[str] = None,
                 under: Optional[List[str]] = None, class_: Optional[str] = None,
@@ -206,7 +213,7 @@ class ChangeCommands(Handlers):
         order = order_of(change, what or (), weight, prior_version, inbuf, dry_run=True,
                          await_=await_, within=within, by=by, deviation=deviation,
                          max_movement=max_movement, drain=drain, what_if=what_if, under=under,
-                         class_=class_)
+                         class_=class_, upmaps_max=upmaps_max)
         text = tables.loss if order.verb == LOSE else \
             CHANGE_TEXTS[spelled(change)] if what_if is None else tables.growth
         return show(self._order(order), format, text)

@@ -198,9 +198,13 @@ class CrushOrders:
         size = observation.signals.pool_bytes.get(pool.id, 0)
         change, fewest_moves = RuleChange(rule=rule), None
         planned = plan_join(observation.osdmap, outlook, (), observation.signals.pool_bytes)
-        if planned.unpinnable:
-            fewest_moves = least_moves(outlook, pool, observation, bounds) \
+        if not planned.unpinnable:
+            _refuse_limit(order, 'the new rule allows every PG to stay where it is')
+        else:
+            fewest_moves = least_moves(outlook, pool, observation, bounds, order.upmaps_max) \
                 if bounds is not None and observation.balancing.covers(pool.id) else None
+            if fewest_moves is None:
+                _refuse_limit(order, 'all PGs move to where the new rule places them')
             finals = None if fewest_moves is None else fewest_moves.finals
             via = bridging_rule(pool, outlook, crush, observation.osdmap, rule.rule, finals)
             bridged = replace(pool, crush_rule=via)
@@ -208,7 +212,8 @@ class CrushOrders:
             planned = Join(first.pins, first.unpinnable, first.moves)
             change = replace(change, moves_first=True) if via == pool.crush_rule else \
                 replace(change, rule=PoolRule(pool.id, via), then=rule.rule)
-            change = replace(change, least=None if fewest_moves is None else bounds)
+            change = replace(change, least=None if fewest_moves is None else bounds,
+                             upmaps_max=order.upmaps_max)
         named = new_rule(change, observation.osdmap, crush, fewest_moves)
         change = replace(change, rule_name=named.wanted, found_rule=named.found,
                          via=named.via or '')
@@ -492,6 +497,12 @@ class CrushOrders:
         else:
             self._store.remove(ADDED)
         self._added = records
+
+
+def _refuse_limit(order: Order, why: str) -> None:
+    """Raise Refused if the order limits upmaps, and the change does not choose them."""
+    if order.upmaps_max is not None:
+        raise Refused(errno.EINVAL, '--upmaps-max does not apply: ' + why)
 
 
 def _no_supposition(reason: str) -> Refused:

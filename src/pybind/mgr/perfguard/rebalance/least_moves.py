@@ -3,18 +3,30 @@
 
 A rule places most shards elsewhere, although it would allow most of them to stay. Those it does not
 allow to stay move to OSDs that lack PGs, further ones move only for the balance, and upmaps keep
-the others in place once the rule is changed.
+the others in place once the rule is changed. With a limit of upmaps, the PGs move to where the rule
+places them for which that costs the fewest shards.
 """
 import math
 from dataclasses import dataclass, field
-from typing import Mapping, Optional
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import Balancing, Json, OsdSet, Pool
 from ..observation import Observation
-from ..upmap.balance import PlacedPg, balance, is_balanced
+from ..upmap.balance import Balance, PlacedPg, balance, is_balanced
 from ..upmap.pins import skip_reason
 from .types import Bounds
+
+
+#: Shares of the upmaps for which a preview shows how many shards move.
+_TRADES = (0.75, 0.5, 0.25, 0.0)
+
+
+class Trade(NamedTuple):
+    """What fewer upmaps cost."""
+    upmaps: int
+    #: Shards that move, without those that the balance then requires.
+    shards: int
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class LeastMoves:
     upmaps: int
     #: Greatest distance of an OSD from its share of the pool at the end, in PGs.
     deviation: float
+    #: Fewer upmaps than without a limit, and none.
+    trades: Tuple[Trade, ...] = ()
 
     @property
     def required_share(self) -> float:
@@ -39,12 +53,14 @@ class LeastMoves:
 
     def as_json(self) -> Json:
         return {'shards_by_crush': self.by_crush, 'shards_required': self.required,
-                'shards_extra': self.extra, 'upmaps': self.upmaps, 'deviation': self.deviation}
+                'shards_extra': self.extra, 'upmaps': self.upmaps, 'deviation': self.deviation,
+                'trades': [trade._asdict() for trade in self.trades]}
 
 
 def least_moves(future: Future, pool: Pool, observation: Observation,
-                bounds: Bounds) -> Optional[LeastMoves]:
-    """`future`: the mapping of all PGs of the pool under the new rule. Takes about 0.3 ms a PG.
+                bounds: Bounds, upmaps_max: Optional[int] = None) -> Optional[LeastMoves]:
+    """`future`: the mapping of all PGs of the pool under the new rule. Takes about 0.3 ms a PG, and
+    twice as long with a limit of upmaps (None: unlimited).
 
     None: the mons keep no upmaps under that rule, PGs are being merged, or the rule has several
     takes or several OSDs in a bucket. There, positions have a meaning (the local groups of an LRC,
@@ -54,16 +70,57 @@ def least_moves(future: Future, pool: Pool, observation: Observation,
     if len(takes) != 1 or takes[0].groups or not is_balanced(pool, future.crush, Balancing()):
         return None
     pgs = {**future.pgs, **future.others}
+    movable = {pgid for pgid, pg in pgs.items() if _may_move(pgid, pg, pool, observation)}
     by_crush = sum(_shards(pool, pg.acting, pg.raw) for pg in pgs.values())
-    result = balance(pool, [PlacedPg(pgid, pg.acting, pg.raw,
-                                     _may_move(pgid, pg, pool, observation))
-                            for pgid, pg in pgs.items()],
-                     future.crush, observation.osdmap.osds, math.ceil(bounds.extra * by_crush),
-                     bounds.deviation, new_rule=True)
-    moved = sum(_shards(pool, pgs[pgid].acting, final) for pgid, final in result.finals.items())
-    return LeastMoves(result.finals, by_crush, result.required, moved - result.required, sum(
-        _shards(pool, pg.raw, result.finals.get(pgid, pg.acting)) > 0
-        for pgid, pg in pgs.items()), result.deviation)
+
+    def balanced(followers: AbstractSet[str]) -> Balance:
+        """`followers`: PGs that end where the rule places them."""
+        return balance(pool, [PlacedPg(
+            pgid, pg.raw if pgid in followers else pg.acting, pg.raw,
+            pgid in movable and pgid not in followers) for pgid, pg in pgs.items()],
+            future.crush, observation.osdmap.osds, math.ceil(bounds.extra * by_crush),
+            bounds.deviation, new_rule=True)
+
+    unlimited = result = balanced(frozenset())
+    ends = _ends(pgs, unlimited, frozenset())
+    costs = _costs(pool, pgs, ends, movable)
+    led = sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items())
+    moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+    trades = _trades(list(costs.values()), led, moved)
+    if upmaps_max is not None and led > upmaps_max:
+        # The others have no upmap yet, and get none for the balance.
+        followers = {*list(costs)[:led - upmaps_max], *(
+            pgid for pgid in movable if not _shards(pool, pgs[pgid].raw, ends[pgid]))}
+        result = balanced(followers)
+        ends = _ends(pgs, result, followers)
+        led = sum(_shards(pool, pg.raw, ends[pgid]) > 0 for pgid, pg in pgs.items())
+        moved = sum(_shards(pool, pg.acting, ends[pgid]) for pgid, pg in pgs.items())
+    finals = {pgid: final for pgid, final in ends.items() if final != pgs[pgid].acting}
+    return LeastMoves(finals, by_crush, unlimited.required, moved - unlimited.required, led,
+                      result.deviation, trades)
+
+
+def _ends(pgs: Mapping[str, FuturePg], result: Balance,
+          followers: AbstractSet[str]) -> Dict[str, OsdSet]:
+    """The sets of all PGs at the end."""
+    return {pgid: pg.raw if pgid in followers else result.finals.get(pgid, pg.acting)
+            for pgid, pg in pgs.items()}
+
+
+def _costs(pool: Pool, pgs: Mapping[str, FuturePg], ends: Mapping[str, OsdSet],
+           movable: AbstractSet[str]) -> Dict[str, int]:
+    """PGs with an upmap -> further shards that move if they have none, the fewest first."""
+    costs = {pgid: _shards(pool, pgs[pgid].acting, pgs[pgid].raw)
+             - _shards(pool, pgs[pgid].acting, ends[pgid])
+             for pgid in sorted(movable) if _shards(pool, pgs[pgid].raw, ends[pgid])}
+    return dict(sorted(costs.items(), key=lambda row: row[1]))
+
+
+def _trades(costs: List[int], upmaps: int, moved: int) -> Tuple[Trade, ...]:
+    """`costs`: as `_costs`; `upmaps`, `moved`: without a limit."""
+    return tuple(Trade(upmaps - number, moved + sum(costs[:number]))
+                 for share in _TRADES for number in [len(costs) - math.floor(share * len(costs))]
+                 if costs)
 
 
 @dataclass(frozen=True)
@@ -74,11 +131,11 @@ class LeastFuture(Future):
 
 
 def with_least_moves(outlook: Outlook, pool: Optional[Pool], observation: Observation,
-                     bounds: Bounds) -> Outlook:
+                     bounds: Bounds, upmaps_max: Optional[int]) -> Outlook:
     """The outlook with these sets."""
     if isinstance(outlook, NoFuture) or pool is None:
         return outlook
-    fewest_moves = least_moves(outlook, pool, observation, bounds)
+    fewest_moves = least_moves(outlook, pool, observation, bounds, upmaps_max)
     # More than was ordered must not move.
     return NoFuture('upmaps can no longer keep the PGs of pool %s in place under the new rule'
                     % pool.name) if fewest_moves is None else LeastFuture(

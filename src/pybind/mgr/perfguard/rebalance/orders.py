@@ -58,6 +58,8 @@ class Order:
     by: Optional[str] = None
     deviation: Optional[str] = None
     max_movement: Optional[str] = None
+    #: rule: how many upmaps may keep PGs in place.
+    upmaps_max: Optional[int] = None
     #: Preview of expand: hosts that are not there, as growth.py reads them; the buckets that they
     #: are added to, and their device class.
     what_if: Optional[str] = None
@@ -81,6 +83,7 @@ class Order:
             ('--weight', self.weight), ('--prior-version', self.prior_version), ('--by', self.by),
             ('--within', '%gs' % self.within if self.within else None),
             ('--deviation', self.deviation), ('--max-movement', self.max_movement),
+            ('--upmaps-max', self.upmaps_max),
             ('--what-if', self.what_if), ('--under', ','.join(self.under) or None),
             ('--class', self.device_class), ('--drain', ','.join(self.drain) or None))
             if value is not None for word in (name, str(value))]

@@ -50,6 +50,8 @@ class RuleChange(PoolChange):
     #: The PGs move as little as that rule requires, and upmaps keep them there under it; None: they
     #: end where it places them.
     least: Optional[Bounds] = None
+    #: How many upmaps may keep them; None: unlimited.
+    upmaps_max: Optional[int] = None
 
     @property
     def setting(self) -> PoolRule:
@@ -76,7 +78,8 @@ class RuleChange(PoolChange):
                  space: Mapping[int, Space]) -> Outlook:
         if not self.moves_first or self.least is None:
             return outlook
-        return with_least_moves(outlook, self.pool_in(observation.osdmap), observation, self.least)
+        return with_least_moves(outlook, self.pool_in(observation.osdmap), observation, self.least,
+                                self.upmaps_max)
 
     @property
     def settled_pool(self) -> Optional[int]:
@@ -99,7 +102,7 @@ class RuleChange(PoolChange):
         return NextPart(
             RuleChange(rule=self.rule._replace(rule=self.then), moves_first=True,
                        rule_name=self.rule_name, found_rule=self.found_rule, via=self.via,
-                       least=self.least, since=observation.now),
+                       least=self.least, upmaps_max=self.upmaps_max, since=observation.now),
             'the intermediate CRUSH rule is in force, %s pinned' % pgs_are(pins))
 
     def part_in_force(self, observation: Observation) -> Optional[Change]:
@@ -142,7 +145,7 @@ class RuleChange(PoolChange):
     @property
     def features(self) -> Mapping[str, str]:
         return {'CRUSH rule:': self.rule_name, 'intermediate CRUSH rule:': self.via,
-                **super().features}
+                'upmaps that remain at most:': str(self.upmaps_max), **super().features}
 
 
 # ---- The preview of an order

@@ -221,7 +221,8 @@ def costs(observation: Observation, options: Options) -> Document:
 #: How to do with fewer pins, by verb.
 _FEWER_PINS = {
     'crushmap': 'apply the change in several steps',
-    'rule': 'a rule cannot be changed for a part of the PGs; with target=crush no upmaps remain',
+    'rule': 'a rule cannot be changed for a part of the PGs; with a lower --upmaps-max, more data '
+            'moves and fewer upmaps remain',
     'pg_num': 'change pg_num in several steps',
     'balance': 'lower --max-movement, or choose fewer pools',
     'rollback': 'end the campaign ("campaign abort", then "finish --keep") and "drain" or '
@@ -399,8 +400,8 @@ class Prepared:
         pins = self._pins_at_once
         what, instead = ('rollback', 'run "campaign abort", then undo the change in several '
                          'steps with "crushmap"') if order.verb == 'rollback' else (
-            'change', 'set target=crush, with which more data moves and no upmaps remain'
-            if self.details is not None and self.details.upmaps > MAX_BURST_PINS else
+            'change', 'use "--upmaps-max %d", with which more data moves' % MAX_BURST_PINS
+            if self.details is not None and self.details.upmaps == pins else
             'apply the change in several steps')
         return [Risk(Code.ONE_EPOCH, 'the %s requires %d pins, but the mons accept at most %d in '
                      'the same epoch: %s; otherwise %s are pinned one epoch later: they peer '

@@ -387,6 +387,8 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
                  ('PGs that upmaps keep in place', '%d (an OSD that goes out later moves two to '
                   'four times its data: the mons drop upmaps that no longer fit)'
                   % fewest['upmaps'])]
+        rows += [('with --upmaps-max %d' % trade['upmaps'], 'about %s' % plural(
+            trade['shards'], 'shard')) for trade in fewest.get('trades', ())]
     return rows
 
 

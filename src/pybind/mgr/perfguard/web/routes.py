@@ -124,6 +124,8 @@ _BALANCE = (
     Field('deviation', TEXT, 'balance: PGs by which an OSD may differ from its share of a pool'),
     Field('max_movement', STRING, 'balance: maximum share of the shards that moves, such as 5%'))
 
+_UPMAPS_MAX = Field('upmaps_max', INTEGER, 'rule: how many upmaps may keep PGs in place')
+
 #: The arguments of a change, by its name.
 _CHANGE = (
     Field('what', WORDS_KIND, 'OSDs, hosts or racks; a pool and a rule or a number; pools, device '
@@ -133,7 +135,7 @@ _CHANGE = (
     Field('file', STRING, 'crushmap: as text, or compiled and in base64; import: the exported '
           'list, as JSON text', parameter='inbuf'),
     Field('prior_version', INTEGER, 'crushmap: refuse unless this is the current CRUSH version'),
-    *_BALANCE)
+    _UPMAPS_MAX, *_BALANCE)
 
 #: Of expand.
 _AWAIT = (
@@ -260,7 +262,8 @@ ROUTES: Tuple[Route, ...] = (
           Field('cancel', BOOLEAN, 'End the replacement instead')),
     _post('/rule', 'rule', 'Give a pool another CRUSH rule',
           Field('pool', STRING, 'Name of the pool', required=True),
-          Field('rule', STRING, 'Name of the CRUSH rule', required=True), _DRY_RUN, _ACCEPT),
+          Field('rule', STRING, 'Name of the CRUSH rule', required=True), _UPMAPS_MAX, _DRY_RUN,
+          _ACCEPT),
     _post('/pg_num', 'pg_num', 'Split or merge the PGs of a pool',
           Field('pool', STRING, 'Name of the pool', required=True),
           Field('pg_num', INTEGER, 'Number of PGs; dry_run: as the autoscaler recommends'),

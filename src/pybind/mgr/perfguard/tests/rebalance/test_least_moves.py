@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another CRUSH rule for a pool with target=balanced: only what it does not allow to stay moves."""
+import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Sequence, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -16,6 +18,7 @@ from ..fakes.crushmaps import Map, place
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.ruled_cluster import RULES, RuledCluster
 from ..upmap.test_balance import hosts
+from ..upmap.test_lawful_sets import SHAPES, Shape
 from .test_rule_change import Watcher, number_of, sets, switches, wanted
 
 BALANCED = replace(OPTIONS, target='balanced')
@@ -98,10 +101,100 @@ def test_an_abort_keeps_what_has_moved_and_resume_continues() -> None:
         <= shown['shards_required'] + shown['shards_extra'] + 1
 
 
+@pytest.mark.parametrize('start, name, via', [
+    ('hosts', 'racks', None), ('hosts-hdd', 'hosts-ssd', 'hosts')])
+@pytest.mark.parametrize('share', [0.0, 0.5])
+def test_fewer_upmaps_cost_movement(start: str, name: str, via: str, share: float) -> None:
+    cluster = Watcher(rule=number_of(start))
+    driver = Driver(cluster, BALANCED)
+    before = sets(cluster)
+    free = driver.order('rule', 'rep', name, dry_run=True)['rule']['least_moves']
+    most = int(share * free['upmaps'])
+    shown = driver.order('rule', 'rep', name, upmaps_max=most)['rule']['least_moves']
+    assert shown['upmaps'] <= most < free['upmaps'] and shown['trades'] == free['trades']
+    assert shown['shards_required'] == free['shards_required']
+    assert shown['shards_extra'] >= free['shards_extra']
+    driver.run_to('DONE')
+    assert switches(cluster) == ([via] if via else []) + [name] and cluster.clean()
+    assert broken(cluster, name, sets(cluster)) == 0
+    assert len(cluster.entries()) == shown['upmaps']
+    moved = shards_moved(before, sets(cluster))
+    assert moved == shown['shards_required'] + shown['shards_extra']
+    if not most:
+        assert moved == shown['shards_by_crush'] == free['trades'][-1]['shards']
+
+
+def test_the_limit_of_upmaps_survives_a_failover_and_an_abort() -> None:
+    cluster = Watcher()
+    driver = Driver(cluster, BALANCED)
+    shown = driver.order('rule', 'rep', 'racks', upmaps_max=4)['rule']['least_moves']
+    driver.run_until(lambda: bool(cluster.moved))
+    driver.restart()
+    driver.run(2)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert len(cluster.entries()) <= 4 == shown['upmaps'] and cluster.clean()
+
+
+def test_a_limit_without_effect_is_refused() -> None:
+    for options, start, name, why in (
+            (BALANCED, 'racks', 'hosts', 'allows every PG to stay where it is'),
+            (OPTIONS, 'hosts', 'racks', 'all PGs move to where the new rule places them')):
+        driver = Driver(Watcher(rule=number_of(start)), options)
+        with pytest.raises(Refused, match=why):
+            driver.order('rule', 'rep', name, upmaps_max=4)
+
+
+PGS = 11
+
+
+def shape_future(shape: Shape, directory: Path) -> Tuple[Pool, Future, Any]:
+    outcome = shape.change(directory, PGS)
+    pgs = {pg.pgid: FuturePg(pg.here, pg.raw or ()) for pg in outcome.pgs}
+    osdmap = SimpleNamespace(pg_temp={}, osds=outcome.osds)
+    return outcome.pool, Future(pgs, outcome.crush), SimpleNamespace(osdmap=osdmap)
+
+
+def floor(pool: Pool, future: Future, upmaps: Optional[int]) -> int:
+    """The fewest shards that move if so many PGs have an upmap, by trying each choice of PGs that
+    follow CRUSH."""
+    domain = future.crush.spread(pool.crush_rule, pool.size).domain
+
+    def least(osds: Sequence[int]) -> int:
+        domains = [domain[osd] for osd in osds if osd in domain]
+        return len(osds) - len(set(domains))
+
+    def whole(pg: FuturePg) -> int:
+        return sum(a != b for a, b in zip(pg.acting, pg.raw)) if pool.erasure \
+            else len(set(pg.raw) - set(pg.acting))
+
+    costs = [(least(pg.acting), whole(pg)) for pg in future.pgs.values()]
+    return min(sum(pair[follows] for pair, follows in zip(costs, choice))
+               for choice in itertools.product((False, True), repeat=len(costs))
+               if upmaps is None or choice.count(False) <= upmaps)
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+def test_each_limit_of_upmaps_moves_the_fewest_shards(shape: Shape, tmp_path: Path) -> None:
+    pool, future, observation = shape_future(shape, tmp_path)
+    moved: List[int] = []
+    for upmaps in (None, *range(PGS, -1, -1)):
+        result = least_moves(future, pool, observation, Bounds(1000.0, 0.0), upmaps)
+        assert result is not None and result.upmaps <= (PGS if upmaps is None else upmaps)
+        moved.append(result.required + result.extra)
+        assert moved[-1] == floor(pool, future, upmaps), upmaps
+        for trade in result.trades:
+            assert trade.shards == floor(pool, future, trade.upmaps)
+    # With the first shape, what moves ends where CRUSH places it.
+    assert moved == sorted(moved) and (moved[-1] > moved[0] or shape is SHAPES[0])
+
+
 def test_too_many_upmaps_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.rebalance.prepared.MAX_BURST_PINS', 5)
     driver = Driver(RuledCluster(), BALANCED)
-    with pytest.raises(Refused, match='requires 12 pins.*target=crush'):
+    with pytest.raises(Refused, match='requires 12 pins.*--upmaps-max 5'):
         driver.order('rule', 'rep', 'racks')
     assert driver.phase == 'IDLE'
 

@@ -115,7 +115,7 @@ def test_a_pool_with_another_rule() -> None:
     assert 'by_host -> by_rack' in shown and 'intermediate' not in shown and '78 (pg_up' in shown
     assert 'elsewhere' not in shown and 'tranches' not in shown
     least = {'shards_by_crush': 840, 'shards_required': 260, 'shards_extra': 9, 'deviation': 0.75,
-             'upmaps': 230}
+             'upmaps': 230, 'trades': [{'upmaps': 115, 'shards': 400}]}
     shown = tables.order({**ANSWER, 'rule': {**rule, 'via': 'between', 'least_moves': least,
                                              'moves_first': True}})
     rows = dict(line.strip().split('  ', 1) for line in shown.splitlines() if '  ' in line.strip())
@@ -125,6 +125,7 @@ def test_a_pool_with_another_rule() -> None:
     assert rows['further shards for the balance'].strip() == (
         '9 (ends within 0.75 PGs of the share)')
     assert rows['PGs that upmaps keep in place'].strip().startswith('230 (')
+    assert rows['with --upmaps-max 115'].strip() == 'about 400 shards'
     assert rows['PGs to move first'].strip() == '78' and 'PGs to pin' not in rows
 
 
