@@ -33,6 +33,10 @@ class ToolJob(Generic[Result]):
     def done(self) -> bool:
         return self._ended.is_set()
 
+    @property
+    def succeeded(self) -> bool:
+        return self.done and self._error is None
+
     def run(self) -> None:
         try:
             if not self.cancelled:

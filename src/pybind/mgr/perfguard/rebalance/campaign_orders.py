@@ -2,10 +2,11 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import AbstractSet, Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
+from typing import (AbstractSet, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple,
+                    TypeVar)
 
 from ..cluster.ports import Future, View
-from ..cluster.tool_thread import ToolJob
+from ..cluster.tool_thread import AnyJob, ToolJob
 from ..cluster.types import Document, pool_of
 from ..errors import Code, Reason, Refused
 from ..events import Event
@@ -23,11 +24,25 @@ from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared, costs
 from .requests import Request, check, refuse_bad_options, unfit
 from .risks import RISKS, Risk, of_health, refuse, risks_json
+from .turn_inputs import what_places
 from .types import Phase
 
 Result = TypeVar('Result')
 #: Upmaps that become the pins of a campaign.
 Found = TypeVar('Found', Adopted, Imported)
+
+
+#: Seconds for which the effects of an order that was a preview, or accepted less, serve the same
+#: order.
+COMPUTED_SECONDS = 300.0
+
+
+class _Computed(NamedTuple):
+    """The last order whose effects were computed, when, and what they depend on."""
+    order: Order
+    begun: float
+    basis: Tuple[object, ...]
+    job: AnyJob
 
 
 def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List[Reason]:
@@ -36,6 +51,11 @@ def not_fit(observation: Observation, touched: Optional[Touched] = None) -> List
     if unfit(observation.osdmap):
         reasons.append(Reason(Code.OLD_CLIENTS, unfit(observation.osdmap)))
     return reasons
+
+
+def _bare(order: Order) -> Order:
+    """The order without what its effects do not depend on."""
+    return replace(order, accept=(), dry_run=False)
 
 
 def _acceptable(health: Iterable[Reason]) -> List[Risk]:
@@ -63,6 +83,7 @@ class CampaignOrders:
         #: The last change that was refused for the state of the cluster, its CRUSH version, and
         #: what it affects.
         self._unfit: Optional[Tuple[Order, int, Optional[Touched]]] = None
+        self._computed: Optional[_Computed] = None
 
     def carry_out(self, waiting: WaitingOrder, observation: Observation,
                   view: View) -> Optional[Document]:
@@ -296,7 +317,8 @@ class CampaignOrders:
             earlier = None if is_rollback and self._campaigns.active else \
                 self._context.finished_job(waiting.order, observation.crush_version,
                                            waiting.phase_since)
-            waiting.job = earlier or self._context.tools.submit(work())
+            waiting.job = earlier or self._computed_before(waiting.order, observation) \
+                or self._submit(waiting.order, observation, work())
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many previews are being computed: try again in '
                               'a moment')
@@ -306,6 +328,30 @@ class CampaignOrders:
             raise Refused(errno.EAGAIN, 'CRUSH has changed during the computation: try again')
         job: ToolJob[Result] = waiting.job
         return job.result()
+
+    def _submit(self, order: object, observation: Observation,
+                task: Callable[[], Result]) -> Optional[ToolJob[Result]]:
+        job = self._context.tools.submit(task)
+        if job is not None and isinstance(order, Order):
+            self._computed = _Computed(order, observation.now, self._basis(observation), job)
+        return job
+
+    def _computed_before(self, order: object, observation: Observation) -> Optional[AnyJob]:
+        """The job of the same order, which was a preview, or accepted less: Ceph's tools may take
+        longer than a command waits for them. The same words again ask for new numbers."""
+        last = self._computed
+        if last is None or not isinstance(order, Order) or order.verb == 'rollback' \
+                or order.dry_run or order == last.order or _bare(order) != _bare(last.order) \
+                or observation.now - last.begun > COMPUTED_SECONDS \
+                or not last.job.succeeded or last.basis != self._basis(observation):
+            return None
+        result = last.job.result()
+        return last.job if isinstance(result, Prepared) and not result.ordinary else None
+
+    def _basis(self, observation: Observation) -> Tuple[object, ...]:
+        space = self._context.cluster.osd_space()
+        return (what_places(observation), self._options(), observation.orchestrating,
+                observation.balancing, {osd: row.pgs is None for osd, row in space.items()})
 
     def _check_new(self, request: Request, observation: Observation) -> None:
         """Raise Refused if no campaign may begin, whatever the operator accepts."""

@@ -34,6 +34,9 @@ RAW_SECONDS = 60.0
 #: is computed again: the mons may be electing a leader, or a tool was killed for lack of memory.
 PREVIEW_TIMES = 5
 PREVIEW_SECONDS = 20.0
+#: Number of times in a row that the OSDMap changes during the computation, and their seconds, until
+#: it counts as failed: OSDs may go down and up all the time, and other orders wait for the tools.
+OUTDATED_TIMES, OUTDATED_SECONDS = 10, 600.0
 
 
 class TurnInputs:
@@ -114,16 +117,17 @@ def same_placement(a: Observation, b: Observation) -> bool:
     The fullness of OSDs and pools, quotas and the autoscaler change all the time, and have no
     effect on placement.
     """
-    def parts(observation: Observation) -> Tuple[object, ...]:
-        osdmap = observation.osdmap
-        osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
-        pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
-                                  pg_num_min=0, pg_num_max=0,
-                                  flags=pool.flags & {'hashpspool'})
-                 for pool in osdmap.pools.values()}
-        return (observation.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
-                osdmap.upmap_primaries)
-    return a.osdmap.epoch == b.osdmap.epoch or parts(a) == parts(b)
+    return a.osdmap.epoch == b.osdmap.epoch or what_places(a) == what_places(b)
+
+
+def what_places(observation: Observation) -> Tuple[object, ...]:
+    osdmap = observation.osdmap
+    osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
+    pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
+                              pg_num_min=0, pg_num_max=0, flags=pool.flags & {'hashpspool'})
+             for pool in osdmap.pools.values()}
+    return (observation.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
+            osdmap.upmap_primaries)
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,8 @@ class ChangePreviews:
         #: The change whose previews have failed, how often, and when the next one is due.
         self._change: Optional[Change] = None
         self._failures, self._due = 0, 0.0
+        #: How many in a row were for an OSDMap that had changed when they were done, since when.
+        self._outdated, self._outdated_since = 0, 0.0
         #: Why the last one failed; '': none has, or the result is final.
         self.failure = ''
 
@@ -171,10 +177,17 @@ class ChangePreviews:
             return self._failed(outlook, preview, observation.now)
         if not same_placement(preview.seen, observation):
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
-            # are pinned, so this is repeated until it is stable.
+            # are pinned, so this is repeated.
+            if not self._outdated:
+                self._outdated_since = observation.now
+            self._outdated += 1
+            if self._outdated >= OUTDATED_TIMES \
+                    and observation.now - self._outdated_since >= OUTDATED_SECONDS:
+                return NoFuture('OSDs, pools or upmaps have changed during each of %d computations'
+                                % self._outdated)
             self._begin(change, observation)
             return None
-        self._preview, self._failures, self.failure = preview, 0, ''
+        self._preview, self._failures, self._outdated, self.failure = preview, 0, 0, ''
         return renewed(outlook, preview.seen.osdmap, observation.osdmap, observation.placement,
                        change)
 
@@ -192,7 +205,7 @@ class ChangePreviews:
         if self._preview is not None:
             self._preview.job.cancelled = True
         self._preview = self._change = None
-        self._failures, self._due, self.failure = 0, 0.0, ''
+        self._failures, self._due, self._outdated, self.failure = 0, 0.0, 0, ''
 
     def _begin(self, change: Change, observation: Observation) -> None:
         job = self._tools.submit(self._crush_orders.previewing(observation, change), first=True)

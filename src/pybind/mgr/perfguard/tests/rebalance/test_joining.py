@@ -12,6 +12,7 @@ from perfguard.cluster.ports import Future, FuturePg, NoFuture
 from perfguard.cluster.types import OsdSet, Placement, Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance import campaign as campaigns
+from perfguard.rebalance.campaign_orders import COMPUTED_SECONDS
 from perfguard.rebalance.change import ChangeStage
 from perfguard.rebalance.changes import AnyChange
 from perfguard.rebalance.crush_orders import differences
@@ -19,7 +20,8 @@ from perfguard.rebalance.draft import Draft
 from perfguard.rebalance.join_plan import Join, PlannedFuture, plan_join, renewed, with_pins
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.risks import RISKS
-from perfguard.rebalance.turn_inputs import PREVIEW_SECONDS, PREVIEW_TIMES, same_placement
+from perfguard.rebalance.turn_inputs import (OUTDATED_TIMES, PREVIEW_SECONDS, PREVIEW_TIMES,
+                                             same_placement)
 from perfguard.rebalance.weights import WeightChange
 from perfguard.rebalance.whole_map import MapChange
 from perfguard.requests import PendingOrder
@@ -243,6 +245,73 @@ def test_a_map_that_changes_meanwhile_is_looked_at_again() -> None:
     driver.run_to('PINNED')
     # The last one is for the raw sets behind vectors.
     assert len(calls) == 4 and cluster.most_unclean == 0
+
+
+def test_a_map_that_changes_all_the_time_ends_the_campaign(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools of all other orders would wait for ever."""
+    monkeypatch.setattr('perfguard.rebalance.turn_inputs.OUTDATED_SECONDS', 5.0)
+    driver = Driver(waiting())
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: Any) -> Any:
+        calls.append(cluster.epoch)
+        found = real(*args)
+        pgid = sorted(cluster.pg)[len(calls)]
+        if len(calls) > 1:
+            cluster.add_upmap(pgid, cluster.pg[pgid].data[0], 6)
+        return found
+
+    setattr(cluster, 'outlook', outlook)
+    driver.order('expand', weight='1.0')
+    driver.run_to('ABORTED')
+    assert len(calls) == 1 + OUTDATED_TIMES and not cluster.moved
+    assert 'have changed during each' in str(driver.loop.published.events)
+
+
+def test_accepting_a_risk_computes_nothing_again() -> None:
+    driver = Driver(waiting())
+    driver.options = replace(driver.options, max_unpinnable_ratio=0.0)
+    driver.order('expand', weight='1.0', dry_run=True)
+    driver.order('expand', weight='1.0', dry_run=True)
+    computed = driver.tools.submitted
+    assert computed == 2, 'a second preview is to show what is so then'
+    driver.run(20)
+    driver.order('expand', weight='1.0', accept=RISKS)
+    assert driver.tools.submitted == computed
+    driver.run_to('DONE')
+    assert driver.cluster.clean()
+
+
+@pytest.mark.parametrize('change', ['osd', 'upmap', 'option', 'weight', 'time', 'crush'])
+def test_what_the_effects_depend_on_computes_them_again(change: str) -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.order('expand', weight='1.0', dry_run=True)
+    computed, weight = driver.tools.submitted, '1.0'
+    if change == 'osd':
+        cluster.take_down(1)
+    elif change == 'upmap':
+        cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 6)
+    elif change == 'option':
+        driver.options = replace(driver.options, target='balanced')
+    elif change == 'weight':
+        weight = '0.5'
+    elif change == 'crush':
+        cluster.crush_version_ += 1
+    else:
+        cluster.tick(COMPUTED_SECONDS + 1.0)
+    driver.run(2)
+    driver.order('expand', weight=weight, accept=RISKS)
+    assert driver.tools.submitted > computed
+
+
+def test_effects_that_could_not_be_computed_are_tried_again() -> None:
+    driver = Driver(waiting())
+    calls: List[int] = []
+    failing(driver.cluster, calls, lambda number: number == 1)
+    assert not driver.order('expand', weight='1.0', dry_run=True)['one_epoch']
+    assert driver.order('expand', weight='1.0', dry_run=True)['one_epoch']
 
 
 def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
