@@ -17,9 +17,9 @@ from typing import (AbstractSet, Callable, Dict, Iterator, Mapping, Optional, Se
                     TypeVar, Union)
 
 from .crush import CrushRules
-from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds_out,
+from .map_encoding import (pg_nums, refuse_unbounded, rules_exchanged, with_osds, with_osds_out,
                            with_osds_up, with_pg_nums)
-from .ports import Future, FuturePg, Grown, NewHosts, NoFuture, Outlook, ToolFailed
+from .ports import Future, FuturePg, Grown, NewHost, NewHosts, NoFuture, Outlook, ToolFailed
 from .types import (NO_OSD, OsdMap, OsdSet, Pool, PoolPgs, PoolRule, PoolSetting,
                     mask_of, merging_seeds, pool_of, seed_of, stable_mod)
 
@@ -93,8 +93,8 @@ def grown(osdmap: OsdMap, source: MapSource, new: NewHosts,
           stopping: Stopping) -> Union[Grown, NoFuture]:
     """The mapping of all PGs with hosts that are not there.
 
-    Their OSDs are not in the OSDMap, for which osdmaptool has no option. So crushtool adds them to
-    CRUSH, one in each run, and places the PGs.
+    Their OSDs are not in the OSDMap, for which osdmaptool has no option. So they are added to
+    CRUSH, and crushtool places the PGs.
     """
     def work(tools: '_Tools') -> Grown:
         now = _mapping(tools, osdmap, 'now', _with_absent(osdmap, source)(osdmap.epoch))
@@ -149,16 +149,24 @@ def _mapping(tools: '_Tools', osdmap: OsdMap, name: str, encoded: bytes) -> Path
 
 def _with_hosts(tools: '_Tools', present: Path, new: NewHosts) -> Path:
     """The CRUSH map with these hosts, and their OSDs in the trees of their device class."""
-    path = present
-    for host in new.hosts:
-        for osd in host.osds:
-            enlarged = tools.path('crush.%d' % osd)
+    path = tools.path('crush.hosts')
+    path.write_bytes(present.read_bytes())
+
+    def add(host: NewHost, osds: OsdSet) -> None:
+        for osd in osds:
             tools.run(CRUSHTOOL, '-i', str(path), '--add-item', str(osd), repr(new.weight),
                       'osd.%d' % osd, '--loc', 'host', host.name, '--loc', *host.parent,
-                      '-o', str(enlarged))
-            if path != present:
-                path.unlink()
-            path = enlarged
+                      '-o', str(path))
+
+    # The first OSD of a host makes the buckets.
+    for host in new.hosts:
+        add(host, host.osds[:1])
+    try:
+        path.write_bytes(with_osds(path.read_bytes(), {
+            host.name: host.osds[1:] for host in new.hosts}, new.weight))
+    except ValueError:
+        for host in new.hosts:
+            add(host, host.osds[1:])
     if new.device_class:
         classes, enlarged = tools.path('crush.classes'), tools.path('crush.trees')
         # One run rebuilds the trees of device classes before it sets the classes.

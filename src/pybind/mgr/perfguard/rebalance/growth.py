@@ -18,7 +18,7 @@ from ..observation import Observation
 from ..tables import listed
 from .orders import DRAINED_WEIGHT, TIB, TINY_WEIGHT, Order, OrderFacts, weight_of, words
 
-#: Maximum number of OSDs: crushtool adds them one by one.
+#: Maximum number of OSDs: crushtool adds their hosts one by one.
 MOST_NEW_OSDS = 500
 _SHAPE = re.compile(r'(\d{1,4})x(\d{1,4})x(\d{1,6}(?:\.\d{1,6})?)([GTP])(i?)B?', re.ASCII)
 #: As sold, and as Ceph counts.
