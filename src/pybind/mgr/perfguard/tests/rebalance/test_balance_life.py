@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """balance: what others change while its campaign is active, and its end."""
+from dataclasses import replace
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 import pytest
@@ -9,6 +10,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
 from perfguard.rebalance.types import Flight
 
+from ..fakes.cluster import FakeView
 from ..fakes.driver import Driver
 from .test_balancing import counts, give, shards_moved
 from .test_rule_change import Watcher, sets
@@ -65,6 +67,27 @@ def test_goals_from_before_a_reweight_are_dropped() -> None:
     assert cluster.clean() and driver.status['pinned'] == 0 and not driver.loop.rebalance.open
     assert 'not moved: CRUSH, a reweight or a pool has changed' in events(driver)
     assert give(driver, dry_run=True)['balance']['shards']
+
+
+def test_a_pool_that_begins_to_merge_meanwhile_is_left_alone() -> None:
+    """ceph-mgr removes the upmaps of PGs that it merges."""
+    cluster, driver = lacking_pgs()
+    view, before = cluster._view, set(flying(driver))
+
+    def merging() -> FakeView:
+        shown = view()
+        pool = replace(shown.osdmap.pools[1], pg_num_target=90, pgp_num_target=90)
+        return replace(shown, osdmap=replace(shown.osdmap, pools={**shown.osdmap.pools, 1: pool}))
+
+    setattr(cluster, '_view', merging)
+    sent = len(cluster.sent)
+    driver.run_to('DONE')
+    assert 'not moved: CRUSH, a reweight or a pool has changed' in events(driver)
+    moved = {command['pgid'] for command in cluster.sent[sent:]
+             if command['prefix'] == 'osd pg-upmap-items'}
+    assert moved <= before and cluster.clean()
+    with pytest.raises(Refused, match='its PGs are being merged'):
+        driver.order('balance', 'rep')
 
 
 def to_the_end(driver: Driver) -> None:
