@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """balance --by bytes: OSDs of two sizes, pools with PGs of different sizes."""
 import time
-from typing import Dict, Tuple
+from typing import Dict, Set, Tuple
 
 import pytest
 
@@ -20,10 +20,11 @@ CONF = {**FAST_CONF, **{'osd.%d' % osd: {'memstore_device_bytes': str(size * MIB
 POOLS: Dict[str, Tuple[int, int]] = {'large': (32, 2800), 'small': (64, 900)}
 #: That the balancer allows.
 DEVIATION = 4
+#: How long the built-in balancer runs beside the result, at its own pace: sixty of its plans.
+BESIDE_SECONDS, BETWEEN_SECONDS = 3600.0, 60.0
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
-def test_balance_by_bytes(release: str, make_cluster: ClusterFactory) -> None:
+def uneven_cluster(release: str, make_cluster: ClusterFactory) -> Guard:
     cluster = make_cluster(release, osds=8, hosts=4, conf=CONF)
     for osd, size in SIZES.items():
         cluster.mon('osd crush reweight', name='osd.%d' % osd, weight=size / 128)
@@ -37,7 +38,13 @@ def test_balance_by_bytes(release: str, make_cluster: ClusterFactory) -> None:
     cluster.wait_clean(60)
     wait_reported(guard)
     cluster.mgr('balancer on')
+    return guard
 
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+def test_balance_by_bytes(release: str, make_cluster: ClusterFactory) -> None:
+    guard = uneven_cluster(release, make_cluster)
+    cluster = guard.cluster
     before, free = settled_fills(cluster), max_avail(cluster)
     refused(guard, 'balance', 'BALANCER_UNDOES', by='bytes', deviation=str(DEVIATION + 1),
             max_movement='100%')
@@ -64,6 +71,37 @@ def test_balance_by_bytes(release: str, make_cluster: ClusterFactory) -> None:
         assert freed[pool] > free[pool]
         assert row['max_avail_after'] == pytest.approx(freed[pool], rel=0.1)
     assert_balancer_rests(guard)
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('tentacle', quick=())
+@pytest.mark.timeout(4500)
+def test_the_balancer_undoes_nothing_for_an_hour(release: str,
+                                                 make_cluster: ClusterFactory) -> None:
+    guard = uneven_cluster(release, make_cluster)
+    cluster = guard.cluster
+    order(guard, 'balance', by='bytes', max_movement='100%')
+    guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(30)
+    upmaps, even, free, epoch = guard.upmaps(), settled_fills(cluster), max_avail(cluster), \
+        cluster.epoch()
+    assert guard.balancer()['active']
+    plans: Set[str] = set()
+    end = time.monotonic() + BESIDE_SECONDS
+    while time.monotonic() < end:
+        time.sleep(BETWEEN_SECONDS / 2)
+        plans.add(guard.balancer()['last_optimize_started'])
+        assert guard.upmaps() == upmaps, sorted(plans)
+        assert not cluster.osd_dump()['pg_temp']
+    print('%s: %d plans of the balancer, %d OSDMap epochs; fill %.1f to %.1f %%, %.1f to %.1f %% '
+          'at first; MAX AVAIL %s, %s at first' % (
+              release, len(plans), cluster.epoch() - epoch, 100 * min(fills(cluster).values()),
+              100 * max(fills(cluster).values()), 100 * min(even.values()),
+              100 * max(even.values()), max_avail(cluster), free))
+    assert len(plans) > BESIDE_SECONDS / BETWEEN_SECONDS / 2
+    assert spread(fills(cluster)) == pytest.approx(spread(even), abs=0.02)
+    for pool in POOLS:
+        assert max_avail(cluster)[pool] == pytest.approx(free[pool], rel=0.02)
     assert not guard.tracebacks()
 
 

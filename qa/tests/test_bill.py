@@ -12,7 +12,7 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import ENABLED, Guard
 from qa.lib.joins import order, wait_reported
 
-pytestmark = [pytest.mark.releases('pacific', 'tentacle'), pytest.mark.alone]
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle'), pytest.mark.alone]
 
 POOL = 'rep'
 CONF = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '2'}}
