@@ -49,7 +49,7 @@ class Perfguard:
         self.detector.update(OsdReading(
             1e9 + self.trace.clock(beat), self.trace.samples(beat), self.trace.places,
             self.trace.busy[beat]), self.settings)
-        self.hosts.update(host.host for host in self.detector.hosts())
+        self.hosts.update(shared.part[1] for shared in self.detector.shared())
         self.parts.update(part.what for part in self.detector.parts())
         return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
 

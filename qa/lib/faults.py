@@ -131,12 +131,27 @@ def narrow_disk(cluster: Cluster, osd: int,
     return _throttled(cluster, osd, 'blkio.throttle.write_bps_device', bytes_per_second)
 
 
-@contextlib.contextmanager
-def _throttled(cluster: Cluster, osd: int, limit: str, value: int) -> Iterator[None]:
+def _throttled(cluster: Cluster, osd: int, limit: str,
+               value: int) -> 'contextlib.AbstractContextManager[None]':
     disk = os.stat(cluster.directory / 'data' / f'osd.{osd}' / 'block').st_dev
-    with _cgroup('blkio', cluster, osd) as group:
+    return _limited_disk(cluster, [osd], disk, limit, value)
+
+
+def throttled_device(cluster: Cluster, osds: Sequence[int], device: str,
+                     iops: int) -> 'contextlib.AbstractContextManager[None]':
+    """The writes per second of some OSDs together to one block device, on which they may have only
+    partitions, are limited."""
+    return _limited_disk(cluster, osds, os.stat(device).st_rdev,
+                         'blkio.throttle.write_iops_device', iops)
+
+
+@contextlib.contextmanager
+def _limited_disk(cluster: Cluster, osds: Sequence[int], disk: int, limit: str,
+                  value: int) -> Iterator[None]:
+    with _cgroup('blkio', cluster, osds[0]) as group:
         _write(group / limit, f'{os.major(disk)}:{os.minor(disk)} {value}')
-        _write(group / 'cgroup.procs', _pid(cluster, osd))
+        for osd in osds:
+            _write(group / 'cgroup.procs', _pid(cluster, osd))
         yield
 
 

@@ -139,8 +139,8 @@ _FUTILE = {
     'load': 'it serves more operations than its peers, and the next primaries would as well',
     'snaptrim': 'it removes deleted snapshots, as all OSDs of these PGs do'}
 #: Causes in the OSD, its drive, its host or its network, which another primary does not have.
-_OF_OSD = frozenset({'host', 'host_network', 'network', 'cpu', 'full', 'drive', 'stalls',
-                     'process'})
+_OF_OSD = frozenset({'device', 'host', 'rack', 'host_network', 'network', 'cpu', 'full', 'drive',
+                     'stalls', 'process'})
 
 
 #: Share of the reads of an OSD that do not depend on the primary, and least number of reads.

@@ -12,6 +12,8 @@ from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
 from .laggy import is_slow_ping, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
+from .slow_parts import DEVICE, HOST, RACK
+from .types import SlowShared
 
 #: Share of the OSDs of a host with slow heartbeats that indicates the network of the host.
 HOST_PING_SHARE = 2 / 3
@@ -58,9 +60,10 @@ class OsdEvidence:
     #: Its operations per second / the median of its peers.
     load_ratio: float = 1.0
     host: str = ''
-    #: OSDs of its host, and the slow ones if the host is slow as a whole.
+    #: OSDs of its host.
     host_osds: Tuple[int, ...] = ()
-    host_slow: Tuple[int, ...] = ()
+    #: What it shares with other slow OSDs, if that is slow as a whole.
+    shared: Optional[SlowShared] = None
     #: PGs that have it in their acting set.
     counts: PgCounts = PgCounts()
     kv_writes: Optional[KvWrites] = None
@@ -77,18 +80,30 @@ class OsdEvidence:
 
 def causes(facts: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
-    likely = [*_host(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
+    likely = [*_shared_part(facts), *_heartbeats(facts), *_full(facts), *_work(facts),
               *higher_load(facts)]
     return tuple(likely or _what_is_slow(facts))
 
 
-def _host(facts: OsdEvidence) -> List[LikelyCause]:
-    if not facts.host_slow:
+#: Where the OSDs of a shared part are, and what to check of it.
+_CHECK = {DEVICE: ('on', 'check this device (SMART, kernel log)'),
+          HOST: ('on', 'check its CPU, memory, disk controller and network'),
+          RACK: ('in', 'check its switch, power and cooling')}
+
+
+def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
+    shared = facts.shared
+    if shared is None:
         return []
-    return [LikelyCause(
-        'host', '%d of %s on host %s are slow: check its CPU, memory, disk controller and network'
-        % (len(facts.host_slow), plural(len(facts.host_osds), 'OSD'), facts.host),
-        {'host': facts.host, 'osds': sorted(facts.host_slow)})]
+    kind, name = shared.part
+    evidence: Dict[str, object] = {kind: name, 'osds': list(shared.osds)}
+    where, check = _CHECK[kind]
+    if shared.devices:
+        evidence['devices'] = list(shared.devices)
+        check = 'check device %s, which all of them share; %s' % (
+            ', '.join(shared.devices), check)
+    return [LikelyCause(kind, '%d of %s %s %s are slow: %s' % (
+        len(shared.osds), plural(shared.size, 'OSD'), where, shared.subject, check), evidence)]
 
 
 def _heartbeats(facts: OsdEvidence) -> List[LikelyCause]:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.types import Json, OsdPlace, PgCounts, Pool
 from ..errors import HealthChecks, HealthWarning, warning
@@ -16,9 +16,9 @@ from .laggy import LaggyPg, Suspect
 from .osds import COMMIT_NS, NO_FLOWS, STORE_COMMITS
 from .pools import PoolPerformance, named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
-from .slow_parts import whole_hosts
+from .slow_parts import SHARED_KINDS, shared_by, whole_parts
 from .state import WatchContext, WatchState
-from .types import Chronic, Flow, OsdVerdict
+from .types import Chronic, Flow, OsdVerdict, SharedPart
 
 #: Conditions of PGs that are shown.
 _TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
@@ -359,33 +359,39 @@ def reported_osds(watch: WatchState, now: float) -> Dict[str, FrozenSet[int]]:
 
 
 def _slow_summary(watch: WatchState, now: float) -> str:
-    hosts = watch.slow.hosts()
-    members = {osd for host in hosts for osd in host.osds}
-    single = [verdict.osd for verdict in _slow(watch, now) if verdict.osd not in members]
-    many = len(hosts) + len(single) > 1
+    shared = [slow.part for slow in watch.slow.shared()]
+    single = [verdict.osd for verdict in _single(watch, now)]
+    many = len(shared) + len(single) > 1
     texts = ['%s are slower than the others' % part.what for part in watch.slow.parts()]
-    if hosts or single:
+    if shared or single:
         texts.insert(0, '%s %s slower than %s peers' % (
-            _names([host.host for host in hosts], single), 'are' if many else 'is',
-            'their' if many else 'its'))
+            _names(shared, single), 'are' if many else 'is', 'their' if many else 'its'))
     return '; '.join(texts)
 
 
-def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
-    parts = []
-    if hosts:
-        parts.append('host%s %s' % ('s' if len(hosts) > 1 else '', ', '.join(hosts)))
-    if osds:
-        parts.append(osds_text(osds))
-    return ' and '.join(parts)
+def _single(watch: WatchState, now: float) -> List[OsdVerdict]:
+    """The slow OSDs without those that are reported as a shared part."""
+    members = {osd for shared in watch.slow.shared() for osd in shared.osds}
+    return [verdict for verdict in _slow(watch, now) if verdict.osd not in members]
+
+
+def _names(shared: Iterable[SharedPart], osds: Sequence[int]) -> str:
+    names: Dict[str, List[str]] = {}
+    for kind, name in sorted(shared, key=lambda part: (-SHARED_KINDS[part[0]], part)):
+        names.setdefault(kind, []).append(name)
+    parts = ['%s%s %s' % (kind, 's' if len(named) > 1 else '', ', '.join(named))
+             for kind, named in names.items()]
+    return ' and '.join([*parts, *([osds_text(osds)] if osds else [])])
 
 
 def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
     return [part.why for part in watch.slow.parts()] + [
-        'host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
+        '%s: %s%s' % (shared.subject, shared.why,
+                      _likely(watch.causes_of(shared.osds[0], context)))
+        for shared in watch.slow.shared()] + [
         '%s: %s%s' % (_place(watch, verdict.osd), verdict.why,
                       _likely(watch.causes_of(verdict.osd, context)))
-        for verdict in _slow(watch, context.now)]
+        for verdict in _single(watch, context.now)]
 
 
 def _likely(causes: Sequence[LikelyCause]) -> str:
@@ -401,14 +407,15 @@ def _place(watch: WatchState, osd: int) -> str:
 
 
 def _chronic_summary(watch: WatchState) -> str:
-    """Names hosts instead of OSDs if most of their OSDs are chronically slow."""
+    """Names what OSDs share instead of them if most of the OSDs that share it are chronically slow.
+    """
     standing = watch.slow.chronic.standing.keys()
     # OSDs that are down may have no place.
-    whole = whole_hosts(standing & watch.places.keys(), watch.places, watch.places)
-    single = standing - {osd for osds in whole.values() for osd in osds}
-    hosts = sorted({host for _, host in whole})
+    whole = whole_parts(standing & watch.places.keys(), watch.places, watch.places)
+    single = standing - set().union(*whole.values())
+    shared = {part for _, part in whole}
     return '%s %s chronically slow' % (
-        _names(hosts, sorted(single)), 'are' if len(hosts) + len(single) > 1 else 'is')
+        _names(shared, sorted(single)), 'are' if len(shared) + len(single) > 1 else 'is')
 
 
 def _chronic_lines(watch: WatchState) -> List[str]:
@@ -454,8 +461,8 @@ class _Problem(NamedTuple):
     subject: str
     since: float
     why: str
-    #: The host of an OSD if the host is slow as a whole; then only the host is reported.
-    host: str = ''
+    #: It is an OSD that is reported as a part of what it shares with others.
+    of_shared: bool = False
 
 
 class Announcer:
@@ -480,18 +487,21 @@ class Announcer:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         now = {(problem.check, problem.subject): problem
                for problem in _problems(watch, names, context.now)}
-        # Neither a reported host nor its OSDs are reported again while one of its OSDs is slow:
-        # its OSDs become slow and recover one by one.
-        hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
-                 if (SLOW, 'osd.%d' % osd) in now}
-        of_reported = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()
-                       if (SLOW, 'host ' + place.host) in self._reported}
+        # Neither a reported host (device, rack) nor its OSDs are reported again while one of its
+        # OSDs is slow: its OSDs become slow and recover one by one.
+        slow = [osd for osd in watch.places if (SLOW, 'osd.%d' % osd) in now]
+        shared = {osd: {(SLOW, '%s %s' % part) for part in shared_by(watch.places[osd])}
+                  for osd in slow}
+        of_reported = {(SLOW, 'osd.%d' % osd) for osd in slow
+                       if shared[osd] & self._reported.keys()}
         # Those that became slow first have not recovered.
         of_parts = {(SLOW, 'osd.%d' % osd) for part in watch.slow.parts() for osd in part.osds}
         now.update({key: self._reported[key]
-                    for key in (hosts | of_parts) & self._reported.keys() - now.keys()})
+                    for key in of_parts.union(*shared.values()) & self._reported.keys()
+                    - now.keys()})
         begun = {key: problem for key, problem in now.items()
-                 if key not in self._reported and not problem.host and key not in of_reported}
+                 if key not in self._reported and not problem.of_shared
+                 and key not in of_reported}
         ended = {key: problem for key, problem in self._reported.items() if key not in now}
         self._reported = {
             **{key: problem for key, problem in self._reported.items() if key in now}, **begun}
@@ -507,13 +517,13 @@ def _problems(watch: WatchState, pool_names: Mapping[int, str], now: float) -> L
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None
         problems.append(_Problem(LAGGY, 'PGs', watch.laggy.since,
                                  'osd.%d: %s' % (first.osd, first.why) if first else ''))
-    host_of: Dict[int, str] = {}
-    for host in watch.slow.hosts():
-        problems.append(_Problem(SLOW, 'host ' + host.host, host.since, host.why))
-        host_of.update({osd: host.host for osd in host.osds})
+    of_shared: Set[int] = set()
+    for shared in watch.slow.shared():
+        problems.append(_Problem(SLOW, shared.subject, shared.since, shared.why))
+        of_shared.update(shared.osds)
     problems += [_Problem(SLOW, part.subject, part.since, part.why) for part in watch.slow.parts()]
     problems += [_Problem(SLOW, 'osd.%d' % verdict.osd, verdict.since, verdict.why,
-                          host_of.get(verdict.osd, ''))
+                          verdict.osd in of_shared)
                  for verdict in _slow(watch, now)]
     problems += [_Problem(CHRONIC, 'osd.%d' % osd, standing.since, standing.why)
                  for osd, standing in watch.slow.chronic.standing.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slow OSDs and slow hosts.
+"""Slow OSDs, and the hosts and other parts that they share.
 
 An OSD is compared with its peers at the same load (peers.py). This file decides how long it must
 be slow until it is reported, and how long it must be healthy until that is cleared. slowness.py
@@ -17,10 +17,10 @@ from .osd_window import CHANNELS, REPLICATED, SLOTS, OsdWindow
 from .peers import (SAME_LOAD, SURE, Excused, Findings, GroupKey, OsdExpectation, PeerFinding,
                     ScoreBaseline, excuse_waiting, groups_of, judge, worst)
 from .series import LARGEST
-from .slow_parts import PART_RATIO, SlowOne, SlowParts, hosts_of, unnamed
+from .slow_parts import PART_RATIO, SlowOne, SlowParts, shared_parts, unnamed
 from .slowness import (BUSY_PATIENCE, FORGET_SECONDS, LATE_SECONDS, QUICK_SECONDS,
                        REPLICATED_SECONDS, WORK_SECONDS, SlowSettings)
-from .types import OsdReading, OsdVerdict, SlowHost, SlowPart
+from .types import OsdReading, OsdVerdict, SlowPart, SlowShared
 
 
 def describe(finding: PeerFinding, seconds: float) -> str:
@@ -96,7 +96,7 @@ class SlowOsds:
         self._windows: Dict[int, OsdWindow] = {}
         #: Of all OSDs that have a place.
         self.verdicts: Mapping[int, OsdVerdict] = {}
-        self._hosts: Tuple[SlowHost, ...] = ()
+        self._shared: Tuple[SlowShared, ...] = ()
         self._parts = SlowParts()
         self._now = -math.inf
         #: Since when readings are known.
@@ -109,8 +109,9 @@ class SlowOsds:
         #: OSDs whose commits or replicated writes are slow.
         self.slow_replicas: AbstractSet[int] = frozenset()
 
-    def hosts(self) -> Tuple[SlowHost, ...]:
-        return self._hosts
+    def shared(self) -> Tuple[SlowShared, ...]:
+        """The devices, hosts and racks that are slow as a whole."""
+        return self._shared
 
     def parts(self) -> Tuple[SlowPart, ...]:
         return self._parts.parts
@@ -215,7 +216,7 @@ class SlowOsds:
         if not places:
             if now - self._now > FORGET_SECONDS:
                 self._drop(list(self._states))
-                self._hosts, self._parts = (), SlowParts()
+                self._shared, self._parts = (), SlowParts()
             return False
         removed = self._states.keys() - places.keys()
         if removed:
@@ -246,12 +247,11 @@ class SlowOsds:
         named = self._named(passed, judged_osds, places, settings)
         slow = {osd: verdicts[osd]._replace(slow=True, since=self._states[osd].since,
                                             why=self._states[osd].why) for osd in named}
-        self._hosts = hosts_of(slow, judged_osds, places)
-        of_host = {osd: host.host for host in self._hosts for osd in host.osds}
+        self._shared = shared_parts(slow, judged_osds, places)
         verdicts.update(slow)
         verdicts.update({osd: verdicts[osd]._replace(
-            why='%s; so is its host %s' % (self._states[osd].why, host))
-            for osd, host in of_host.items()})
+            why='%s; so is its %s' % (self._states[osd].why, shared.subject))
+            for shared in self._shared for osd in shared.osds})
         self.verdicts = verdicts
 
     def _known(self, settings: SlowSettings) -> Set[int]:

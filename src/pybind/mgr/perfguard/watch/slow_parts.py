@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Many slow OSDs: whole hosts, and parts of a class that are too large to name their OSDs."""
-from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, NamedTuple, Set,
-                    Tuple)
+"""Many slow OSDs: devices, hosts and racks that they share, and parts of a class that are too large
+to name their OSDs."""
+from typing import (AbstractSet, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Set, Tuple)
 
 from ..cluster.types import OsdPlace
 from ..tables import figure, osds_text
 from .peers import median
 from .slowness import CROWD_PART
-from .types import OsdVerdict, SlowHost, SlowPart
+from .types import OsdVerdict, SharedPart, SlowPart, SlowShared
 
-#: Share of the OSDs of a host, in one root and class, from which the host is slow.
-HOST_PART = 2 / 3
+#: Share of the OSDs of a shared part, in one root and class, from which the part is slow.
+SHARED_RATIO = 2 / 3
+#: Kinds of shared parts, and the order in which one of them is named if the same OSDs share
+#: several: a whole host has more that can be slow than the only device of its DBs.
+DEVICE, HOST, RACK = 'device', 'host', 'rack'
+SHARED_KINDS = {HOST: 0, DEVICE: 1, RACK: 2}
 #: Slowdown from which such a part of a class is reported, and below which it no longer is: OSDs of
 #: one class often differ by less, by drive or by what is cached for them.
 PART_RATIO = 3.0
@@ -24,15 +29,32 @@ CHANGED_PART = 1 / 2
 Class = Tuple[str, str]
 
 
-def by_host(osds: Iterable[int],
-            places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
-    """Class -> host -> its OSDs among `osds`."""
-    osds_by_host: Dict[Class, Dict[str, Set[int]]] = {}
+def shared_by(place: OsdPlace) -> List[SharedPart]:
+    """What an OSD may share with others."""
+    parts = [(DEVICE, device) for device in place.devices]
+    parts.append((HOST, place.host))
+    if place.rack:
+        parts.append((RACK, place.rack))
+    return parts
+
+
+def by_shared(osds: Iterable[int], places: Mapping[int, OsdPlace],
+              only: Optional[Mapping[Class, Collection[SharedPart]]] = None
+              ) -> Dict[Class, Dict[SharedPart, Set[int]]]:
+    """Class -> shared part -> its OSDs among `osds`; of the parts in `only`, if it is given."""
+    osds_by_part: Dict[Class, Dict[SharedPart, Set[int]]] = {}
+    names = {name for parts in (only or {}).values() for _, name in parts}
     for osd in osds:
         place = places[osd]
-        hosts = osds_by_host.setdefault(place.kind, {})
-        hosts.setdefault(place.host, set()).add(osd)
-    return osds_by_host
+        # Nearly all OSDs of a large cluster are done with here.
+        if only is not None and place.host not in names and place.rack not in names \
+                and names.isdisjoint(place.devices):
+            continue
+        parts = osds_by_part.setdefault(place.kind, {})
+        for part in shared_by(place):
+            if only is None or part in only.get(place.kind, ()):
+                parts.setdefault(part, set()).add(osd)
+    return osds_by_part
 
 
 def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class, Set[int]]:
@@ -42,19 +64,48 @@ def by_class(osds: Iterable[int], places: Mapping[int, OsdPlace]) -> Dict[Class,
     return osds_by_class
 
 
-def whole_hosts(slow: Collection[int], judged: Iterable[int],
-                places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
-    """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
-    slow_hosts: Dict[Tuple[Class, str], Set[int]] = {}
+def whole_parts(slow: Collection[int], judged: Iterable[int],
+                places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, SharedPart], Set[int]]:
+    """The slow OSDs of the shared parts that are slow as a whole in a class.
+
+    Of several that explain the same slow OSDs the one that the fewest OSDs share. None of a kind
+    if half of the class is slow by this kind: that says nothing about any of them.
+    """
     if len(slow) < 2:
-        return slow_hosts
-    every, compared = by_host(places, places), by_host({*judged, *slow}, places)
-    for key, hosts in by_host(slow, places).items():
-        whole = {host: osds for host, osds in hosts.items()
-                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(compared[key][host])}
-        if 2 * len(whole) < len(every[key]):
-            slow_hosts.update({(key, host): osds for host, osds in whole.items()})
-    return slow_hosts
+        return {}
+    slow_by_part = by_shared(slow, places)
+    compared = by_shared({*judged, *slow}, places, slow_by_part)
+    slow_parts: Dict[Tuple[Class, SharedPart], Set[int]] = {}
+    for key, parts in slow_by_part.items():
+        members, sizes = compared[key], _sizes(key, places)
+        mostly = {part: osds for part, osds in parts.items()
+                  if len(osds) >= SHARED_RATIO * len(members[part])}
+        whole = {part: osds for part, osds in mostly.items() if len(osds) >= 2 and (
+            part[0] != RACK or all((HOST, places[osd].host) in mostly for osd in members[part]))}
+        kinds = {kind for kind in SHARED_KINDS if 2 * _extent(kind, whole) < sizes[kind]}
+        explained: Set[int] = set()
+        for part in sorted(whole, key=lambda part: (
+                -len(whole[part]), len(members[part]), SHARED_KINDS[part[0]], part)):
+            if part[0] in kinds and explained.isdisjoint(whole[part]):
+                slow_parts[key, part] = whole[part]
+                explained |= whole[part]
+    return slow_parts
+
+
+def _extent(kind: str, parts: Mapping[SharedPart, Set[int]]) -> int:
+    """Number of hosts or racks; of OSDs with devices, since most devices may be shared by none."""
+    of_kind = [osds for part, osds in parts.items() if part[0] == kind]
+    return len(set().union(*of_kind)) if kind == DEVICE else len(of_kind)
+
+
+def _sizes(key: Class, places: Mapping[int, OsdPlace]) -> Dict[str, int]:
+    """By kind, the extent of all shared parts of a class."""
+    root, device_class = key
+    of_class = [place for place in places.values()
+                if place.device_class == device_class and place.root == root]
+    return {DEVICE: sum(bool(place.devices) for place in of_class),
+            HOST: len({place.host for place in of_class}),
+            RACK: len({place.rack for place in of_class if place.rack})}
 
 
 def too_many(slow: AbstractSet[int], judged: Iterable[int],
@@ -63,8 +114,7 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
     crowd: Set[int] = set()
     if len(slow) < 2:
         return crowd
-    hosts = whole_hosts(slow, judged, places)
-    single = slow - {osd for osds in hosts.values() for osd in osds}
+    single = slow - set().union(*whole_parts(slow, judged, places).values())
     everyone = by_class(judged, places)
     for key, osds in by_class(single, places).items():
         if len(osds) > max(1.0, CROWD_PART * len(everyone.get(key, ()))):
@@ -84,22 +134,27 @@ def unnamed(slow: Mapping[int, float], judged: Iterable[int],
     return crowd - (far - too_many(far, judged, places))
 
 
-def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
-             places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
-    """The slow hosts, sorted by name."""
-    if len(slow) < 2:
+def shared_parts(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
+                 places: Mapping[int, OsdPlace]) -> Tuple[SlowShared, ...]:
+    """The shared parts that are slow as a whole, sorted by class, kind and name."""
+    whole = whole_parts(slow, judged, places)
+    if not whole:
         return ()
-    compared = by_host({*judged, *slow}, places)
-    slow_hosts = []
-    for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
+    compared = by_shared({*judged, *slow}, places, by_shared(slow, places))
+    slow_parts = []
+    for (key, part), osds in sorted(whole.items()):
+        members = compared[key][part]
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
-        since = median(sorted(slow[osd].since for osd in osds))
-        score = median(scores) if scores else 1.0
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
+        devices = sorted(name for (kind, name), osds_of in compared[key].items()
+                         if kind == DEVICE != part[0] and osds_of == members)
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
-            len(osds), len(compared[key][host]), key[1] or 'classless', worst, slow[worst].why)
-        slow_hosts.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
-    return tuple(slow_hosts)
+            len(osds), len(members), key[1] or 'classless', worst, slow[worst].why)
+        slow_parts.append(SlowShared(
+            part, tuple(sorted(osds)), len(members), tuple(devices),
+            median(scores) if scores else 1.0, median(sorted(slow[osd].since for osd in osds)),
+            why))
+    return tuple(slow_parts)
 
 
 #: Number of OSDs that the text of a part names.
@@ -132,8 +187,8 @@ class SlowParts:
         for how long a part must be slow."""
         compared = compared | slow.keys()
         everyone = by_class(compared, places)
-        single = by_class(slow.keys() - {
-            osd for osds in whole_hosts(slow, compared, places).values() for osd in osds}, places)
+        single = by_class(slow.keys() - set().union(
+            *whole_parts(slow, compared, places).values()), places)
         parts: List[SlowPart] = []
         for key in sorted(single):
             mine = {osd: slow[osd] for osd in single[key]}

@@ -269,12 +269,12 @@ class WatchState:
         if self._shared is None:
             self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places))
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
-        whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
+        shared = next((part for part in self.slow.shared() if osd in part.osds), None)
         return causes(replace(
             self._load_evidence(osd, context), slowdowns=self.slow.slowdowns(osd),
             ratio=self._slow_ratio, host=place.host if place else '',
             host_osds=self._shared.host_osds[place.host] if place else (),
-            host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
+            shared=shared, counts=self.osd_counts.get(osd, PgCounts()),
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
             kv_writes=self._shared.kv_writes.get(osd)))
 

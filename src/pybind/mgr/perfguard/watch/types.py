@@ -101,13 +101,26 @@ class Chronic(NamedTuple):
     why: str
 
 
-class SlowHost(NamedTuple):
-    """A host of which most OSDs are slow, reported once instead of once per OSD."""
-    host: str
+#: What several OSDs have in common, and may be the reason why they are slow: a key of
+#: slow_parts.SHARED_KINDS, and a name; that of a device with its host, as in "h1:nvme0n1".
+SharedPart = Tuple[str, str]
+
+
+class SlowShared(NamedTuple):
+    """A shared part of which most OSDs are slow, reported once instead of once per OSD."""
+    part: SharedPart
     osds: Tuple[int, ...]
+    #: Number of OSDs of the same root and class that share it, slow or not.
+    size: int
+    #: Devices that all of its OSDs use as well, if it is no device.
+    devices: Tuple[str, ...]
     score: float
     since: float
     why: str
+
+    @property
+    def subject(self) -> str:
+        return '%s %s' % self.part
 
 
 class SlowPart(NamedTuple):

@@ -10,12 +10,14 @@ from perfguard.cluster.types import (ClientLoad, KvBytes, ObjectLoad, OsdMap, Os
 from perfguard.watch.causes import KvWrites, OsdEvidence, causes, heavy_clients
 from perfguard.watch import state
 from perfguard.watch.state import kv_writes
+from perfguard.watch.types import SlowShared
 
 from ..fakes.driver import OPTIONS
 
 STORE = {'reads': 6.0, 'writes': 5.0, 'store commits': 7.0, 'store reads': 1.0}
 MIB = 1 << 20
 COMPACTION = KvWrites(8.0 * MIB, 0.5 * MIB, 0.1 * MIB)
+HOST = SlowShared(('host', 'h1'), (4, 5, 6, 7), 4, (), 6.0, 1e9, '')
 PROCESS = {'reads': 6.0, 'writes': 5.0, 'store commits': 1.1, 'store reads': 1.0}
 USUAL = OsdEvidence(5, STORE, host='h1', host_osds=(4, 5, 6, 7),
                     ping_ms={osd: 0.5 for osd in range(12)})
@@ -35,7 +37,9 @@ def pings(**slow: float) -> Dict[int, float]:
 
 
 @pytest.mark.parametrize('seen, codes', [
-    ({'host_slow': (4, 5, 6, 7)}, ['host']),
+    ({'shared': HOST}, ['host']),
+    ({'shared': HOST._replace(part=('device', 'h1:nvme0'))}, ['device']),
+    ({'shared': HOST._replace(part=('rack', 'r1'))}, ['rack']),
     ({'ping_ms': pings(osd5=80.0), 'slowdowns': PROCESS}, ['network']),
     ({'ping_ms': pings(osd4=70.0, osd5=80.0, osd6=90.0), 'slowdowns': PROCESS}, ['host_network']),
     ({'ping_ms': pings(osd5=80.0)}, ['cpu']),
@@ -73,7 +77,7 @@ def pings(**slow: float) -> Dict[int, float]:
     # A store that measures nothing: which part of the OSD is slow is not known.
     ({'slowdowns': {'reads': 9.0, 'writes': 8.0}}, []),
     ({'slowdowns': {}}, []),
-    ({'host_slow': (4, 5, 6, 7), 'counts': PgCounts(total=9, deep_scrubbing=1)},
+    ({'shared': HOST, 'counts': PgCounts(total=9, deep_scrubbing=1)},
      ['host', 'deep_scrub']),
 ])
 def test_causes(seen: Dict[str, Any], codes: Sequence[str]) -> None:
@@ -104,6 +108,18 @@ def test_texts_give_the_evidence() -> None:
                                '(WAL 0.5 MiB/s; median of its peers 0.1 MiB/s)')
     assert compaction.evidence == {'sst_bytes_per_second': 8 * MIB, 'wal_bytes_per_second': MIB / 2,
                                    'peers_sst_bytes_per_second': round(0.1 * MIB)}
+
+
+def test_the_text_of_a_shared_part() -> None:
+    device, = causes(replace(USUAL, shared=HOST._replace(part=('device', 'h1:nvme0'), size=5)))
+    assert device.text == ('4 of 5 OSDs on device h1:nvme0 are slow: check this device (SMART, '
+                           'kernel log)')
+    assert device.evidence == {'device': 'h1:nvme0', 'osds': [4, 5, 6, 7]}
+    host, = causes(replace(USUAL, shared=HOST._replace(devices=('h1:nvme0',))))
+    assert host.text == (
+        '4 of 4 OSDs on host h1 are slow: check device h1:nvme0, which all of them share; check '
+        'its CPU, memory, disk controller and network')
+    assert host.evidence == {'host': 'h1', 'osds': [4, 5, 6, 7], 'devices': ['h1:nvme0']}
 
 
 def test_the_load_of_another_osd_names_nobody() -> None:

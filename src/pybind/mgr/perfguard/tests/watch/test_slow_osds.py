@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -529,10 +529,42 @@ def test_a_host_is_named_once_and_its_osds_say_so() -> None:
     clock = Clock()
     slow = clock.play(400, slow_ones({8, 9, 10, 11}, read=4.0, write=4.0))
     assert slow == {8, 9, 10, 11}
-    host, = clock.detector.hosts()
-    assert host.host == 'h2' and host.osds == (8, 9, 10, 11) and host.score > 3
+    host, = clock.detector.shared()
+    assert host.part == ('host', 'h2') and host.osds == (8, 9, 10, 11) and host.score > 3
     assert host.why.startswith('4 of its 4 ssd OSDs are slow')
     assert all('host h2' in clock.detector.verdicts[osd].why for osd in slow)
+
+
+def test_many_slow_osds_are_named_by_what_they_alone_share() -> None:
+    """Hosts with eight OSDs and two DB devices each, in racks of two hosts."""
+    where = {osd: place._replace(
+        rack='r%d' % (osd // 16), devices=('h%d:sd%d' % (osd // 8, osd % 8), 'h%d:nvme%d' % (
+            osd // 8, osd // 4 % 2))) for osd, place in places(8, 8).items()}
+
+    def named(slow: AbstractSet[int]) -> List[Tuple[str, str]]:
+        clock = Clock(where)
+        assert clock.play(400, slow_ones(set(slow), write=6.0)) == slow
+        return [shared.part for shared in clock.detector.shared()]
+
+    assert named({8, 9, 10, 11}) == [('device', 'h1:nvme0')]
+    assert named({8, 9, 10}) == [('device', 'h1:nvme0')]
+    assert named({8, 9}) == []
+    assert named({8, 9, 10, 12, 13, 14}) == [('host', 'h1')]
+    assert named(set(range(8, 12)) | set(range(36, 40))) == [
+        ('device', 'h1:nvme0'), ('device', 'h4:nvme1')]
+    # Too few of another rack's OSDs to name its host.
+    assert named(set(range(14)) | {40}) == [('rack', 'r0')]
+    assert named(set(range(8)) | {40}) == [('host', 'h0')]
+
+
+def test_a_device_that_all_osds_of_a_host_share_is_named_with_it() -> None:
+    """Whether the device or something else of the host is slow is not known."""
+    where = {osd: place._replace(devices=('sda', 'h%d:nvme0' % (osd // 4)))
+             for osd, place in places().items()}
+    clock = Clock(where)
+    clock.play(400, slow_ones({8, 9, 10, 11}, write=6.0))
+    host, = clock.detector.shared()
+    assert host.part == ('host', 'h2') and host.devices == ('h2:nvme0',)
 
 
 def test_reasons_do_not_grow() -> None:
@@ -546,7 +578,7 @@ def test_reasons_do_not_grow() -> None:
 def test_one_slow_osd_is_not_its_host() -> None:
     clock = Clock()
     clock.play(400, slow_ones({8, 13}, read=4.0, write=4.0))
-    assert clock.slow() == {8, 13} and not clock.detector.hosts()
+    assert clock.slow() == {8, 13} and not clock.detector.shared()
 
 
 @pytest.mark.parametrize('many', [set(range(24)), {osd for osd in range(24) if osd % 3 == 0}])
@@ -874,7 +906,7 @@ def test_one_osd_no_osd_and_strangers() -> None:
     clock.detector.update(
         OsdReading(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}), SETTINGS)
     clock.places = {}
-    assert not clock.play(900) and clock.detector.hosts() == ()
+    assert not clock.play(900) and clock.detector.shared() == ()
 
 
 @pytest.mark.parametrize('beat', [1.0, 2.0, 30.0])
