@@ -534,6 +534,12 @@ class SimCluster:
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]:
         return dict.fromkeys(osds, '')
 
+    def device_ids(self) -> Mapping[str, str]:
+        return {}
+
+    def drive_samples(self, device_id: str, seconds: float) -> Mapping[float, Any]:
+        return {}
+
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 50, 0, 0)
 

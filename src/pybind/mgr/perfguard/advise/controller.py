@@ -5,6 +5,7 @@ import logging
 from dataclasses import replace
 from typing import Callable, Dict, FrozenSet, Mapping, Optional, Tuple
 
+from ..cluster.drive_health import DriveHealth
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Reader, View
 from ..cluster.types import Json, Question
@@ -12,6 +13,7 @@ from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
 from . import pools, report
+from .drives import without_smart
 from .report import Advice, AdviseOrder, Facts
 from .rules import CODES, findings
 
@@ -42,10 +44,12 @@ class Advising:
     """
 
     def __init__(self, cluster: Reader, store: Store,
-                 store_iops: Callable[[], Mapping[int, Tuple[int, float]]]) -> None:
+                 store_iops: Callable[[], Mapping[int, Tuple[int, float]]],
+                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]]) -> None:
         self._cluster = cluster
         self._store = store
         self._store_iops = store_iops
+        self._drives = drives
         self._muted: FrozenSet[str] = frozenset()
         self._due: Optional[float] = None
         #: The inventory and the time of reading it, while answers of OSDs are pending.
@@ -99,9 +103,10 @@ class Advising:
         for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
         facts = Facts(inventory, observation.signals.health, untrimmed, campaign, shown,
-                      self._store_iops())
+                      self._store_iops(), self._drives())
         self.advice = Advice(observation.now, findings(facts, self._muted), self._muted,
-                             (NO_CONFIG,) if inventory.config is None else ())
+                             (*((NO_CONFIG,) if inventory.config is None else ()),
+                              *without_smart(facts)))
         self.checks = report.standby_checks(inventory)
         self._read = None
 

@@ -218,8 +218,8 @@ def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
     return None
 
 
-# ---- Rules over OSDs, their drives and hosts. Firmware, write caches, CPU power states and the
-# IOMMU are not covered: OSDs do not report them.
+# ---- Rules over OSDs, their drives and hosts. CPU power states and the IOMMU are not covered: OSDs
+# do not report them.
 
 #: Drives with shingled recording (SMR), according to their vendors: Seagate Archive and Barracuda;
 #: WD Red and Blue; Toshiba P300, L200 and DT02.

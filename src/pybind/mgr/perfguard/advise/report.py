@@ -5,7 +5,8 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Callable, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.inventory import Inventory, StandbyMgr
+from ..cluster.drive_health import DriveHealth
+from ..cluster.inventory import Inventory, OsdFacts, StandbyMgr
 from ..cluster.types import Json
 from ..errors import HealthChecks, warning
 from ..tables import plural, time_text
@@ -37,6 +38,14 @@ class Facts:
     shown: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     #: OSD -> the newest probe of its store, and the 4 KiB writes per second that it measured.
     store_iops: Mapping[int, Tuple[int, float]] = field(default_factory=dict)
+    #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
+    drives: Optional[Mapping[str, DriveHealth]] = None
+
+    def main_drives(self) -> List[Tuple[OsdFacts, DriveHealth]]:
+        """OSDs with the SMART data of their main drives, as far as there is any."""
+        drives = self.drives or {}
+        return [(osd, drives[osd.devices[0]]) for osd in self.inventory.osds
+                if osd.devices and osd.devices[0] in drives]
 
 
 class Seen(NamedTuple):

@@ -5,7 +5,7 @@ Rules only cover facts that the mgr can read.
 """
 from typing import AbstractSet, Tuple
 
-from . import pools, settings
+from . import drives, pools, settings
 from .report import Facts, Finding, Rule, Severity
 
 WARNING, INFO = Severity.WARNING, Severity.INFO
@@ -44,6 +44,19 @@ RULES: Tuple[Rule, ...] = (
     Rule('DEVICE_CLASS_MIXED', WARNING,
          'A pool is as slow as its slowest OSD: one disk with 100 IOPS slows SSDs with 10,000.',
          'yourcmc.ru, Ceph performance', pools.mixed_class),
+    Rule('DRIVE_FIRMWARE_DIFFERS', INFO,
+         'Firmware decides how a drive flushes, collects garbage and throttles. One drive with '
+         'another firmware than its peers may slow all PGs of its OSD.',
+         'Reports by operators', drives.firmware_differs),
+    Rule('DRIVE_WEAR', WARNING,
+         'Flash drives near the end of their life fail, and some become read-only. Drives of one '
+         'age reach it together.', 'Ceph documentation, Device management', drives.worn),
+    Rule('DRIVE_WRITE_CACHE', WARNING,
+         'Ceph flushes the cache of a drive with each write. With its volatile cache off, a drive '
+         'with capacitors may reach 22,000 IOPS at queue depth 1 instead of 600; some drives are '
+         'slower without it.',
+         'Ceph documentation, Hardware recommendations; yourcmc.ru, Ceph performance',
+         drives.write_caches),
     Rule('DRIVE_SHINGLED', WARNING,
          'Shingled drives rewrite whole zones for random writes: once their cache zone is full, '
          'backfill and client writes are far slower than on other drives.',

@@ -43,6 +43,8 @@ class OsdFacts:
     total_bytes: int = 0
     used_bytes: int = 0
     pgs: Optional[int] = None
+    #: As devices_of.
+    devices: Tuple[str, ...] = ()
 
 
 #: The type of failure domains, how many a PG needs, and how many there are.
@@ -195,7 +197,8 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         str(metadata.get('osd_objectstore', '')),
         _number(metadata.get('bluestore_min_alloc_size')),
         None if memory is None else memory << 10,
-        int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
+        int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'),
+        devices_of(metadata))
 
 
 def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],
@@ -291,12 +294,16 @@ def drive_id(metadata: Mapping[str, str]) -> str:
 
     From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...".
     """
-    ids = dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
-               if '=' in pair)
+    ids = _ids(metadata)
     main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
     other_devices = db_drives(metadata)
     candidates = [drive for name, drive in ids.items() if name not in other_devices]
     return str(ids.get(main) or (candidates[0] if len(candidates) == 1 else ''))
+
+
+def _ids(metadata: Mapping[str, str]) -> Dict[str, str]:
+    return dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
+                if '=' in pair)
 
 
 def db_drives(metadata: Mapping[str, str]) -> FrozenSet[str]:
@@ -307,10 +314,20 @@ def db_drives(metadata: Mapping[str, str]) -> FrozenSet[str]:
 
 
 def devices_of(metadata: Mapping[str, str]) -> Tuple[str, ...]:
-    """Names of the devices of an OSD, that of its DB and of its WAL included, with its host: as in
-    "h1:nvme0n1"."""
-    names = {*metadata.get('bluestore_bdev_devices', '').split(','), *db_drives(metadata)}
-    return tuple('%s:%s' % (metadata.get('hostname', ''), name) for name in sorted(names) if name)
+    """Names of the devices of an OSD with its host, as in "h1:nvme0n1": the main one first, then
+    those of its DB and of its WAL."""
+    names = [*metadata.get('bluestore_bdev_devices', '').split(','), *sorted(db_drives(metadata))]
+    return tuple('%s:%s' % (metadata.get('hostname', ''), name)
+                 for name in dict.fromkeys(names) if name)
+
+
+def device_ids(metadata: Mapping[str, str]) -> Dict[str, str]:
+    """Device of an OSD, as in devices_of -> vendor, model and serial number, if they are known."""
+    devices, ids = devices_of(metadata), _ids(metadata)
+    named = {device: ids.get(device.rpartition(':')[2], '') for device in devices}
+    if devices:
+        named[devices[0]] = drive_id(metadata)
+    return {device: device_id for device, device_id in named.items() if device_id}
 
 
 def drive_model(metadata: Mapping[str, str]) -> str:

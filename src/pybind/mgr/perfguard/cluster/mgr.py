@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reads and changes the cluster through MgrModule; no other file calls the API of the mgr."""
+import calendar
 import errno
 import json
 import logging
@@ -21,7 +22,7 @@ from .orchestrator import CEPHADM, CEPHADM_PREFIX, Orchestrating, OrchestratorRe
 from .osd_commands import OsdCommands, OsdQuestions
 from .ports import Grown, NewHosts, NoFuture, Outlook, View
 from .sensors import Sensors
-from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, OsdMap,
+from .types import (OSD_ANSWER_SECONDS, INPUT, Balancing, Command, ConfigEntry, Json, OsdMap,
                     OsdSet, Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals,
                     Space, pool_of, seed_of)
 
@@ -47,6 +48,8 @@ BALANCER_DEVIATION = 5.0
 UPMAP_MODES = ('upmap', 'upmap-read')
 #: Entries of the audit log from before this mgr became active; about 0.3 MB.
 AUDIT_ENTRIES = 1000
+#: TIME_FORMAT of the module devicehealth, in UTC.
+SAMPLE_TIME = '%Y%m%d-%H%M%S'
 
 
 class MapView:
@@ -292,7 +295,7 @@ class MgrCluster:
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
-        unknown. Ceph does not know the firmware of drives."""
+        unknown."""
         return {osd: inventory.store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
                 for osd in osds}
 
@@ -300,6 +303,22 @@ class MgrCluster:
         """Vendor, model and serial number of the main drive of each OSD; '' if unknown."""
         return {osd: inventory.drive_id(self._mgr.get_metadata('osd', str(osd)) or {})
                 for osd in osds}
+
+    def device_ids(self) -> Dict[str, str]:
+        """Device of an OSD, as in "h1:nvme0n1" -> vendor, model and serial number."""
+        device_ids: Dict[str, str] = {}
+        for metadata in self._mgr.get('osd_metadata').values():
+            device_ids.update(inventory.device_ids(metadata))
+        return device_ids
+
+    def drive_samples(self, device_id: str, seconds: float) -> Dict[float, Json]:
+        """Output of smartctl that the module devicehealth has stored in the last `seconds`, by the
+        time at which it was stored. Raises RuntimeError. It blocks while the pool of that module
+        does, so the loop must not call it."""
+        since = time.strftime(SAMPLE_TIME, time.gmtime(time.time() - seconds))
+        samples = self._mgr.remote('devicehealth', 'get_recent_device_metrics', device_id, since)
+        return {float(calendar.timegm(time.strptime(taken, SAMPLE_TIME))): sample
+                for taken, sample in samples.items()}
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         """None: no PG of the pool has been reported yet."""

@@ -8,7 +8,7 @@ from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
 from .orchestrator import Orchestrating
-from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, OsdMap, OsdSet,
+from .types import (OSD_ANSWER_SECONDS, Balancing, Command, ConfigEntry, Json, OsdMap, OsdSet,
                     Placement, PoolSetting, PoolSpace, Question, Readings, Reply, Signals, Space)
 
 
@@ -156,6 +156,10 @@ class Reader(Protocol):
     def drives(self, osds: Iterable[int]) -> Mapping[int, str]: ...
 
     def drive_ids(self, osds: Iterable[int]) -> Mapping[int, str]: ...
+
+    def device_ids(self) -> Mapping[str, str]: ...
+
+    def drive_samples(self, device_id: str, seconds: float) -> Mapping[float, Json]: ...
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]: ...
 

@@ -5,6 +5,7 @@ from typing import Callable, List, Optional
 
 from ..advise.controller import Advising
 from ..clock import Clock
+from ..cluster.drive_health import Drives
 from ..cluster.ports import Cluster
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdMap
@@ -50,14 +51,16 @@ class Jobs:
         self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, context.clock, tools, note, self.kept, self.may_write,
             self.shutdown.refuse, self.shutdown.reopen, context.requests.finished_job))
-        self.watching = Watching(cluster, store, note)
+        self.drives = Drives(cluster, ToolThread(lambda: None))
+        self.watching = Watching(cluster, store, note, lambda: self.drives.known)
         self.mitigating = Mitigating(cluster, store, note, self.kept, self.may_write)
         self.rescuing = Rescuing(cluster, store, note, self.kept, self.may_write)
         self.explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store), note, tools, self.kept,
                                self.may_write)
         self.advising = Advising(cluster, store,
-                                 lambda: capacities(self.probing.probed.records))
+                                 lambda: capacities(self.probing.probed.records),
+                                 lambda: self.drives.known)
 
     def options(self) -> Options:
         """The options, with those that were set for the active campaign."""

@@ -188,6 +188,7 @@ class Loop:
         OSDs."""
         self.requests.close()
         self._tools.close()
+        self.jobs.drives.close()
         try:
             self.probing.close()
             self._publishing.events.save()
@@ -250,6 +251,7 @@ class Loop:
         options = self._without_borrowing(options)
         self.rebalance.turn(observation, view, options, self.requests.waits_for('rollback'))
         self.probing.turn(observation, view, options, self.rebalance.active, self.shutdown.ordered)
+        self.jobs.drives.turn(observation.now, not observation.signals.counts.inactive)
         self.jobs.advising.turn(observation, view, self.rebalance.open, self.jobs.untrimmed_epochs)
         self.requests.settle(self._store.is_verified)
         remarks = [*observation.orchestrating.remarks, *self.shutdown.remarks,

@@ -40,7 +40,7 @@ EDGES = frozenset({
     'cli', 'web', 'offline', 'module', 'codec', 'compat', 'loop.loop', 'requests', 'options',
     'store', 'events', 'tables', 'cluster.dumps', 'cluster.inventory', 'cluster.mgr',
     'cluster.orchestrator', 'cluster.osd_commands', 'cluster.ports', 'cluster.sensors',
-    'cluster.tool_thread', 'cluster.types', 'metrics.endpoint',
+    'cluster.drive_health', 'cluster.tool_thread', 'cluster.types', 'metrics.endpoint',
     'probe.child', 'probe.client', 'probe.fio_json', 'probe.jobs', 'probe.osd_bench',
     'probe.plan.order_of_words', 'probe.records', 'probe.run', 'probe.wire', 'probe.worker',
     'rebalance.campaign_store.CampaignHistory', 'rebalance.campaign_store.campaign_record',

@@ -10,6 +10,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
+from .drives import DriveEvidence, with_drive
 from .laggy import is_slow_ping, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
 from .slow_parts import DEVICE, HOST, RACK
@@ -67,6 +68,8 @@ class OsdEvidence:
     #: PGs that have it in their acting set.
     counts: PgCounts = PgCounts()
     kv_writes: Optional[KvWrites] = None
+    #: SMART data of what may be slow: the shared device, or its main drive. None: not read yet.
+    drive: Optional[DriveEvidence] = None
     #: "nearfull", "backfillfull", "full" or ''.
     fullness: str = ''
     #: OSD -> heartbeat ping time in ms.
@@ -102,6 +105,8 @@ def _shared_part(facts: OsdEvidence) -> List[LikelyCause]:
         evidence['devices'] = list(shared.devices)
         check = 'check device %s, which all of them share; %s' % (
             ', '.join(shared.devices), check)
+    if kind == DEVICE:
+        check, evidence = with_drive(check, evidence, facts.drive)
     return [LikelyCause(kind, '%d of %s %s %s are slow: %s' % (
         len(shared.osds), plural(shared.size, 'OSD'), where, shared.subject, check), evidence)]
 
@@ -217,8 +222,9 @@ def _what_is_slow(facts: OsdEvidence) -> List[LikelyCause]:
     if not slow:
         return []
     if slow.keys() & STORE_CHANNELS:
-        return [LikelyCause('drive', 'its store is slow and nothing else explains that: check the '
-                            'drive (SMART, kernel log)', {'slowdowns': slow})]
+        return [LikelyCause('drive', *with_drive(
+            'its store is slow and nothing else explains that: check the drive (SMART, kernel log)',
+            {'slowdowns': slow}, facts.drive))]
     if slow.keys() == {CHANNELS[REPLICATED]}:
         return [LikelyCause('stalls', 'only the primaries of its PGs see it as slow: it hangs '
                             'briefly, or its network drops packets', {'slowdowns': slow})]

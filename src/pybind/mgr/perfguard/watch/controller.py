@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
                     Tuple)
 
+from ..cluster.drive_health import DriveHealth
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Json, LatencyCounts, PgCounts, Signals
 from ..errors import WATCH_STOPS, FailedTurns, HealthChecks
@@ -88,7 +89,10 @@ class Watching:
     stay: operators would be alarmed if they were cleared and raised again.
     """
 
-    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
+    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
+                 drives: Callable[[], Optional[Mapping[str, DriveHealth]]]) -> None:
+        """`drives`: as in WatchContext."""
+        self._drives = drives
         self._cluster = cluster
         self._store = store
         self._note = note
@@ -169,7 +173,8 @@ class Watching:
         if probing:
             self._probed = now
         context = WatchContext(now, signals, view.osdmap, view.placement, period,
-                               not (in_flight or probing), probing, in_flight, probed)
+                               not (in_flight or probing), probing, in_flight, probed,
+                               self._drives())
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(context, readings, options)

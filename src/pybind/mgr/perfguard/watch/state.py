@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Sequence, Set, Tuple, TypeVar)
 
+from ..cluster.drive_health import DriveHealth
 from ..cluster.types import (ClientLoad, Document, KvBytes, ObjectLoad, OsdMap, OsdPlace, PgCounts,
                              Placement, Readings, Signals)
 from ..options import Options
 from .causes import (HOT_LOAD, ClientShare, KvWrites, LikelyCause, OsdEvidence, causes,
                      heavy_clients, higher_load)
+from .drives import Firmwares, drive_evidence, firmwares
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .op_counts import QuietOps
 from .osds import (OsdNorms, OsdWatch, PgPartners, SlowOsdReads, busy, replica_flows, steady,
@@ -62,6 +64,8 @@ class WatchContext:
     in_flight: int = 0
     #: OSDs and pools whose reports may contain operations of a probe. They are not judged.
     probed: Touched = NOTHING
+    #: Device, as in "h1:nvme0n1" -> its SMART data; None: not read yet.
+    drives: Optional[Mapping[str, DriveHealth]] = None
 
 
 @dataclass
@@ -267,7 +271,8 @@ class WatchState:
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
         if self._shared is None:
-            self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places))
+            self._shared = _Shared(kv_writes(self._kv_bytes, self.places), _by_host(self.places),
+                                   firmwares(self.places, self.slow_osds(), context.drives or {}))
         place, osd_row = self.places.get(osd), context.osdmap.osds.get(osd)
         shared = next((part for part in self.slow.shared() if osd in part.osds), None)
         return causes(replace(
@@ -276,7 +281,8 @@ class WatchState:
             host_osds=self._shared.host_osds[place.host] if place else (),
             shared=shared, counts=self.osd_counts.get(osd, PgCounts()),
             fullness=osd_row.fullness if osd_row else '', ping_ms=self.ping_ms,
-            kv_writes=self._shared.kv_writes.get(osd)))
+            kv_writes=self._shared.kv_writes.get(osd),
+            drive=drive_evidence(place, shared, context.drives, self._shared.firmwares)))
 
     def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why an OSD serves more operations than its peers; empty: it does not."""
@@ -374,6 +380,7 @@ class _Shared(NamedTuple):
     #: By OSD, and the OSDs by host.
     kv_writes: Mapping[int, KvWrites]
     host_osds: Mapping[str, Tuple[int, ...]]
+    firmwares: Mapping[str, Firmwares]
 
 
 def _shared_devices(places: Mapping[int, OsdPlace]) -> Dict[int, List[str]]:

@@ -7,8 +7,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from perfguard.advise.rules import CODES, RULES, findings
+from perfguard.advise.drives import without_smart
 from perfguard.advise.report import Facts, Severity
+from perfguard.advise.rules import CODES, RULES, findings
+from perfguard.cluster.drive_health import DriveHealth
 from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
 from perfguard.cluster.types import ConfigEntry
 
@@ -56,6 +58,15 @@ def balancer(**change: str) -> Dict[str, Dict[str, str]]:
     return {'balancer': {**GOOD.inventory.balancer, **change}}
 
 
+def smart(changes: Dict[int, Dict[str, Any]]) -> Facts:
+    """With SMART data, in which some drives are conspicuous."""
+    named = tuple(replace(osd, devices=('%s:sd%d' % (osd.host, osd.osd),)) for osd in OSDS)
+    good = DriveHealth('', 'NEW', False, 10, 0)
+    return replace(facts(osds=named), drives={osd.devices[0]: replace(
+        good, device_id='%s_S%d' % (osd.model, osd.osd), **changes.get(osd.osd, {}))
+        for osd in named})
+
+
 WPQ = config('osd_op_queue', 'wpq')
 SSD = 'osd_mclock_max_capacity_iops_ssd'
 SANE = tuple(config(SSD, '20000.0', 'osd.%d' % osd) for osd in range(6))
@@ -81,6 +92,11 @@ PROVOKED = [
      'ceph osd crush rm-device-class osd.4; ceph osd crush set-device-class hdd osd.4; '
      'ceph perfguard campaign pin; ceph perfguard campaign watch --until PINNED; '
      'ceph perfguard campaign start'),
+    ('DRIVE_FIRMWARE_DIFFERS', smart({3: {'firmware': 'OLD'}, 7: {'firmware': 'OLD'}}),
+     'ceph device get-health-metrics INTEL_SSDSC2KB960G8_S3; '),
+    ('DRIVE_WEAR', smart({5: {'wear_percent': 96}}), 'ceph perfguard replace osd.5'),
+    ('DRIVE_WRITE_CACHE', smart({5: {'write_cache': True}}),
+     'on host h2: smartctl -s wcache,off /dev/sd5'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='WDC_WD40EFAX-68JH4N0')), 'drain osd.4'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='ST8000AS0002-1NA17Z')), 'drain osd.4'),
     ('DRIVE_UNPROTECTED', facts(**osds(5, model='Samsung_SSD_870_EVO_1TB')), '--osd 5'),
@@ -246,6 +262,7 @@ HARMLESS = [
     facts(**osds(4, model='ST4000NM0035', rotational=None)),
     facts(**osds(4, model='Samsung_MZ7LH960HAJR')),
     replace(GOOD, inventory=Inventory(config=None)),
+    smart({}), smart({3: {'wear_percent': 89, 'write_cache': None}}),
     Facts(Inventory())]
 
 
@@ -262,6 +279,19 @@ def test_what_is_no_finding(given: Facts) -> None:
 def test_the_advice_never_lowers_the_number_of_scrubs(given: Facts, fix: str) -> None:
     late = replace(given, health={'PG_NOT_SCRUBBED': '9 pgs not scrubbed in time'})
     assert fix in next(each.fix for each in findings(late) if each.rule.code == 'SCRUBS_BEHIND')
+
+
+def test_which_drives_have_another_firmware() -> None:
+    found, = findings(smart({3: {'firmware': 'OLD'}, 7: {'firmware': 'OLD'}, 9: {'firmware': 'X'}}))
+    assert found.seen == ('INTEL_SSDSC2KB960G8 has firmware OLD on osd.3, osd.7 (NEW on 9 others); '
+                          'INTEL_SSDSC2KB960G8 has firmware X on osd.9 (NEW on 9 others)')
+
+
+def test_absent_smart_data_is_said_to_be_absent() -> None:
+    assert without_smart(GOOD) == () == without_smart(smart({}))
+    data = smart({})
+    remark, = without_smart(replace(data, drives=dict(list((data.drives or {}).items())[:9])))
+    assert remark.startswith('no SMART data of the drives of 3 OSDs is stored')
 
 
 def test_many_osds_are_named_in_one_finding() -> None:

@@ -967,6 +967,6 @@ def test_the_hole_in_an_acting_set_is_no_osd() -> None:
       'bluefs_db_devices': 'sdb'}, ('h1:sdb',)),
     ({'hostname': 'h1', 'bluestore_bdev_devices': 'sdb', 'bluefs_dedicated_db': '1',
       'bluefs_db_devices': 'nvme0n1', 'bluefs_dedicated_wal': '1',
-      'bluefs_wal_devices': 'nvme1n1'}, ('h1:nvme0n1', 'h1:nvme1n1', 'h1:sdb'))])
+      'bluefs_wal_devices': 'nvme1n1'}, ('h1:sdb', 'h1:nvme0n1', 'h1:nvme1n1'))])
 def test_devices_of(metadata: Mapping[str, str], devices: Tuple[str, ...]) -> None:
     assert devices_of(metadata) == devices

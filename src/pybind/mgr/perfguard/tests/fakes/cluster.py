@@ -733,6 +733,12 @@ class FakeCluster:
     def drive_ids(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: self.drive_ids_.get(osd, '') for osd in osds}
 
+    def device_ids(self) -> Dict[str, str]:
+        return {}
+
+    def drive_samples(self, device_id: str, seconds: float) -> Dict[float, Any]:
+        return {}
+
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
                 rule: Optional[PoolSetting] = None) -> Outlook:

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""SMART data of drives, as Ceph's module devicehealth has stored it: once a day it has OSDs run
+``smartctl -x --json``, for drives that the monitoring of devices covers.
+
+Reading it blocks as long as the pool of that module does, so it has a thread of its own.
+"""
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence
+
+from .tool_thread import ToolJob, ToolThread
+from .types import Json
+
+log = logging.getLogger(__name__)
+
+#: Interval of readings. A sample is a day old when the next one is stored.
+READ_SECONDS = 21600.0
+#: OSDs report their devices first, and the other module connects.
+FIRST_READ_SECONDS = 20.0
+#: Age of the samples that are read: what has grown since yesterday is a finding.
+SAMPLES_SECONDS = 3 * 86400.0
+#: Drives that one job reads. A sample has up to 60 KiB, and decoding it holds the GIL.
+DRIVES_PER_JOB = 20
+#: Share of its life from which a drive is worn.
+WORN_PERCENT = 90
+#: Names of ATA device statistics, and the ids of attributes that count bad sectors: reallocated and
+#: pending ones.
+OVER_TEMPERATURE, ENDURANCE = 'Time in Over-Temperature', 'Percentage Used Endurance Indicator'
+BAD_SECTORS = (5, 197)
+
+
+@dataclass(frozen=True)
+class DriveHealth:
+    """The newest sample of a drive. None: not reported."""
+    #: VENDOR_MODEL_SERIAL.
+    device_id: str
+    firmware: str = ''
+    #: Whether its volatile write cache is on.
+    write_cache: Optional[bool] = None
+    #: Share of its life that is used.
+    wear_percent: Optional[int] = None
+    #: Errors of the media or bad sectors, in all.
+    errors: Optional[int] = None
+    #: Between an earlier sample and the newest one: how many hours lie between them, and for how
+    #: many minutes the drive was too hot; 0.0: there is no earlier one.
+    hours: float = 0.0
+    hot_minutes: Optional[int] = None
+    new_errors: Optional[int] = None
+
+    @property
+    def model(self) -> str:
+        return self.device_id.rpartition('_')[0]
+
+
+def drive_health(device_id: str, samples: Mapping[float, Json]) -> Optional[DriveHealth]:
+    """`samples`: seconds since the epoch -> output of smartctl. None: smartctl failed each time."""
+    usable = sorted((taken, sample) for taken, sample in samples.items() if _firmware(sample))
+    if not usable:
+        return None
+    (first_taken, first), (taken, newest) = usable[0], usable[-1]
+    cache = _at(newest, 'write_cache', 'enabled')
+    return DriveHealth(
+        device_id, _firmware(newest), cache if isinstance(cache, bool) else None, _wear(newest),
+        _errors(newest), (taken - first_taken) / 3600.0, _growth(_hot(first), _hot(newest)),
+        _growth(_errors(first), _errors(newest)))
+
+
+def _growth(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return None if before is None or after is None else max(0, after - before)
+
+
+def _at(sample: Any, *keys: str) -> Any:
+    for key in keys:
+        sample = sample.get(key) if isinstance(sample, dict) else None
+    return sample
+
+
+def _number(sample: Any, *keys: str) -> Optional[int]:
+    value = _at(sample, *keys)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _rows(sample: Any, *keys: str) -> Sequence[Any]:
+    rows = _at(sample, *keys)
+    return rows if isinstance(rows, list) else ()
+
+
+def _firmware(sample: Json) -> str:
+    names = (_at(sample, 'firmware_version'), _at(sample, 'scsi_revision'), _at(sample, 'revision'))
+    return next((name for name in names if isinstance(name, str) and name), '')
+
+
+def _statistic(sample: Json, name: str) -> Optional[int]:
+    """One of the ATA device statistics."""
+    return next((_number(row, 'value') for page in _rows(sample, 'ata_device_statistics', 'pages')
+                 for row in _rows(page, 'table') if _at(row, 'name') == name), None)
+
+
+def _first(*numbers: Optional[int]) -> Optional[int]:
+    return next((number for number in numbers if number is not None), None)
+
+
+def _wear(sample: Json) -> Optional[int]:
+    return _first(_number(sample, 'nvme_smart_health_information_log', 'percentage_used'),
+                  _number(sample, 'endurance_used', 'current_percent'),
+                  _number(sample, 'scsi_percentage_used_endurance_indicator'),
+                  _statistic(sample, ENDURANCE))
+
+
+def _hot(sample: Json) -> Optional[int]:
+    """Minutes in which the drive was hotter than it should be, of its whole life."""
+    log_page = _at(sample, 'nvme_smart_health_information_log')
+    warning, critical = (_number(log_page, key) for key in (
+        'warning_temp_time', 'critical_comp_time'))
+    if warning is None and critical is None:
+        return _statistic(sample, OVER_TEMPERATURE)
+    return (warning or 0) + (critical or 0)
+
+
+def _errors(sample: Json) -> Optional[int]:
+    counts = [_number(sample, 'nvme_smart_health_information_log', 'media_errors'),
+              _number(sample, 'scsi_grown_defect_list')]
+    attributes = _rows(sample, 'ata_smart_attributes', 'table')
+    counts += [_number(row, 'raw', 'value') for row in attributes if _at(row, 'id') in BAD_SECTORS]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+# ---- Reading
+
+class DriveSource(Protocol):
+    """The part of the cluster that knows drives; see ports.Reader."""
+
+    def device_ids(self) -> Mapping[str, str]: ...
+
+    def drive_samples(self, device_id: str, seconds: float) -> Mapping[float, Json]: ...
+
+
+def read_drives(source: DriveSource, device_ids: Sequence[str]) -> Dict[str, DriveHealth]:
+    """Blocks."""
+    known: Dict[str, DriveHealth] = {}
+    for device_id in device_ids:
+        health = drive_health(device_id, source.drive_samples(device_id, SAMPLES_SECONDS))
+        if health is not None:
+            known[device_id] = health
+    return known
+
+
+class Drives:
+    """The SMART data of all drives, read a few drives at a time."""
+
+    def __init__(self, source: DriveSource, tools: ToolThread) -> None:
+        self._source = source
+        self._tools = tools
+        self._due: Optional[float] = None
+        #: Ids of the drives that are yet to be read.
+        self._waiting: List[str] = []
+        self._job: Optional[ToolJob[Dict[str, DriveHealth]]] = None
+        #: What this reading has found so far, by the id of the drive.
+        self._read: Dict[str, DriveHealth] = {}
+        #: Device, as in "h1:nvme0n1" -> its data, if there is any; None: not read yet.
+        self.known: Optional[Mapping[str, DriveHealth]] = None
+
+    def turn(self, now: float, available: bool) -> None:
+        """Never raises. `available`: the pool with the data is likely to answer."""
+        try:
+            self._turn(now, available)
+        except Exception as error:  # of another module
+            log.info('could not read SMART data: %r', error)
+            self._waiting = []
+            self.known = self.known or {}
+
+    def _turn(self, now: float, available: bool) -> None:
+        if self._due is None:
+            self._due = now + FIRST_READ_SECONDS
+        if self._job is not None and self._job.done:
+            job, self._job = self._job, None
+            self._read.update(job.result())
+            if not self._waiting:
+                self._publish()
+        if self._job is None and not self._waiting and now >= self._due:
+            self._due = now + READ_SECONDS
+            self._waiting, self._read = sorted(set(self._source.device_ids().values())), {}
+            if not self._waiting:
+                self._publish()
+        if self._job is None and self._waiting and available:
+            self._job = self._tools.submit(
+                partial(read_drives, self._source, self._waiting[:DRIVES_PER_JOB]))
+            if self._job is not None:
+                del self._waiting[:DRIVES_PER_JOB]
+
+    def _publish(self) -> None:
+        self.known = {device: self._read[device_id]
+                      for device, device_id in self._source.device_ids().items()
+                      if device_id in self._read}
+
+    def close(self) -> None:
+        self._tools.close()

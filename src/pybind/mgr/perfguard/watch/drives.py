@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the SMART data of a drive says of a slow OSD: facts, of which none is called the cause."""
+import math
+from collections import Counter
+from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..cluster.drive_health import WORN_PERCENT, DriveHealth
+from ..cluster.types import OsdPlace
+from ..tables import plural
+from .slow_parts import DEVICE
+from .types import SlowShared
+
+#: Probability that the slow OSDs of a drive model have the same firmware by chance, up to which
+#: that is reported.
+FIRMWARE_CHANCE = 0.05
+
+
+class Firmwares(NamedTuple):
+    """Number of OSDs by the firmware of their main drive, of one model."""
+    slow: Mapping[str, int]
+    others: Mapping[str, int]
+
+
+class DriveEvidence(NamedTuple):
+    #: None: nothing is stored.
+    health: Optional[DriveHealth]
+    #: Of the same model; None: not known, or a device that several OSDs share.
+    firmwares: Optional[Firmwares] = None
+
+
+def firmwares(places: Mapping[int, OsdPlace], slow: Collection[int],
+              drives: Mapping[str, DriveHealth]) -> Dict[str, Firmwares]:
+    """By drive model."""
+    counts: Dict[str, Tuple[Counter[str], Counter[str]]] = {}
+    for osd, place in places.items() if drives else ():
+        health = drives.get(place.devices[0]) if place.devices else None
+        if health is not None and health.model:
+            counts.setdefault(health.model, (Counter(), Counter()))[osd not in slow][
+                health.firmware] += 1
+    return {model: Firmwares(*both) for model, both in counts.items()}
+
+
+def drive_evidence(place: Optional[OsdPlace], shared: Optional[SlowShared],
+                   drives: Optional[Mapping[str, DriveHealth]],
+                   by_model: Mapping[str, Firmwares]) -> Optional[DriveEvidence]:
+    """Of the shared device if that is slow as a whole, otherwise of the main drive."""
+    if drives is None or place is None or not place.devices:
+        return None
+    if shared is not None and shared.part[0] == DEVICE:
+        return DriveEvidence(drives.get(shared.part[1]))
+    health = drives.get(place.devices[0])
+    return DriveEvidence(health, None if health is None else by_model.get(health.model))
+
+
+def with_drive(text: str, evidence: Dict[str, object],
+               drive: Optional[DriveEvidence]) -> Tuple[str, Dict[str, object]]:
+    """A text and its evidence with those of the drive."""
+    if drive is None:
+        return text, evidence
+    if drive.health is None:
+        return text + '; no SMART data of it is stored', evidence
+    health = drive.health
+    firmware = () if drive.firmwares is None else _firmware(health.firmware, drive.firmwares)
+    facts = [*firmware, *_conspicuous(health)]
+    numbers = {'device_id': health.device_id, 'firmware': health.firmware,
+               'write_cache': health.write_cache, 'wear_percent': health.wear_percent,
+               'media_errors': health.errors, 'hot_minutes': health.hot_minutes}
+    return '%s; %s' % (text, '; '.join(facts or ['its SMART data shows no reason'])), {
+        **evidence, 'drive': {key: value for key, value in numbers.items() if value is not None}}
+
+
+def _firmware(firmware: str, of_model: Firmwares) -> List[str]:
+    """If all slow OSDs of the model have a firmware that is too rare for chance."""
+    if of_model.slow.keys() != {firmware}:
+        return []
+    slow, same = of_model.slow[firmware], of_model.others.get(firmware, 0)
+    others = sum(of_model.others.values())
+    # Number of choices of so many OSDs, among those with this firmware and among all of the model.
+    if math.comb(slow + same, slow) > FIRMWARE_CHANCE * math.comb(slow + others, slow):
+        return []
+    common = max(of_model.others, key=lambda name: (of_model.others[name], name))
+    return ['%s of this drive model %s firmware %s; %d of %s have %s' % (
+        plural(slow, 'slow OSD'), 'has' if slow == 1 else 'have', firmware,
+        of_model.others[common], plural(others, 'other'), common)]
+
+
+def _conspicuous(health: DriveHealth) -> List[str]:
+    facts = []
+    if health.hot_minutes:
+        facts.append('it was too hot for %s of the last %.0f hours' % (
+            plural(health.hot_minutes, 'minute'), health.hours))
+    if health.errors:
+        facts.append('it has %s%s' % (
+            plural(health.errors, 'media error'), ', %d of them in the last %.0f hours' % (
+                health.new_errors, health.hours) if health.new_errors else ''))
+    if (health.wear_percent or 0) >= WORN_PERCENT:
+        facts.append('%d %% of its life is used' % (health.wear_percent or 0))
+    if health.write_cache:
+        facts.append('its volatile write cache is on')
+    return facts
