@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rules over the SMART data of drives. Pure."""
+"""Rules over drives: their SMART data, OSDs that share them, and their DBs. Pure."""
+import re
 import shlex
 from typing import Dict, List, Optional, Tuple
 
 from ..cluster.drive_health import WORN_PERCENT
-from ..tables import listed, osds_text, plural
+from ..tables import bytes_text, listed, osds_text, plural
 from .report import Facts, Seen
 
 
@@ -66,3 +67,71 @@ def worn(facts: Facts) -> Optional[Seen]:
         'ceph device get-health-metrics %s; ceph perfguard replace %s' % (
             shlex.quote((facts.drives or {})[first].device_id),
             ' '.join('osd.%d' % osd for osd in users[first])))
+
+
+#: OSDs whose DBs one NVMe drive, or another flash drive, may have.
+DBS_PER_NVME, DBS_PER_SSD = 18, 5
+#: Share of the main device that its DB should have at least.
+LEAST_DB_SHARE = 0.01
+#: Releases whose packages for Debian and Ubuntu have a RocksDB that was compiled without
+#: optimization: all up to these, without their last one. Ceph pull requests 55500 to 55502.
+ROCKSDB_FIXED = {16: (2, 15), 17: (2, 8), 18: (2, 4)}
+
+
+def _users(facts: Facts, places: slice) -> Dict[str, List[int]]:
+    """Device -> OSDs that have it at these places of their devices: the main one comes first."""
+    users: Dict[str, List[int]] = {}
+    for osd in facts.inventory.osds:
+        for device in osd.devices[places]:
+            users.setdefault(device, []).append(osd.osd)
+    return users
+
+
+def _shared(users: Dict[str, List[int]]) -> str:
+    return listed(['%s has %s' % (device, osds_text(osds)) for device, osds in users.items()])
+
+
+def shared_drives(facts: Facts) -> Optional[Seen]:
+    rotational = {osd.osd for osd in facts.inventory.osds if osd.rotational}
+    shared = {device: osds for device, osds in _users(facts, slice(1)).items()
+              if len(rotational.intersection(osds)) > 1}
+    return Seen('rotating drives with several OSDs: ' + _shared(shared),
+                'ceph perfguard drain osd.%d, for all but one of them'
+                % next(iter(shared.values()))[1]) if shared else None
+
+
+def shared_dbs(facts: Facts) -> Optional[Seen]:
+    shared = {device: osds for device, osds in _users(facts, slice(1, None)).items()
+              if len(osds) > (DBS_PER_NVME if ':nvme' in device else DBS_PER_SSD)}
+    return Seen('devices with the DBs of many OSDs: ' + _shared(shared),
+                'add a device for DBs; ceph perfguard replace osd.%d, with its DB there'
+                % next(iter(shared.values()))[0]) if shared else None
+
+
+def small_dbs(facts: Facts) -> Optional[Seen]:
+    small = [osd for osd in facts.inventory.osds if osd.db_bytes and osd.main_bytes
+             and osd.db_bytes < LEAST_DB_SHARE * osd.main_bytes]
+    if not small:
+        return None
+    first = small[0]
+    return Seen('the DB has less than %.0f %% of the size of the drive: %s; osd.%d: %s of %s' % (
+        100 * LEAST_DB_SHARE, osds_text(osd.osd for osd in small), first.osd,
+        bytes_text(first.db_bytes or 0), bytes_text(first.main_bytes or 0)),
+        'ceph tell osd.%d bluefs stats; ceph perfguard replace osd.%d, with a larger DB'
+        % (first.osd, first.osd))
+
+
+def slow_rocksdb(facts: Facts) -> Optional[Seen]:
+    old = [osd for osd in facts.inventory.osds
+           if osd.distro in ('debian', 'ubuntu') and _is_unoptimized(osd.version)]
+    return Seen('version %s on %s: %s' % (
+        old[0].version, old[0].distro, osds_text(osd.osd for osd in old)),
+        'upgrade Ceph; ceph versions') if old else None
+
+
+def _is_unoptimized(version: str) -> bool:
+    numbers = re.match(r'(\d+)\.(\d+)\.(\d+)', version)
+    if numbers is None:
+        return False
+    series, *point = (int(number) for number in numbers.groups())
+    return tuple(point) < ROCKSDB_FIXED.get(series, (0, 0) if series > 18 else (999, 0))

@@ -38,6 +38,14 @@ RULES: Tuple[Rule, ...] = (
          'An OSD with osd_crush_update_on_start moves to the host that it runs on when it '
          'restarts, which remaps its PGs.',
          'Ceph documentation, CRUSH maps (CRUSH location)', pools.moves_at_restart),
+    Rule('DB_DEVICE_SHARED', WARNING,
+         'The DBs of many OSDs wait for one another on one device, and all of these OSDs are lost '
+         'with it. Usual are up to 5 per SATA or SAS drive and 12 to 18 per NVMe drive.',
+         'Red Hat Ceph Storage, Hardware guide', drives.shared_dbs),
+    Rule('DB_SMALL', INFO,
+         'What does not fit on the device of the DB is on the slow drive. 1 % of its size is '
+         'usual for block devices, 4 % for objects and files.',
+         'Red Hat Ceph Storage, Hardware guide', drives.small_dbs),
     Rule('DEBUG_LEVEL', WARNING,
          'Log lines for each operation slow daemons down and can take over 1 GB per hour.',
          'Ceph documentation, Logging and debugging', settings.debug_levels),
@@ -57,6 +65,10 @@ RULES: Tuple[Rule, ...] = (
          'slower without it.',
          'Ceph documentation, Hardware recommendations; yourcmc.ru, Ceph performance',
          drives.write_caches),
+    Rule('DRIVE_SHARED', WARNING,
+         'The heads of a rotating drive move between the areas of its OSDs, and all of these OSDs '
+         'are lost with it.', 'Ceph documentation, Hardware recommendations',
+         drives.shared_drives),
     Rule('DRIVE_SHINGLED', WARNING,
          'Shingled drives rewrite whole zones for random writes: once their cache zone is full, '
          'backfill and client writes are far slower than on other drives.',
@@ -135,6 +147,12 @@ RULES: Tuple[Rule, ...] = (
          'The primary of a PG serves its reads. Where one OSD is the primary of more PGs than '
          'others, it limits the reads of the pool.',
          'Ceph documentation, Read balancing', pools.uneven_reads),
+    Rule('ROCKSDB_BUILD', WARNING,
+         'The packages of the Ceph project for Debian and Ubuntu before 16.2.15, 17.2.8 and 18.2.4 '
+         'have a RocksDB without optimization. With it, random 4 KiB writes of one cluster doubled '
+         'and compactions took half the time or less. Packages of distributions may differ.',
+         'Mark Nelson, Ceph: a journey to 1 TiB/s (2024); Ceph pull request 54918',
+         drives.slow_rocksdb),
     Rule('ROCKSDB_OPTIONS', WARNING,
          'RocksDB options from guides for older releases halve random 4 KiB writes; the defaults '
          'are tuned.', 'Mark Nelson, Ceph performance posts (2023, 2024)',

@@ -45,6 +45,12 @@ class OsdFacts:
     pgs: Optional[int] = None
     #: As devices_of.
     devices: Tuple[str, ...] = ()
+    #: Bytes of its main device, and of that of its DB; None: unknown, or it has none.
+    main_bytes: Optional[int] = None
+    db_bytes: Optional[int] = None
+    #: Distribution of its host or container, as in "ubuntu", and its version, as in "17.2.7".
+    distro: str = ''
+    version: str = ''
 
 
 #: The type of failure domains, how many a PG needs, and how many there are.
@@ -198,7 +204,10 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         _number(metadata.get('bluestore_min_alloc_size')),
         None if memory is None else memory << 10,
         int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'),
-        devices_of(metadata))
+        devices_of(metadata), _number(metadata.get('bluestore_bdev_size')),
+        _number(metadata.get('bluefs_db_size'))
+        if metadata.get('bluefs_dedicated_db') == '1' else None,
+        str(metadata.get('distro', '')), str(metadata.get('ceph_version_short', '')))
 
 
 def _pool(dumped: Json, pool: Optional[Pool], domains: Mapping[Tuple[int, int], Domains],

@@ -97,6 +97,13 @@ PROVOKED = [
     ('DRIVE_WEAR', smart({5: {'wear_percent': 96}}), 'ceph perfguard replace osd.5'),
     ('DRIVE_WRITE_CACHE', smart({5: {'write_cache': True}}),
      'on host h2: smartctl -s wcache,off /dev/sd5'),
+    ('DB_DEVICE_SHARED', facts(**osds(*range(6), devices=('h0:sdz', 'h0:sda'))),
+     'osd.0, with its DB'),
+    ('DB_SMALL', facts(**osds(4, main_bytes=1000 * GIB, db_bytes=9 * GIB)), 'replace osd.4'),
+    ('DRIVE_SHARED', facts(**osds(4, 5, device_class='hdd', rotational=True, devices=('h2:sda',))),
+     'ceph perfguard drain osd.5'),
+    ('ROCKSDB_BUILD', facts(**osds(4, distro='ubuntu', version='17.2.7')), 'upgrade'),
+    ('ROCKSDB_BUILD', facts(**osds(4, distro='debian', version='15.2.17')), 'upgrade'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='WDC_WD40EFAX-68JH4N0')), 'drain osd.4'),
     ('DRIVE_SHINGLED', facts(**osds(4, model='ST8000AS0002-1NA17Z')), 'drain osd.4'),
     ('DRIVE_UNPROTECTED', facts(**osds(5, model='Samsung_SSD_870_EVO_1TB')), '--osd 5'),
@@ -262,6 +269,14 @@ HARMLESS = [
     facts(**osds(4, model='ST4000NM0035', rotational=None)),
     facts(**osds(4, model='Samsung_MZ7LH960HAJR')),
     replace(GOOD, inventory=Inventory(config=None)),
+    # Each OSD has its main device, of which two are flash; ten DBs on an NVMe drive.
+    facts(**osds(4, 5, devices=('h2:sda', 'h2:sdb'))),
+    facts(osds=tuple(replace(osd, devices=('h0:sd%d' % osd.osd, 'h0:nvme0n1')) for osd in OSDS)),
+    facts(**osds(4, main_bytes=1000 * GIB, db_bytes=10 * GIB)),
+    facts(**osds(4, main_bytes=1000 * GIB)),
+    facts(**osds(4, distro='ubuntu', version='17.2.8')),
+    facts(**osds(4, distro='ubuntu', version='19.2.0')),
+    facts(**osds(4, distro='centos', version='17.2.7')), facts(**osds(4, distro='ubuntu')),
     smart({}), smart({3: {'wear_percent': 89, 'write_cache': None}}),
     Facts(Inventory())]
 
