@@ -40,7 +40,7 @@ SUMS = 'SHA256SUMS'
 MODULES = '/usr/share/ceph/mgr'
 #: Path in the archive, and below MODULES in the container.
 MOUNTED = ('perfguard', 'dashboard/controllers/perfguard.py')
-OLDEST_PYTHON = (3, 9)
+OLDEST_RELEASE, OLDEST_PYTHON = 16, (3, 9)
 WAIT_SECONDS = 600.0
 COMMAND_SECONDS = 120.0
 #: For cephadm's shell, which may have to pull its image; and to end.
@@ -238,6 +238,17 @@ def check_orchestrator(ceph: Ceph) -> None:
         raise Refusal('cephadm is paused: "ceph orch resume" first')
 
 
+def check_release(versions: Json) -> None:
+    """`versions`: of "ceph versions". Raises Refusal."""
+    texts = sorted(versions.get('mgr') or {})
+    if len(texts) != 1:
+        raise Refusal('the mgrs have different versions of Ceph: end the upgrade first')
+    found = re.search(r'version (\d+)', texts[0])
+    if found is None or int(found.group(1)) < OLDEST_RELEASE:
+        raise Refusal('the mgrs run "%s": perfguard requires version %d (Pacific) or later' % (
+            texts[0], OLDEST_RELEASE))
+
+
 class Hosts:
     """Runs scripts on hosts with the key of cephadm, which it keeps in a directory of its own."""
 
@@ -345,6 +356,7 @@ class Installer:
             raise Refusal('%s is installed: --upgrade replaces it by %s' % (
                 installed, self.directory))
         spec = with_mounts(self.spec, self.directory)
+        check_release(self.ceph.json('versions'))
         self.check_python()
         self.place_files()
         if installed != self.directory:
