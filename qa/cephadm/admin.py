@@ -48,13 +48,13 @@ class Admin:
 
     def configure(self, options: Dict[str, str]) -> None:
         """Set options of perfguard. "config assimilate-conf" would not change present values."""
-        for name, value in options.items():
-            self.rig.ceph('config', 'set', 'mgr', f'mgr/perfguard/{name}', value)
+        self.rig.give(f'config set mgr mgr/perfguard/{name} {value}'
+                      for name, value in options.items())
 
     def fill(self) -> None:
         """A pool whose PGs have something to copy."""
-        self.rig.ceph('osd', 'pool', 'create', 'rep', str(PGS), '--autoscale-mode=off')
-        self.rig.ceph('osd', 'pool', 'application', 'enable', 'rep', 'test')
+        self.rig.give([f'osd pool create rep {PGS} --autoscale-mode=off',
+                       'osd pool application enable rep test'])
         self.rig.client('rados', '-p', 'rep', 'bench', str(_FILL_SECONDS), 'write',
                         '--no-cleanup', '-b', '65536', '--max-objects', str(OBJECTS))
 

@@ -44,16 +44,21 @@ def _bootstrap(rig: Rig) -> None:
               '--skip-firewalld', '--allow-mismatched-release', '--config', '/root/boot.conf',
               '--initial-dashboard-user', 'admin', '--initial-dashboard-password',
               DASHBOARD_PASSWORD, '--dashboard-password-noupdate')
-    key = rig.admin('cat', '/etc/ceph/ceph.pub')
     for host in HOSTS:
         if host != ADMIN_HOST:
-            rig.on(host, 'sh', '-c', 'umask 077; cat >> /root/.ssh/authorized_keys', given=key)
+            authorize(rig, host)
             rig.ceph('orch', 'host', 'add', host, address(host))
     for host in HOSTS:
         add_osd(rig, host, rig.devices(host)[0])
     rig.wait(lambda: len(rig.json('mgr', 'dump')['standbys']) == 1, _SECONDS, 'a standby mgr')
     rig.wait(lambda: len(rig.json('mon', 'dump')['quorum']) == len(HOSTS), _SECONDS, 'three mons')
     rig.wait_ready()
+
+
+def authorize(rig: Rig, host: str) -> None:
+    """Let the orchestrator log in on a host."""
+    rig.on(host, 'sh', '-c', 'umask 077; cat >> /root/.ssh/authorized_keys',
+           given=rig.admin('cat', '/etc/ceph/ceph.pub'))
 
 
 def add_osds(rig: Rig, hosts: Sequence[str], device: int) -> None:

@@ -16,6 +16,8 @@ RECIPE_VERSION = '1'
 NETWORK = '10.77.1'
 SWITCH = f'{NETWORK}.1'
 HOSTS = ('h1', 'h2', 'h3')
+#: Boots where a test adds it to the cluster, with more devices than the others.
+SPARE_HOST = 'h4'
 #: The command ceph and the orchestrator's administrator are here.
 ADMIN_HOST = HOSTS[0]
 #: In the namespace of the switch. Without a registry, images have no digest, and "ceph orch

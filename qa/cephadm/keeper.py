@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The process that holds a rig: hosts, network, registry and devices.
 
-    python3 -m qa.cephadm.keeper RIG_DIRECTORY/ CACHE_DIRECTORY
+    python3 -m qa.cephadm.keeper RIG_DIRECTORY/ CACHE_DIRECTORY HOST...
 
 It runs as the first process of its own namespaces of processes and mounts (see `rig.py`), so all
 of them end with it. SIGTERM shuts the hosts down; after a second one they are killed.
@@ -14,17 +14,18 @@ import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
-from .cache import HOSTS, SWITCH, Cache, address
+from .cache import ADMIN_HOST, HOSTS, SPARE_HOST, SWITCH, Cache, address
 from .loops import LoopDevice
 from .registry import start_registry
 from .sweeper import cgroup, hierarchies
 
 #: Sparse.
 DEVICE_BYTES = 6 << 30
-#: Of each host: of the OSD that is there from the start, and one more.
-DEVICES = 2
+#: Of each host: of the OSD that is there from the start, and one more; of the spare host: of four
+#: OSDs, to replace two of them, and for two more.
+DEVICES, SPARE_DEVICES = 2, 8
 #: The exit status of systemd-nspawn after a reboot with --keep-unit.
 REBOOT = 133
 
@@ -33,14 +34,14 @@ def run(*argv: object) -> None:
     subprocess.run([str(word) for word in argv], check=True)
 
 
-def make_network() -> None:
+def make_network(hosts: Sequence[str]) -> None:
     """Both ends of each cable are in namespaces: the machine's own network sees nothing."""
     run('ip', 'netns', 'add', 'switch')
     _in('switch', 'link', 'set', 'lo', 'up')
     _in('switch', 'link', 'add', 'br0', 'type', 'bridge')
     _in('switch', 'addr', 'add', f'{SWITCH}/24', 'dev', 'br0')
     _in('switch', 'link', 'set', 'br0', 'up')
-    for host in HOSTS:
+    for host in hosts:
         run('ip', 'netns', 'add', host)
         _in(host, 'link', 'set', 'lo', 'up')
         _in('switch', 'link', 'add', host, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', host)
@@ -74,7 +75,8 @@ class Host:
         if not (self.root / 'etc/rig').exists():
             self._name()
         self.devices = [LoopDevice(self.home / f'device-{number}', DEVICE_BYTES)
-                        for number in range(DEVICES)]
+                        for number in range(
+                            SPARE_DEVICES if self.name == SPARE_HOST else DEVICES)]
         # Their numbers may differ from one boot to the next; OSDs are found by their UUIDs.
         (self.home / 'devices').write_text(json.dumps([each.path for each in self.devices]))
 
@@ -82,7 +84,7 @@ class Host:
         etc = self.root / 'etc'
         (etc / 'hostname').write_text(f'{self.name}\n')
         (etc / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
-            f'{address(host)} {host}\n' for host in HOSTS))
+            f'{address(host)} {host}\n' for host in (*HOSTS, SPARE_HOST)))
         (etc / 'machine-id').write_text(f'{uuid.uuid4().hex}\n')
         for path in (etc / 'ssh').glob('ssh_host_*'):
             path.unlink()
@@ -126,9 +128,9 @@ class Host:
 
 
 class Keeper:
-    def __init__(self, directory: Path, cache: Cache) -> None:
+    def __init__(self, directory: Path, cache: Cache, hosts: Sequence[str]) -> None:
         self.hosts = {name: Host(name, directory / 'hosts' / name, cache, directory.name)
-                      for name in HOSTS}
+                      for name in hosts}
         self._running: Dict[int, str] = {}
         self._stopping = False
         signal.signal(signal.SIGTERM, self._stop)
@@ -137,7 +139,7 @@ class Keeper:
             # The rig itself may be in /tmp.
             if Path(path) not in directory.parents:
                 run('mount', '-t', 'tmpfs', 'tmpfs', path)
-        make_network()
+        make_network(hosts)
         self._registry = start_registry(cache, directory, 'ip', 'netns', 'exec', 'switch')
         for host in self.hosts.values():
             host.prepare()
@@ -149,7 +151,7 @@ class Keeper:
         run('mount', '--bind', '-o', 'ro', cache.image_root, client)
         for path in ('proc', 'dev', 'sys'):
             run('mount', '--rbind', f'/{path}', client / path)
-        keyring = self.hosts[HOSTS[0]].root / 'etc/ceph'
+        keyring = self.hosts[ADMIN_HOST].root / 'etc/ceph'
         keyring.mkdir(exist_ok=True)
         run('mount', '--bind', keyring, client / 'etc/ceph')
 
@@ -175,4 +177,4 @@ class Keeper:
 
 
 if __name__ == '__main__':
-    Keeper(Path(sys.argv[1]), Cache(Path(sys.argv[2]))).run()
+    Keeper(Path(sys.argv[1]), Cache(Path(sys.argv[2])), sys.argv[3:]).run()

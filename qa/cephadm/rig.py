@@ -5,19 +5,20 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Iterable, Iterator, List, Optional
 
 from qa.cluster.daemons import Daemons, tied_argv
 from qa.cluster.errors import ClusterError, WaitTimeout
 from qa.cluster.load_control import TOP_DIR
 from qa.cluster.patience import patient
 
-from .cache import ADMIN_HOST, HOSTS, RECIPE_VERSION, Cache
+from .cache import ADMIN_HOST, HOSTS, RECIPE_VERSION, SPARE_HOST, Cache
 from .sweeper import sweep
 
 _KEEPER = 'keeper'
@@ -37,11 +38,14 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Rig:
-    """Hosts that run, or could be booted. `tied`: they end with this process."""
+    """Hosts that run, or could be booted. `tied`: they end with this process. `spare`: with a host
+    that is no part of the cluster yet."""
 
-    def __init__(self, directory: Path, cache: Optional[Cache] = None, tied: bool = False) -> None:
+    def __init__(self, directory: Path, cache: Optional[Cache] = None, tied: bool = False,
+                 spare: bool = False) -> None:
         self.directory = directory.resolve()
         self.cache = cache or Cache.default()
+        self._hosts = (*HOSTS, SPARE_HOST) if spare else HOSTS
         self._daemons = Daemons(self.directory, tied)
 
     # ---- Up and down
@@ -75,7 +79,7 @@ class Rig:
                 # What a kill has left.
                 sweep(self.directory.name)
                 self._start_keeper()
-        for host in HOSTS:
+        for host in self._hosts:
             self.wait_booted(host)
 
     def _start_keeper(self) -> None:
@@ -89,7 +93,7 @@ class Rig:
             self._daemons.spawn(_KEEPER, [
                 'env', f'PYTHONPATH={TOP_DIR}', 'unshare', '--mount', '--pid',
                 '--fork', '--kill-child', '--mount-proc', sys.executable, '-m',
-                'qa.cephadm.keeper', f'{self.directory}/', str(self.cache.path)],
+                'qa.cephadm.keeper', f'{self.directory}/', str(self.cache.path), *self._hosts],
                 inherit=(write_end,))
         finally:
             os.close(read_end)
@@ -173,6 +177,15 @@ class Rig:
 
     def ceph(self, *words: str, given: str = '', check: bool = True) -> str:
         return self.client('ceph', *words, given=given, check=check)
+
+    def give(self, commands: Iterable[str]) -> None:
+        """Give commands in one process of the program ceph, which takes a second to start. Raises
+        ClusterError if one of them fails."""
+        done = subprocess.run(tied_argv(self.client_argv('ceph')), input='\n'.join(commands) + '\n',
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=patient(200))
+        if done.returncode != 0 or re.search('^(Error|Invalid)', done.stderr, re.M):
+            raise ClusterError(f'status {done.returncode}: {done.stderr.strip()[-2000:]}')
 
     def json(self, *words: str) -> Any:
         """The parsed answer to a command of Ceph."""
